@@ -1,0 +1,567 @@
+"""What a user is told in the course of a run, and at which moment the operator acts when nothing happens."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from caloscale.cluster.capacity.pods import Diagnostic
+from tests.cluster import examples as ex
+from tests.operator.test_limits import admit, in_two_pools, queued, waiting_for
+from tests.operator.test_watching import sold_out
+from tests.operator.world import START, World, ended, settled, world
+
+FIRST = ["Planned True Planned", "Launched True Launched", "Priced True Priced"]
+LAUNCHED = ["Starting: attempt 1 is launched", *FIRST]
+VERIFIED = "PlacementVerified True AsPlanned"
+RUNS = ["Running: 4 workers on 4 nodes", VERIFIED]
+AGAIN = ["Starting: attempt 2 is launched", "Normal Launched"]
+QUEUED = ["Waiting: queue q has not admitted it yet", "Launched False Queued"]
+MISSING = "4 nodes with 8 free nvidia-tesla-v100 needed, 2 present: pool v100-8 is at 2/2"
+NONE = "4 nodes with 8 free nvidia-tesla-v100 needed, 0 present: pool v100-8 is at 0/0"
+IMAGE = (
+    'gan-1-worker-0: Back-off pulling image "nowhere:1"; remedy: check that the image exists under this name and that '
+    "the nodes may pull it (cluster.image; private: imagePullSecrets of cluster.serviceAccount)"
+)
+SUSPENDED = ["Suspended True Suspended", "Normal Suspended"]
+RESUMED = ["Starting: attempt 2 is launched", "Suspended False Resumed", "Normal Resumed", "Normal Launched", RUNS[0]]
+
+
+def running(w: World) -> bool:
+    return w.phase == "Running"
+
+
+def second(w: World) -> bool:
+    return len(w.attempts) == 2 and running(w)
+
+
+def nodes_that_come(w: World) -> World:
+    w.until(lambda w: w.phase == "Waiting")
+    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+    return w.until(running)
+
+
+def two_lost_and_back(w: World) -> World:
+    w.until(running)
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(second)
+    w.until(lambda w: w.step >= 500)
+    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+    return w.until(lambda w: len(w.attempts) == 3 and running(w))
+
+
+def in_a_queue(w: World) -> World:
+    w.warnings = [Diagnostic("gan-1", "Pending", "no quota")]
+    w.reconcile()
+    w.warnings = []
+    admit(w)
+    w.until(lambda w: running(w) and w.step >= 20)
+    w.preempt()
+    w.until(lambda w: w.phase == "Waiting" and "has not admitted" in w.status["message"])
+    admit(w)
+    return w.until(settled)
+
+
+def asked_for_less(w: World) -> World:
+    admit(w.until(waiting_for(2)))
+    return w.until(running)
+
+
+def another_flavor(w: World) -> World:
+    w.flavor = {"cloud.google.com/gke-nodepool": "owned"}
+    admit(w)
+    return w.until(running)
+
+
+def too_few_machines(w: World) -> World:
+    w.until(lambda w: w.phase == "Starting")
+    w.nodes |= {f"a{i}": ex.spot(f"a{i}") for i in range(3)}
+    return w.until(running)
+
+
+def stopped(w: World) -> World:
+    w.until(lambda w: w.step >= 130)
+    w.spec["cluster"], w.generation = {"suspend": True}, 2
+    w.until(lambda w: w.phase == "Suspended")
+    w.spec["cluster"], w.generation = {}, 3
+    return w.until(running)
+
+
+def left_alone(w: World) -> World:
+    w.until(lambda w: w.step >= 130)
+    w.client_runs = False
+    w.until(lambda w: w.phase == "Suspended")
+    w.client_runs = True
+    return w.until(running)
+
+
+def without_an_image(w: World) -> World:
+    w.has_image = False
+    w.until(settled)
+    w.has_image, w.generation = True, 2
+    return w.until(running)
+
+
+def refused_pods(w: World) -> World:
+    w.refuses_pods = True
+    return w.until(ended)
+
+
+def raised_budget(w: World) -> World:
+    w.until(ended)
+    w.spec["budget"], w.generation = {}, 2
+    return w.until(running)
+
+
+def late(w: World) -> World:
+    w.until(running).tick(6 * 3600)
+    return w.until(ended)
+
+
+def not_understood(w: World) -> World:
+    w.until(lambda w: running(w) and w.step > 100)
+    w.spec["checkpoint"], w.generation = {"uri": "s3://bucket/c"}, 2
+    return w.until(settled)
+
+
+def mistaken(w: World) -> World:
+    w.user_error = (2, "error: no such bucket")
+    return w.until(settled)
+
+
+def deleted_by_somebody(w: World) -> World:
+    w.until(lambda w: w.step >= 100)
+    del w.jobs["gan-1"]
+    for name in list(w.pods):
+        w.vanish(name)
+    return w.until(second)
+
+
+def renamed(w: World) -> World:
+    w.until(lambda w: running(w) and w.step > 100)
+    for name in list(w.nodes):
+        w.lose_node(name)
+    w.until(lambda w: w.phase == "Recovering")
+    w.nodes |= {f"r{i}": ex.spot(f"r{i}", "renamed") for i in range(4)}
+    return w.until(second)
+
+
+REQUEUED = "queue q has not admitted 4 nodes for 60s; asking for 2 with the same global batch"
+STOPPED = "the pipeline step that waits for it, pod step, has ended; "
+NOT_UNDERSTOOD = (
+    "Running: checkpoint.uri: is no address of a bucket that works here: s3:// (got 's3://bucket/c')\n  remedy: write "
+    "the path of a folder or file, or gs://bucket/prefix; a path that looks like an address begins with ./"
+)
+STORIES: dict[str, tuple[Callable[[], World], list[str]]] = {
+    "quiet": (
+        lambda: world().until(settled),
+        [*LAUNCHED, *RUNS, "Succeeded: all steps are done", "Succeeded True Completed"],
+    ),
+    "nodes that come later": (
+        lambda: nodes_that_come(world(nodes=2)),
+        [
+            f"Waiting: {MISSING}",
+            FIRST[0],
+            "Launched False Unschedulable",
+            "Normal Waiting",
+            LAUNCHED[0],
+            *FIRST[1:],
+            *RUNS,
+        ],
+    ),
+    "two of four nodes are lost and come back": (
+        lambda: two_lost_and_back(world(steps=3000)),
+        [
+            *LAUNCHED,
+            *RUNS,
+            "Recovering: node n0, n1 is gone",
+            "Warning NodeLost",
+            f"Recovering: {MISSING}",
+            "Launched False Unschedulable",
+            "Normal Waiting",
+            AGAIN[0],
+            "Launched True Launched",
+            "Warning Shrunk",
+            AGAIN[1],
+            "Running: 2 workers on 2 nodes",
+            "Recovering: 4 nodes can be had again",
+            "Normal ScaledUp",
+            "Starting: attempt 3 is launched",
+            "Normal Launched",
+            RUNS[0],
+        ],
+    ),
+    "spot nodes are sold out": (
+        lambda: sold_out(None),
+        [
+            *LAUNCHED,
+            *RUNS,
+            "Recovering: node n0, n1, n2, n3 is gone",
+            "Warning NodeLost",
+            f"Recovering: {NONE}",
+            "Launched False Unschedulable",
+            "Normal Waiting",
+            AGAIN[0],
+            "Planned True Moved",
+            "Launched True Launched",
+            "Normal Moved",
+            AGAIN[1],
+            RUNS[0],
+        ],
+    ),
+    "a queue that preempts": (
+        lambda: in_a_queue(queued()),
+        [
+            *LAUNCHED,
+            *QUEUED,
+            f"{QUEUED[0]}: no quota",
+            RUNS[0],
+            "Launched True Admitted",
+            VERIFIED,
+            "Recovering: TFJob gan-1 was suspended by its queue, or by somebody",
+            "Normal Preempted",
+            AGAIN[0],
+            "Launched True Launched",
+            AGAIN[1],
+            *QUEUED,
+            RUNS[0],
+            "Launched True Admitted",
+            "Succeeded: all steps are done",
+            "Succeeded True Completed",
+        ],
+    ),
+    "a queue that has fewer nodes": (
+        lambda: asked_for_less(queued({"recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 2}}})),
+        [
+            *LAUNCHED,
+            *QUEUED,
+            f"Recovering: {REQUEUED}",
+            "Normal Requeued",
+            AGAIN[0],
+            "Launched True Launched",
+            AGAIN[1],
+            *QUEUED,
+            "Running: 2 workers on 2 nodes",
+            "Launched True Admitted",
+            VERIFIED,
+        ],
+    ),
+    "a queue that chooses another pool": (
+        lambda: another_flavor(in_two_pools()),
+        [
+            *LAUNCHED,
+            *QUEUED,
+            "Running: 2 workers on 2 nodes",
+            "Planned True Admitted",
+            "Launched True Admitted",
+            VERIFIED,
+        ],
+    ),
+    "an autoscaler with too few machines": (
+        lambda: too_few_machines(
+            world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
+        ),
+        [
+            *LAUNCHED,
+            "Starting: 3 of 4 workers run",
+            "Recovering: 4 workers did not find a node each in 90 s",
+            "Normal Unschedulable",
+            AGAIN[0],
+            "Warning Shrunk",
+            AGAIN[1],
+            "Running: 2 workers on 2 nodes",
+            VERIFIED,
+        ],
+    ),
+    "suspended and resumed": (
+        lambda: stopped(world()),
+        [
+            *LAUNCHED,
+            *RUNS,
+            "Suspending: cluster.suspend is set; its workers save a checkpoint and end",
+            "Suspended False Suspending",
+            "Normal Suspending",
+            "Suspended: cluster.suspend is set; caloscale stop --resume, or cluster.suspend: false, resumes it",
+            *SUSPENDED,
+            *RESUMED,
+        ],
+    ),
+    "a pipeline's step that ends": (
+        lambda: left_alone(world()),
+        [
+            *LAUNCHED,
+            *RUNS,
+            f"Suspending: {STOPPED}its workers save a checkpoint and end",
+            "Suspended False Suspending",
+            "Normal Suspending",
+            f"Suspended: {STOPPED}the step tried again resumes it, and so does caloscale stop gan --resume",
+            *SUSPENDED,
+            *RESUMED,
+        ],
+    ),
+    "an image that does not come": (
+        lambda: without_an_image(world()),
+        [
+            *LAUNCHED,
+            f"Starting: 0 of 4 workers run; {IMAGE}",
+            "Blocked True ImagePullBackOff",
+            "Warning ImagePullBackOff",
+            f"Failed: {IMAGE}",
+            "Failed True StartupFailed",
+            "Warning StartupFailed",
+            AGAIN[0],
+            "Failed False Reopened",
+            AGAIN[1],
+            RUNS[0],
+            "Blocked False Running",
+            VERIFIED,
+        ],
+    ),
+    "pods that are refused": (
+        lambda: refused_pods(world({"recovery": {"maxRestarts": 1, "backoff": "1s", "waitForCapacity": "60s"}})),
+        [
+            *LAUNCHED,
+            "Starting: 0 of 4 workers run",
+            "Recovering: TFJob gan-1 made no pods; kubectl describe shows the reason",
+            "Warning JobLost",
+            *AGAIN,
+            "Starting: 0 of 4 workers run",
+            "Failed: recovery.maxRestarts 1 are used up; last: TFJob gan-2 made no pods; kubectl describe shows the "
+            "reason",
+            "Failed True RestartBudget",
+            "Warning RestartBudget",
+        ],
+    ),
+    "over the budget, which is taken away": (
+        lambda: raised_budget(world({"budget": {"maxUsd": 2}})),
+        [
+            "Failed: the estimate is 85.83 USD and 2.2 h on 4 x n1-standard-64, budget.maxUsd is 2; remedy: raise the "
+            "limit, or ask for less",
+            "Planned False OverBudget",
+            "Failed True Budget",
+            "Warning Budget",
+            LAUNCHED[0],
+            "Failed False Reopened",
+            *FIRST,
+            *RUNS,
+        ],
+    ),
+    "a deadline": (
+        lambda: late(world({"budget": {"deadline": "6h"}}, steps=100_000)),
+        [
+            *LAUNCHED,
+            *RUNS,
+            "Failed: budget.deadline of 6h has passed; remedy: raise it in the TrainingRun, and the run resumes",
+            "Failed True Deadline",
+            "Warning Deadline",
+        ],
+    ),
+    "a spec that is not understood": (
+        lambda: not_understood(world(steps=400)),
+        [
+            *LAUNCHED,
+            *RUNS,
+            NOT_UNDERSTOOD,
+            "SpecParsed False NotUnderstood",
+            "Succeeded: all steps are done",
+            "Succeeded True Completed",
+        ],
+    ),
+    "a user's error": (
+        lambda: mistaken(world()),
+        [
+            *LAUNCHED,
+            "Failed: gan-1-worker-0 ended with exit code 2: error: no such bucket",
+            "Failed True UserError",
+            "Warning UserError",
+        ],
+    ),
+    "a job that somebody deletes": (
+        lambda: deleted_by_somebody(world()),
+        [*LAUNCHED, *RUNS, "Recovering: gan-1-worker-0 on n0 is gone", "Warning WorkerLost", *AGAIN, RUNS[0]],
+    ),
+    "a pool that got another name": (
+        lambda: renamed(world(steps=1000)),
+        [
+            *LAUNCHED,
+            *RUNS,
+            "Recovering: node n0, n1, n2, n3 is gone",
+            "Warning NodeLost",
+            AGAIN[0],
+            "Planned True Moved",
+            "Normal Moved",
+            AGAIN[1],
+            RUNS[0],
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_what_a_user_is_told(story: str) -> None:
+    """Phases with their messages, conditions with their reasons, and events, in this order."""
+    live, told = STORIES[story]
+    assert live().told == told
+
+
+def test_what_the_conditions_and_events_say() -> None:
+    w = two_lost_and_back(world(steps=3000))
+    shrunk = f"{MISSING}; resuming on 2 nodes with the same global batch"
+    assert [(event.kind, event.message) for event in w.events] == [
+        ("Warning", "attempt 1 ended: node n0, n1 is gone, 1 steps lost"),
+        ("Normal", MISSING),
+        ("Warning", shrunk),
+        ("Normal", "attempt 2: 2x8 on 2 nodes of pool v100-8"),
+        ("Normal", "attempt 2 ended: 4 nodes can be had again, 20 steps lost"),
+        ("Normal", "attempt 3: 4x8 on 4 nodes of pool v100-8"),
+    ]
+    assert {each["type"]: each["message"] for each in w.status["conditions"]} == {
+        "Planned": "4 nodes of pool v100-8, 4 workers, about 85.83 USD",
+        "Launched": "attempt 3: 4x8 in pool v100-8",
+        "PlacementVerified": "4 workers, a node each, with all its accelerators",
+        "Priced": "all machines have a price",
+    }
+    moved = sold_out(None)
+    chosen = another_flavor(in_two_pools())
+    (said,) = (event.message for event in moved.events if event.reason == "Moved")
+    planned = [
+        next(c["message"] for c in one.status["conditions"] if c["type"] == "Planned") for one in (moved, chosen)
+    ]
+    assert planned == [said, "queue q chose 2 nodes (on-demand) of pool owned"]
+
+
+def moment(w: World, *, to: Callable[[World], Any]) -> float:
+    """When it acts if nothing happens, s after START: at a time that it has set itself, and not a second before."""
+    for _ in range(50):
+        assert w.again is not None, "nobody will look again"
+        before, due = to(w), w.again
+        w.now = due - dt.timedelta(seconds=1)
+        w.reconcile()
+        assert to(w) == before, "too early"
+        w.now = due
+        w.reconcile()
+        if to(w) != before:
+            return (due - START).total_seconds()
+    raise AssertionError("it never acts")
+
+
+def seconds(w: World, moment: str) -> float:
+    return (dt.datetime.fromisoformat(moment) - START).total_seconds()
+
+
+def after(w: World) -> float:
+    return (w.now - START).total_seconds()
+
+
+def lost(changes: dict[str, Any], nodes: int = 4, **kwargs: Any) -> World:
+    """Two of its nodes were lost just now."""
+    w = world(changes, **kwargs).until(lambda w: running(w) and w.step > 60)
+    w.lose_node("n0")
+    w.lose_node("n1")
+    return w.until(lambda w: w.phase == "Recovering" and not w.pods)
+
+
+def test_a_pause_after_a_failure_ends_on_the_second() -> None:
+    w = world({"recovery": {"backoff": "40s"}}).until(lambda w: running(w) and w.step > 60)
+    w.end("gan-1-worker-1", 139, "")
+    w.until(lambda w: w.phase == "Recovering" and not w.pods)
+    due = seconds(w, w.attempts[0]["ended"]) + 40
+    assert moment(w, to=lambda w: len(w.attempts)) == due
+
+
+def test_fewer_nodes_are_taken_when_the_time_to_wait_is_over() -> None:
+    w = lost({"recovery": {"backoff": "1s", "waitForCapacity": "100s"}})
+    w.until(lambda w: "waitingSince" in w.status)
+    since = seconds(w, w.status["waitingSince"])
+    assert moment(w, to=lambda w: len(w.attempts)) == since + 100
+    assert w.attempts[-1]["nodes"] == 2 and "waitingSince" not in w.status and "notBefore" not in w.status
+
+
+def test_planned_nodes_are_taken_again_when_they_were_free_for_the_time_that_is_set() -> None:
+    changes = {"recovery": {"backoff": "1s", "waitForCapacity": "60s", "elastic": {"scaleUpAfter": "45s"}}}
+    w = lost(changes, steps=10_000).until(second)
+    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+    w.reconcile()
+    since = after(w)
+    assert seconds(w, w.status["capacitySince"]) == since and w.status["placement"]["nodes"] == 2
+    assert moment(w, to=lambda w: w.status["placement"]["nodes"]) == since + 45
+    assert "capacitySince" not in w.status and w.attempts[1]["reason"] == "ScaledUp"
+
+
+def test_planned_nodes_that_were_taken_by_others_are_waited_for_anew() -> None:
+    changes = {"recovery": {"backoff": "1s", "waitForCapacity": "60s", "elastic": {"scaleUpAfter": "45s"}}}
+    w = lost(changes, steps=10_000).until(second)
+    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+    w.reconcile()
+    del w.nodes["m1"]
+    w.reconcile()
+    assert "capacitySince" not in w.status
+    w.now += dt.timedelta(seconds=100)
+    w.nodes["m2"] = ex.spot("m2")
+    w.reconcile()
+    assert seconds(w, w.status["capacitySince"]) == after(w) and len(w.attempts) == 2
+
+
+def test_a_queue_is_asked_for_less_on_the_second() -> None:
+    w = queued({"recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 2}}})
+    assert moment(w, to=lambda w: w.attempts[0].get("reason")) == 60
+    w = queued({"recovery": {"waitForCapacity": "60s"}})  # it is not allowed
+    for _ in range(100):
+        w.tick(10)
+        w.reconcile()
+    assert len(w.attempts) == 1
+
+
+def test_workers_without_nodes_are_given_up_on_the_second() -> None:
+    w = world({"recovery": {"waitForCapacity": "200s"}})
+    w.unschedulable = {"n3"}
+    w.until(lambda w: w.phase == "Starting" and len(w.pods) == 4)
+    assert moment(w, to=lambda w: w.attempts[0].get("reason")) == seconds(w, w.attempts[0]["launched"]) + 200
+    assert w.attempts[0]["reason"] == "Unschedulable"
+
+
+def test_workers_have_a_minute_whatever_the_time_to_wait_is() -> None:
+    w = world({"recovery": {"waitForCapacity": "5s"}})
+    w.unschedulable = {"n3"}
+    w.until(lambda w: w.phase == "Starting" and len(w.pods) == 4)
+    assert moment(w, to=lambda w: w.attempts[0].get("reason")) == 60
+
+
+def test_an_autoscaler_is_asked_again_ten_minutes_after_the_end_of_the_attempt() -> None:
+    changes = {"waitForCapacity": "60s", "elastic": {"minNodes": 4}}
+    w = world({"cluster": {"addNodes": True}, "recovery": changes}, nodes=1)
+    w.until(lambda w: w.phase == "Recovering" and not w.pods and not w.jobs)
+    w.reconcile()
+    due = seconds(w, w.attempts[0]["ended"]) + 600
+    assert moment(w, to=lambda w: len(w.attempts)) == due
+
+
+def test_a_deadline_is_kept_on_the_second() -> None:
+    w = world({"budget": {"deadline": "6h"}}, steps=100_000).until(running)
+    begun = min(seconds(w, usage["since"]) for usage in w.attempts[0]["nodeUsage"])
+    w.training, w.now = False, w.now + dt.timedelta(hours=5.9)
+    w.reconcile()
+    assert moment(w, to=lambda w: w.phase == "Failed") == begun + 6 * 3600
+
+
+def test_a_step_has_a_minute_to_come_back() -> None:
+    w = world(steps=100_000).until(lambda w: w.step >= 130)
+    w.client_runs, left, w.training = False, after(w), False
+    w.reconcile()
+    assert moment(w, to=lambda w: w.phase) == left + 60
+
+
+def test_a_finished_run_is_removed_on_the_second_and_its_workers_have_half_a_minute() -> None:
+    w = world({"cluster": {"ttlSecondsAfterFinished": 100}})
+    w.user_error = (2, "")
+    w.until(ended)
+    end = after(w)
+    for job in w.jobs.values():
+        job["status"]["conditions"] = []  # it does not say that it has ended
+    w.user_error, w.training = None, False
+    assert moment(w, to=lambda w: list(w.removed)) == end + 30 and w.removed == ["TFJob/gan-1"]
+    assert moment(w, to=lambda w: list(w.removed)) == end + 100 and w.removed[-1] == "TrainingRun/gan"
