@@ -175,16 +175,27 @@ SPENT: dict[str, Any] = {
 
 
 def test_of_many_attempts_the_older_ones_are_summed_up() -> None:
-    """Two nodes for 100 s and one for 40 s are two nodes for 120 s: seconds times nodes stay."""
+    """Three nodes for 10 s and one for 10 s are three nodes for 13.333 s: seconds times nodes stay."""
     first = attempt(
-        reason="NodeLost", node_totals=(totals(200),), running=at(10), first_step=5, steps_kept=3, steps_lost=1, **SPENT
+        nodes=3,
+        workers=3,
+        reason="NodeLost",
+        node_totals=(totals(200, nodes=3),),
+        running=at(10),
+        first_step=5,
+        steps_kept=3,
+        steps_lost=1,
+        **SPENT,
     )
     small = attempt(
         number=2,
         nodes=1,
         workers=1,
+        launched=at(50),
+        running=at(70),
         reason="WorkerLost",
         node_totals=(totals(40, nodes=1, control_plane_seconds=40.0),),
+        first_step=8,
         steps_kept=4,
         steps_lost=2,
         message="gone",
@@ -194,25 +205,26 @@ def test_of_many_attempts_the_older_ones_are_summed_up() -> None:
     newest = [attempt(number=3 + i) for i in range(KEPT_ATTEMPTS)]
     one, *others = accounting.summed([first, small, *newest])
     assert others == newest
-    half = {name: 1.5 * seconds for name, seconds in SPENT.items()}
-    assert one == small.model_copy(
-        update={
-            "nodes": 2,
-            "workers": 2,
-            "launched": START,
-            "running": at(10),
-            "first_step": 5,
-            "steps_kept": 7,
-            "steps_lost": 3,
-            "first_used": START,
-            "node_totals": (totals(240, control_plane_seconds=40.0),),
-            "count": 2,
-            "interruptions": 2,
-            "message": "sum of older attempts",
-            "exit_code": None,
-            **half,
-        }
-    )
+    expected = {
+        "nodes": 3,
+        "workers": 3,
+        "launched": START,
+        "running": at(10),
+        "first_step": 5,
+        "steps_kept": 7,
+        "steps_lost": 3,
+        "waiting_seconds": 13.333,
+        "start_up_seconds": 26.667,
+        "training_seconds": 40.0,
+        "lost_seconds": 53.333,
+        "first_used": START,
+        "node_totals": (totals(240, nodes=3, control_plane_seconds=40.0),),
+        "count": 2,
+        "interruptions": 2,
+        "message": "sum of older attempts",
+        "exit_code": None,
+    }
+    assert one == small.model_copy(update=expected)
     again = accounting.summed([first, small, *newest, attempt(number=30)])
     assert len(again) == KEPT_ATTEMPTS + 1 and again[0].count == 3
     assert accounting.summed([first, *newest]) == (first, *newest)
@@ -299,6 +311,7 @@ def test_the_cost_is_the_nodes_time_by_their_price_and_attempts_add_up_to_it() -
 def test_a_small_cost_has_four_decimals() -> None:
     priced, _ = accounting.with_cost(status(attempt(node_totals=(totals(36, nodes=1),))), PRICES, at(100))
     assert priced.cost is not None and priced.cost.usd == round(NODE_USD / 100, 4) == 0.0969
+    assert (priced.cost.node_hours, priced.cost.accelerator_hours) == (0.01, 0.08)
     empty, _ = accounting.with_cost(status(attempt(node_totals=(totals(0, nodes=0),))), PRICES, at(100))
     assert empty.cost is not None and empty.cost.usd == 0
     assert accounting.with_cost(status(), PRICES, at(100)) == (status(), None)

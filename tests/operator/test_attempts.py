@@ -1,4 +1,4 @@
-"""What a user is told in the course of a run, and at which moment the operator acts when nothing happens."""
+"""What a user reads in the course of a run, and at which moment the operator acts when nothing happens."""
 
 from __future__ import annotations
 
@@ -402,10 +402,10 @@ STORIES: dict[str, tuple[Callable[[], World], list[str]]] = {
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_what_a_user_is_told(story: str) -> None:
+def test_what_a_user_reads(story: str) -> None:
     """Phases with their messages, conditions with their reasons, and events, in this order."""
-    live, told = STORIES[story]
-    assert live().told == told
+    live, shown = STORIES[story]
+    assert live().shown == shown
 
 
 def test_what_the_conditions_and_events_say() -> None:

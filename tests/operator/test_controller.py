@@ -13,19 +13,25 @@ import pytest
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster.names import RunKey
+from caloscale.connection import FencedError, Page
 from caloscale.operator import controller as module
 from caloscale.operator.controller import Controller
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
+from caloscale.operator.workqueue import WorkQueue
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
-from tests.operator.test_store import pod
+from tests.operator.test_store import pod, versioned
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "capacityType": "spot", "region": "europe-west4"}
 HEADER = (
     "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
     "observed_on,source,confidence,retired,waiver,note"
+)
+LABELS = (
+    "vendor,label,concept,value,means,selects,source,observed_on,note\n"
+    "own,example.com/pool,pool,,,yes,our laboratory,2026-11-01,\n"
 )
 QUOTA = 'pods "gan-1" is forbidden: exceeded quota: gpus'
 
@@ -134,7 +140,10 @@ def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: S
     controller._reconcile(RUN)
     (written,) = (one["status"] for one in server.sent if one["kind"] == "TrainingRun")
     assert written["observedGeneration"] == 1 and written["attempts"][0]["launched"]
-    assert not [name for name in written if "_" in name]
+    assert not [name for name in written if "_" in name] and None not in written.values()
+    (applied,) = (one for one in server.sent if one["kind"] == "TrainingRun")
+    assert applied["apiVersion"] == "caloscale.dev/v1alpha1"
+    assert applied["metadata"] == {"name": "gan", "namespace": "physics", "uid": "u", "resourceVersion": "2"}
     server.refusals["TFJob"] = (403, QUOTA)
     controller._record(RUN, controller._observe(RUN, dt.datetime.now(dt.UTC))[0], "Warning", "Refused", "n" * 2000)  # type: ignore[index]
     event = server.sent[-1]
@@ -147,6 +156,8 @@ def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: S
         "namespace": "physics",
     }
     assert event["metadata"]["namespace"] == "physics" and len(event["note"]) == 1000
+    assert event["metadata"]["name"].startswith("gan.") and event["reason"] == "Refused" and event["action"]
+    assert event["reportingController"] == "caloscale-operator" and event["reportingInstance"] == "operator"
     assert dt.datetime.strptime(event["eventTime"], "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -419,3 +430,207 @@ def test_a_process_without_the_lease_follows_and_decides_nothing(
         controller.stop()
         loop.join(60)
     assert not loop.is_alive() and status(controller).phase != "Pending"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def due_after(controller: Controller, most: float = 1000.0) -> float | None:
+    """In how many seconds the run is due; None: it is not."""
+    clock = controller.queue._clock
+    assert isinstance(clock, Clock)
+    begun = clock.now
+    while clock.now <= begun + most:
+        if (run := controller.queue.get(0.0)) is not None:
+            assert run == RUN
+            controller.queue.done(RUN)
+            return round(clock.now - begun, 2)
+        clock.now += 0.125
+    return None
+
+
+@pytest.fixture
+def timed(controller: Controller) -> Controller:
+    controller.queue = WorkQueue(Clock())
+    return controller
+
+
+def test_events_of_a_gang_are_answered_by_one_reconcile(timed: Controller) -> None:
+    for version in (3, 4):
+        timed.notice("TrainingRun", versioned({**run(), "status": {"message": str(version)}}, version))
+    assert due_after(timed) == 0.5 and due_after(timed) is None
+    timed.notice("TrainingRun", versioned(run(), 9), gone=True)
+    assert RUN not in timed.store.runs
+    assert timed.listed("TrainingRun", "", [Page([versioned(run(), 11)], 12)]) == 12
+    assert due_after(timed) == 0.0 and RUN in timed.store.runs
+    assert timed.listed("TrainingRun", "elsewhere", [Page([], 20)]) == 20 and RUN in timed.store.runs
+
+
+def test_a_failure_is_tried_again_after_pauses_that_grow(
+    timed: Controller, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.refusals["TrainingRun"] = (500, "down")
+    pauses = []
+    for _ in range(3):
+        timed._work(RUN)
+        pauses.append(due_after(timed))
+    assert pauses == [0.5, 1.0, 2.0] and caplog.text.count("down") == 3
+    server.refusals.clear()
+    timed._work(RUN)
+    assert due_after(timed) is not None  # it looks again at the job that it has made
+    server.refusals["TFJob"] = (500, "down")
+    timed.store.jobs.clear()
+    timed.store._jobs_of.clear()
+    timed._work(RUN)
+    assert due_after(timed) == 0.5  # after a success the next failure is the first one
+
+
+@pytest.mark.parametrize(("error", "pause"), [(ValueError("odd"), 30.0), (FencedError("leads no more"), None)])
+def test_an_error_of_ours_is_logged_and_who_leads_no_more_does_nothing(
+    timed: Controller, caplog: pytest.LogCaptureFixture, error: Exception, pause: float | None
+) -> None:
+    def fail(_: RunKey) -> float:
+        raise error
+
+    timed._reconcile = fail  # type: ignore[method-assign]
+    timed._work(RUN)
+    assert due_after(timed) == pause and ("an error of ours" in caplog.text) == (pause is not None)
+
+
+def test_what_has_no_time_of_its_own_waits_for_an_event(timed: Controller, server: Server) -> None:
+    timed.notice("Node", versioned(ex.spot("n0"), 5), gone=True)
+    due_after(timed)
+    assert timed._reconcile(RUN) is None and status(timed).phase == "Waiting"
+    sent = len(server.sent)
+    assert timed._reconcile(RUN) is None and len(server.sent) == sent  # nor is it decided about again
+    timed.notice("Node", versioned(ex.spot("n0"), 6))
+    assert due_after(timed) == 0.5
+    again = timed._reconcile(RUN)
+    assert status(timed).phase == "Starting" and again is not None and 0.05 <= again <= 10
+    timed.notice("TrainingRun", versioned(run(), 99), gone=True)
+    assert timed._reconcile(RUN) is None and timed._observe(RUN, dt.datetime.now(dt.UTC)) is None
+
+
+def test_a_run_on_its_way_out_is_left_alone(controller: Controller, server: Server) -> None:
+    going = run()
+    going["metadata"] |= {"deletionTimestamp": "2026-11-21T10:00:00Z", "resourceVersion": "3"}
+    controller.store.put("TrainingRun", going)
+    assert controller._reconcile(RUN) is None and server.sent == []
+
+
+def test_an_event_that_is_not_written_is_no_harm(
+    controller: Controller, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
+    assert observed is not None
+
+    def refuse(_: dict[str, Any]) -> dict[str, Any]:
+        raise ApiException(status=403, reason="no right")
+
+    server.create = refuse  # type: ignore[method-assign]
+    with caplog.at_level("INFO"):
+        controller._record(RUN, observed[0], "Warning", "Refused", "why")
+    assert "event Refused was not written: 403 no right" in caplog.text
+
+
+def test_whether_kueue_is_installed_is_asked_again_after_an_error(
+    controller: Controller, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: str) -> bool:
+        raise ApiException(status=500, reason="down")
+
+    server.groups = set()
+    controller._refresh()
+    controller.queue.get(0.0)
+    controller.queue.done(RUN)
+    server.serves = fail  # type: ignore[method-assign]
+    controller._refresh()
+    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
+    assert observed is not None and not observed[0].has_queues and controller.queue.get(0.0) is None
+    assert "cannot read whether Kueue is installed" in caplog.text
+
+
+def test_what_a_reconcile_sees(controller: Controller) -> None:
+    """The run's own objects, its client's pod, and what was said about its job."""
+    followed = run()
+    followed["metadata"] |= {"annotations": {"caloscale.dev/client-heartbeat": "step"}, "resourceVersion": "3"}
+    controller.store.put("TrainingRun", followed)
+    now = dt.datetime.now(dt.UTC)
+    seen, version = controller._observe(RUN, now) or pytest.fail()
+    assert version == "3" and (seen.run, seen.generation, seen.spec) == (RUN, 1, followed["spec"])
+    assert (seen.client_pod, seen.client_runs, seen.has_progress, seen.progress) == ("step", False, False, None)
+    assert seen.nodes == {"n0": True} and [pool.free for pool in seen.pools()[0]] == [1] and not seen.warnings
+    assert seen.image.startswith("caloscale/trainer:") and seen.solver_image.startswith("caloscale/solver:")
+    controller.store.put("Pod", {**pod("step", 4, run=""), "metadata": {**pod("step", 4, run="")["metadata"]}})
+    owner = {"kind": "TrainingRun", "name": "gan", "uid": "u", "controller": True}
+    reported = {"metadata": {"name": "gan-progress", "namespace": "physics", "ownerReferences": [owner]}}
+    controller.store.put("TrainingProgress", versioned({**reported, "progress": {"step": 5}}, 5))
+    stranger = pod("gan-1-worker-0", 6)
+    stranger["metadata"]["labels"]["caloscale.dev/run-uid"] = "u-before"
+    controller.store.put("Pod", stranger)
+    seen, _ = controller._observe(RUN, now) or pytest.fail()
+    assert seen.client_runs and seen.has_progress and seen.progress is not None and seen.progress.step == 5
+    assert (
+        [each.name for each in seen.namesakes] == ["gan-1-worker-0"] and seen.pods == [] and seen.refresh_seconds == 60
+    )
+
+
+def test_a_table_that_cannot_be_read_is_left_aside_and_named(
+    server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prices, labels = tmp_path / "prices", tmp_path / "labels"
+    for folder in (prices, labels):
+        folder.mkdir()
+        (folder / "own.csv").write_text("nonsense\n1\n")
+    controller = Controller(server, Settings(prices=prices, labels=labels), Metrics())  # type: ignore[arg-type]
+    assert "the prices of the ConfigMap are left aside" in caplog.text
+    assert "the labels of the ConfigMap are left aside" in caplog.text
+    known = controller.catalogue()
+    assert known is controller.catalogue(look=False) is controller.catalogue() and known.labels.rows
+    assert not controller.watches._to_list
+    (labels / "own.csv").write_text(LABELS)
+    assert controller.catalogue(look=False) is known
+    again = controller.catalogue()
+    assert again is not known and len(again.labels.rows) == len(known.labels.rows) + 1
+    assert controller.watches._to_list == {("Node", "")}
+
+
+def test_prices_are_those_of_today(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = controller.catalogue()
+    monkeypatch.setattr(module, "today", lambda: before.as_of + dt.timedelta(days=1))
+    assert controller.catalogue(look=False).as_of == before.as_of + dt.timedelta(days=1)
+
+
+def test_a_refusal_is_kept_while_something_else_is_in_the_way(controller: Controller, server: Server) -> None:
+    server.refusals["TFJob"] = (403, QUOTA)
+    with pytest.raises(ApiException):
+        controller._reconcile(RUN)
+    server.refusals["TFJob"] = (503, "later")
+    for _ in range(2):
+        with pytest.raises(ApiException):
+            controller._reconcile(RUN)
+    blocked = status(controller).condition("Blocked")
+    assert blocked is not None and (blocked.status, blocked.reason) == ("True", "Refused")
+    assert "TFJob gan-1: pods" in blocked.message
+
+
+def test_it_ends_after_the_reconciles_that_are_on_their_way(controller: Controller) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def slow(_: RunKey) -> None:
+        begun.set()
+        may_end.wait(60)
+        ended.set()
+
+    controller._threads.submit(slow, RUN)
+    assert begun.wait(60)
+    stopping = threading.Thread(target=controller.stop)
+    stopping.start()
+    assert controller._stop.wait(60) and controller.watches._stop.is_set() and not ended.is_set()
+    may_end.set()
+    stopping.join(60)
+    assert ended.is_set()

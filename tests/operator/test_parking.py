@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from caloscale.cluster.capacity.nodes import Use, pools_of
+from caloscale.cluster.capacity.nodes import PoolKey, Use, node_of, pools_of
+from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.operator import controller as module
 from caloscale.operator.controller import Controller
 from caloscale.operator.metrics import Metrics
+from caloscale.operator.parking import Parking
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from tests.cluster import examples as ex
@@ -161,7 +163,7 @@ def test_nobody_waits_who_could_be_launched(crowd: Crowd, seed: int) -> None:
 
 def test_pools_are_kept_up_to_date_as_if_they_were_counted_anew() -> None:
     """Incrementally and from nothing: the same pools, for a run's own view, too."""
-    from caloscale.cluster.capacity.nodes import Capacity, node_of
+    from caloscale.cluster.capacity.nodes import Capacity
 
     drawn, kept = random.Random(1), Capacity()
     nodes, uses = {}, []
@@ -202,3 +204,98 @@ def test_when_several_nodes_are_free_as_many_of_a_class_are_launched(crowd: Crow
     crowd.put("Pod", stranger(3, "n3"), gone=True)
     crowd.put("TrainingRun", crowd.raw["one-3"], gone=True)
     assert crowd.settle() == ["one-4"] and crowd.phases == {"Starting": 4, "Waiting": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "decided"),
+    [
+        ({}, []),
+        ({"metadata": {"generation": 2}}, ["one-1"]),
+        ({"metadata": {"annotations": {"caloscale.dev/client-heartbeat": "step"}}}, ["one-1"]),
+        ({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}, []),
+        ({"status": {"phase": "Recovering"}}, ["one-1"]),
+        ({"status": {"observedGeneration": 7}}, ["one-1"]),
+        (
+            {
+                "status": {
+                    "attempts": [
+                        {"number": 1, "job": "j", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
+                    ]
+                }
+            },
+            ["one-1"],
+        ),
+    ],
+)
+def test_who_waits_behind_others_is_decided_about_where_something_is_its_own(
+    crowd: Crowd, change: dict[str, dict[str, Any]], decided: list[str]
+) -> None:
+    crowd.put("Node", ex.spot("n0"))
+    crowd.put("Pod", stranger(0, "n0"))
+    for number in range(3):
+        crowd.submit(f"one-{number}", count=8)
+    crowd.settle()
+    for number in (0, 1, 2):
+        crowd.controller.queue.add(RunKey("physics", f"one-{number}", f"u-one-{number}"))
+    assert crowd.settle() == []
+    raw = crowd.raw["one-1"]
+    crowd.put(
+        "TrainingRun", {part: raw[part] | change.get(part, {}) for part in raw if part not in ("kind", "apiVersion")}
+    )
+    crowd.controller.queue.add(RunKey("physics", "one-1", "u-one-1"))
+    assert crowd.settle() == decided
+
+
+A, B = (pools_of([node_of(ex.node("n", name))], ())[0][0].key for name in "ab")
+ONE, TWO, THREE = (RunKey("physics", name, name) for name in ("one", "two", "three"))
+
+
+def none_free(_: PoolKey) -> int:
+    return 0
+
+
+def parked(need: Need) -> Parking:
+    """ONE and, behind it, TWO wait; pool A is known."""
+    made = Parking()
+    made.wake(A, 0)
+    made.park(ONE, "class", {A: need})
+    assert made.joins(TWO, "class")
+    return made
+
+
+def test_the_first_of_a_class_is_tried_when_a_pool_has_what_it_needs() -> None:
+    made = parked(Need(2, changed=False))
+    assert made.wake(A, 1) == set() and made.wake(A, 0, changed=True) == set()
+    assert made.wake(A, 2) == made.wake(A, 3) == {ONE}
+    assert made.waits(ONE, lambda key: {A: 1}[key]) and not made.waits(ONE, lambda key: {A: 2}[key])
+    assert made.waits(TWO, lambda _: 9)  # ONE is before it
+    assert not made.joins(ONE, "class") and not made.joins(THREE, "another") and THREE not in made
+    assert made.firsts() == {ONE} and TWO in made
+    assert made.leave(ONE) == TWO and made.leave(ONE) is None and made.firsts() == {TWO}
+    assert made.leave(TWO) is None and made.firsts() == set() and made.wake(A, 9) == set()
+
+
+def test_other_nodes_concern_those_whose_plan_depends_on_them_until_they_were_tried() -> None:
+    made = parked(Need(None, changed=True))
+    assert made.wake(A, 99) == set() and made.waits(ONE, none_free)
+    assert made.wake(A, 0, changed=True) == {ONE} and not made.waits(ONE, none_free)
+    made.park(ONE, "class", {A: Need(None, changed=True)})
+    assert made.waits(ONE, none_free)
+
+
+def test_a_pool_that_is_new_concerns_all_and_one_that_has_gone_may_be_new_again() -> None:
+    made = parked(Need(2, changed=False))
+    assert made.wake(B, 0) == {ONE} and not made.waits(ONE, none_free)
+    made.park(ONE, "class", {A: Need(2, changed=False), B: Need(1, changed=False)})
+    assert made.wake(B, 0) == set() and made.wake(B, 0, exists=False) == set() and made.wake(B, 0) == {ONE}
+
+
+def test_a_run_that_has_changed_is_of_another_class() -> None:
+    made = parked(Need(2, changed=False))
+    made.park(TWO, "another", {B: Need(1, changed=False)})
+    assert made.firsts() == {ONE, TWO} and made.wake(A, 2) == {ONE}
+    assert made.joins(TWO, "class") and made.firsts() == {ONE}
+    made.park(ONE, "class", {A: Need(5, changed=False)})  # what it needs is known anew
+    assert made.wake(A, 4) == set() and made.wake(A, 5) == {ONE}
+    made.clear()
+    assert made.firsts() == set() and ONE not in made and made.wake(A, 5) == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 import random
 from typing import Any
@@ -326,3 +327,236 @@ def test_with_many_runs_money_and_steps_are_written_more_seldom() -> None:
         ended["metadata"] |= {"name": f"r{number}", "uid": f"u{number}"}
         store.put("TrainingRun", ended, gone=number % 2 == 0)
     assert store.refresh_seconds == 60
+
+
+PLACED = {
+    "backend": "TFJob",
+    "pool": "v100-8",
+    "accelerator": "nvidia-tesla-v100",
+    "machineType": "n1-standard-64",
+    "capacityType": "on-demand",
+    "nodes": 2,
+    "workers": 2,
+    "perNode": 8,
+    "acceleratorsPerWorker": 8,
+    "plannedNodes": 2,
+    "globalBatch": 1024,
+    "batchPerReplica": 64,
+}
+MOMENT = "2026-11-21T10:00:00Z"
+OWNERS = [GAN, RunKey("physics", "gan", "u-again"), RunKey("physics", "other", "u-other")]
+
+
+def drawn_object(drawn: random.Random, kind: str) -> dict[str, Any]:
+    """An object of one of a few names, in any state; a pod may get another run, node or uid under its name."""
+    owner = drawn.choice(OWNERS)
+    if kind == "Node":
+        return ex.node(f"n{drawn.randrange(5)}", drawn.choice(["v100-8", "b"]), ready=drawn.choice(["True", "False"]))
+    if kind == "Pod":
+        phase = drawn.choice(["Pending", "Running", "Running", "Succeeded", "Failed"])
+        made = pod(f"p{drawn.randrange(6)}", 1, phase, f"n{drawn.randrange(5)}", drawn.choice(["", owner.name]))
+        made["metadata"]["uid"] += drawn.choice(["", "-again"])
+        if made["metadata"]["labels"]:
+            made["metadata"]["labels"] |= {
+                "caloscale.dev/run-uid": owner.uid,
+                "caloscale.dev/attempt": drawn.choice("12"),
+            }
+        if drawn.random() < 0.3:
+            del made["spec"]["nodeName"]
+        return made
+    metadata: dict[str, Any] = {"namespace": owner.namespace, "name": owner.name, "uid": owner.uid, "generation": 1}
+    if kind == "TrainingRun":
+        usage = {"pod": "p0", "uid": "u-p0", "node": f"n{drawn.randrange(5)}", "since": MOMENT}
+        attempt = {"number": 1, "job": "j1", "nodes": drawn.choice([1, 2]), "workers": 2, "launched": MOMENT}
+        attempt |= drawn.choice([{}, {"nodeUsage": [usage]}, {"ended": MOMENT}])
+        status = {"phase": "Starting", "placement": {**PLACED, "pool": drawn.choice(["v100-8", "b"])}}
+        metadata["annotations"] = drawn.choice([{}, {"caloscale.dev/client-heartbeat": f"p{drawn.randrange(6)}"}])
+        return {"metadata": metadata, "spec": {}, "status": drawn.choice([{}, {**status, "attempts": [attempt]}])}
+    owned = {"ownerReferences": [{**owner.identity, "controller": True}]}
+    if kind == "TFJob":
+        named = {"namespace": owner.namespace, "name": f"j{drawn.randrange(1, 3)}", "uid": "uj", **owned}
+        return {"metadata": named, "spec": {"runPolicy": {"suspend": drawn.random() < 0.5}}}
+    named = {"namespace": owner.namespace, "name": f"{owner.name}-progress", **owned}
+    return {"metadata": named, "progress": {"step": drawn.randrange(3)}}
+
+
+KINDS = ("Node", "Pod", "TrainingRun", "TFJob", "TrainingProgress")
+
+
+def answers(store: Store) -> list[Any]:
+    """What a reconcile asks of the store."""
+    of_runs = [
+        (
+            [store.pods_of(run), store.jobs_of(run), store.namesakes_of(run), store.pools_for(run)],
+            [run in store.progress, store.progress.get(run), store.runs[run].status if run in store.runs else None],
+        )
+        for run in OWNERS
+    ]
+    pods = [store.is_there("physics", f"p{number}") for number in range(6)]
+    return [of_runs, pods, dict(store.ready_nodes())]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_any_events_it_answers_as_if_it_had_been_listed_just_now(seed: int) -> None:
+    """Its indexes and sums are kept up to date one event at a time."""
+    drawn, store = random.Random(seed), Store()
+    there: dict[tuple[str, str], dict[str, Any]] = {}
+    for version in range(1, 161):
+        kind = drawn.choice(KINDS)
+        if there and drawn.random() < 0.3:
+            kind, name = drawn.choice(sorted(there))
+            store.put(kind, versioned(there.pop((kind, name)), version), gone=True)
+        else:
+            raw = versioned(drawn_object(drawn, kind), version)
+            there[kind, raw["metadata"]["name"]] = raw
+            store.put(kind, raw)
+        if version % 4 == 0:
+            fresh = Store()
+            for kind in KINDS:
+                listed = [raw for (each, _), raw in there.items() if each == kind]
+                fresh.resync(kind, [Page(listed, version)])
+            assert answers(store) == answers(fresh), version
+
+
+def launched_run(version: int, *, nodes: int = 2, **status: Any) -> dict[str, Any]:
+    attempt = {"number": 1, "job": "gan-1", "nodes": nodes, "workers": nodes, "launched": MOMENT}
+    return run(version, phase="Starting", placement=PLACED, attempts=[attempt], **status)
+
+
+def with_two_nodes_and_one_who_waits(free: int) -> tuple[Store, RunKey]:
+    """Two nodes, on which GAN is coming, and another run that waits for so many free ones."""
+    store, other = Store(), RunKey("physics", "other", "u-other")
+    for number in range(2):
+        store.put("Node", versioned(ex.node(f"n{number}"), number + 1))
+    store.put("TrainingRun", launched_run(3))
+    waits = run(4, phase="Waiting")
+    waits["metadata"] |= {"name": "other", "uid": "u-other"}
+    store.put("TrainingRun", waits)
+    key = store.pools_for(other)[0][0].key
+    assert store.pools_for(other)[0][0].free == 0
+    assert store.park(other, {key: Need(free, changed=False)}) is None
+    return store, other
+
+
+def test_who_waits_is_tried_when_a_run_that_was_to_take_nodes_is_deleted_or_ends() -> None:
+    store, other = with_two_nodes_and_one_who_waits(2)
+    assert store.put("TrainingRun", launched_run(9), gone=True) == {other}
+    store, other = with_two_nodes_and_one_who_waits(2)
+    assert store.put("TrainingRun", run(9, phase="Failed")) == {GAN, other}
+    store, other = with_two_nodes_and_one_who_waits(2)
+    assert other not in store.put("TrainingRun", launched_run(9, nodes=1))  # one is too few
+    store, other = with_two_nodes_and_one_who_waits(1)
+    assert store.put("TrainingRun", launched_run(9, nodes=1)) == {GAN, other}
+    store, other = with_two_nodes_and_one_who_waits(2)
+    assert store.put("TrainingRun", launched_run(9, message="m")) == {GAN}
+
+
+def test_a_status_that_is_assumed_counts_for_the_others_at_once() -> None:
+    store, other = with_two_nodes_and_one_who_waits(2)
+    store.assume(GAN, RunStatus(phase="Failed"), "2")  # of an older version
+    assert store.pools_for(other)[0][0].free == 0
+    store.assume(GAN, RunStatus(phase="Failed"), "3")
+    assert store.pools_for(other)[0][0].free == 2 and store.runs[GAN].version == "3"
+    store.assume(RunKey("physics", "none", "u"), RunStatus(), "3")
+
+
+def test_a_list_of_a_namespace_says_nothing_about_others() -> None:
+    store, elsewhere = Store(), run(3)
+    elsewhere["metadata"] |= {"namespace": "b", "uid": "u-b"}
+    store.put("TrainingRun", run(3))
+    store.put("TrainingRun", elsewhere)
+    assert store.resync("TrainingRun", [Page([], 9)], "b") == (set(), 9)
+    assert set(store.runs) == {GAN}
+    assert store.resync("TrainingRun", []) == (set(), 0)  # the cluster does not know the kind
+    assert set(store.runs) == {GAN}
+
+
+def test_a_page_of_a_list_is_emptied_when_it_was_read() -> None:
+    pages = [Page([run(3)], 9), Page([pod("a", 4)], 9)]
+    Store().resync("TrainingRun", pages[:1])
+    assert [len(page.objects) for page in pages] == [0, 1]
+
+
+def warn(store: Store, name: str, version: int, about: str = "gan-1-worker-0", *, gone: bool = False) -> set[RunKey]:
+    metadata = {"namespace": "physics", "name": name, "resourceVersion": str(version)}
+    event = {"metadata": metadata, "type": "Warning", "regarding": {"name": about}, "eventTime": MOMENT}
+    return store.put("Event", event, gone=gone)
+
+
+def test_warnings_are_kept_while_their_run_lives() -> None:
+    store = Store()
+    assert warn(store, "e0", 1) == set()  # its run is not known yet: it may come again
+    store.put("TrainingRun", launched_run(2))
+    assert warn(store, "e0", 1) == {GAN} and warn(store, "e1", 4) == {GAN} and warn(store, "e1", 4) == set()
+    assert set(store.warnings[GAN]) == {"e0", "e1"}
+    assert warn(store, "e0", 5, gone=True) == set() and set(store.warnings[GAN]) == {"e1"}
+    assert warn(store, "stranger", 6, "somebody-1", gone=True) == set()
+    store.forget()
+    assert set(store.warnings[GAN]) == {"e1"}
+    store.put("TrainingRun", run(7, phase="Failed"))
+    store.forget()
+    assert store.warnings == {}
+    store.put("TrainingRun", launched_run(8))
+    warn(store, "e2", 9)
+    store.put("TrainingRun", launched_run(10), gone=True)
+    assert store.warnings == {}
+
+
+@pytest.mark.parametrize("about", ["gan-2-worker-0", "gan-12", "gan-1x", "gan", "gan-x-1"])
+def test_a_warning_about_another_attempt_or_run_is_none(about: str) -> None:
+    store = Store()
+    store.put("TrainingRun", launched_run(2))
+    assert warn(store, "e", 3, about) == set() and not store.warnings
+
+
+def test_pods_that_went_are_forgotten_after_ten_minutes() -> None:
+    store, now = Store(), dt.datetime.now(dt.UTC)
+    for name, minutes in (("old", 11), ("new", 9)):
+        store.put("Pod", pod(name, 1))
+        ended = pod(name, 2, "Failed")
+        terminated = ended["status"]["containerStatuses"][0]["state"]["terminated"]
+        terminated["finishedAt"] = (now - dt.timedelta(minutes=minutes)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        store.put("Pod", ended, gone=True)
+    assert set(store.went_of(GAN)) == {"u-old", "u-new"}
+    store.forget()
+    assert set(store.went_of(GAN)) == {"u-new"}
+
+
+def test_a_pod_that_nobody_saw_go_ended_when_it_was_missed() -> None:
+    store = Store()
+    store.put("Pod", pod("a", 1))
+    before = dt.datetime.now(dt.UTC).replace(microsecond=0)
+    store.resync("Pod", [Page([], 9)])
+    last = store.went_of(GAN)["u-a"]
+    assert last.ended is not None and before <= last.ended <= dt.datetime.now(dt.UTC) and last.phase == "Running"
+
+
+def test_nodes_are_read_anew_where_labels_mean_something_else() -> None:
+    store, node = Store(), versioned(ex.node("n0"), 5)
+    store.put("Node", node)
+    assert store.read_labels_by(store.labels) is False and store.put("Node", node) == set()
+    assert store.read_labels_by(dataclasses.replace(store.labels, rows=())) is True
+    store.put("Node", node)  # of the same version
+    assert store.pools_for(GAN)[0] == []
+
+
+def test_a_node_that_goes_concerns_the_runs_on_it() -> None:
+    store = Store()
+    for name in ("n0", "n1"):
+        store.put("Node", versioned(ex.node(name), 1))
+    store.put("Pod", pod("a", 2, node="n0"))
+    store.put("Pod", pod("b", 3, node="n1", run=""))
+    assert store.put("Node", versioned(ex.node("n1"), 4), gone=True) == set()
+    assert store.put("Node", versioned(ex.node("n0"), 4), gone=True) == {GAN}
+    assert store.ready_nodes() == {}
+
+
+def test_who_waits_is_asked_about_prices_and_queues() -> None:
+    store = Store()
+    for number, phase in enumerate(("Waiting", "Recovering", "Pending", "Running", "Starting", "Failed", "Suspended")):
+        raw = run(1, phase=phase)
+        raw["metadata"] |= {"name": phase.lower(), "uid": str(number)}
+        store.put("TrainingRun", raw)
+    waits = {RunKey("physics", name, uid) for uid, name in zip("012", ("waiting", "recovering", "pending"))}
+    store.park(min(waits), {})
+    assert store.pending_runs() == waits and not store.parking.firsts()

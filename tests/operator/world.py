@@ -58,7 +58,7 @@ class World:
         self.ledger: list[tuple[str, dt.datetime, dt.datetime]] = []
         self.again: dt.datetime | None = None
         self.writes = 0
-        self.told: list[str] = []
+        self.shown: list[str] = []
         self.most_live_jobs = 0
         self.refuses_pods = False
         self.has_image = self.can_mount = True
@@ -107,7 +107,7 @@ class World:
         if decision.status != RunStatus.model_validate(self.status):
             if dies():
                 return decision
-            self._tell(written)
+            self._show(written)
             self.status = written
             self.writes += 1
         for action in decision.actions:
@@ -116,19 +116,19 @@ class World:
             self._act(action)
         return decision
 
-    def _tell(self, status: dict[str, Any]) -> None:
+    def _show(self, status: dict[str, Any]) -> None:
         """Note what a user reads anew: phase and message, and conditions with their reasons."""
         said = f"{status['phase']}: {status.get('message', '')}"
-        self.told += [said] if said != f"{self.status.get('phase')}: {self.status.get('message', '')}" else []
+        self.shown += [said] if said != f"{self.status.get('phase')}: {self.status.get('message', '')}" else []
         known = {each["type"]: (each["status"], each["reason"]) for each in self.status.get("conditions", ())}
         for each in status.get("conditions", ()):
             if known.get(each["type"]) != (each["status"], each["reason"]):
-                self.told.append(f"{each['type']} {each['status']} {each['reason']}")
+                self.shown.append(f"{each['type']} {each['status']} {each['reason']}")
 
     def _act(self, action: Action) -> None:
         if isinstance(action, RunEvent):
             self.events.append(action)
-            self.told.append(f"{action.kind} {action.reason}")
+            self.shown.append(f"{action.kind} {action.reason}")
         elif isinstance(action, Boost):
             self.boosts.append(action)
         elif isinstance(action, Delete):

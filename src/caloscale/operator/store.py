@@ -226,6 +226,7 @@ class Store:
         self.jobs[key] = job
         if before is not None and before.run is not None and before.run != job.run:
             self._jobs_of[before.run].discard(key)
+            self._count_coming(before.run)
         self._jobs_of.setdefault(job.run, set()).add(key)
         self._count_coming(job.run)
         return self._concerned(job.run)
@@ -234,7 +235,10 @@ class Store:
         owner = owner_of(raw)
         if owner is None or name[1] != names.progress_name(owner["name"]):
             return set()
-        key = self._progress_objects[name] = RunKey(name[0], owner["name"], owner["uid"])
+        key = RunKey(name[0], owner["name"], owner["uid"])
+        if (before := self._progress_objects.get(name, key)) != key:
+            self.progress.pop(before, None)
+        self._progress_objects[name] = key
         progress = read_progress(raw)
         is_first, self.progress[key] = key not in self.progress, progress
         run = self.runs.get(key)
@@ -456,7 +460,7 @@ class Store:
     def _is_queued(self, run: RunKey, kind: str, name: str) -> bool:
         """Whether the job is suspended by a queue: it uses nodes only when it is admitted."""
         job = self.jobs.get((kind, run.namespace, name))
-        return job is not None and job.state == "suspended"
+        return job is not None and (job.run, job.state) == (run, "suspended")
 
     def pending_runs(self) -> set[RunKey]:
         """Runs that other prices or queues concern: those that wait; what they need is not known any more."""
