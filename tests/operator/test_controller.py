@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kubernetes.client.exceptions import ApiException
 
+from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.connection import FencedError, Page
 from caloscale.operator import controller as module
@@ -556,6 +557,8 @@ def test_whether_kueue_is_installed_is_asked_again_after_an_error(
 
 def test_what_a_reconcile_sees(controller: Controller) -> None:
     """The run's own objects, its client's pod, and what was said about its job."""
+    alone, _ = controller._observe(RUN, dt.datetime.now(dt.UTC)) or pytest.fail()
+    assert alone.client_pod is None and alone.client_runs
     followed = run()
     followed["metadata"] |= {"annotations": {"caloscale.dev/client-heartbeat": "step"}, "resourceVersion": "3"}
     controller.store.put("TrainingRun", followed)
@@ -593,7 +596,9 @@ def test_a_table_that_cannot_be_read_is_left_aside_and_named(
     assert known is controller.catalogue(look=False) is controller.catalogue() and known.labels.rows
     assert not controller.watches._to_list
     (labels / "own.csv").write_text(LABELS)
-    assert controller.catalogue(look=False) is known
+    controller.store.put("TrainingRun", run())
+    seen, _ = controller._observe(RUN, dt.datetime.now(dt.UTC)) or pytest.fail()
+    assert seen.catalogue is known  # files are looked at with each refresh
     again = controller.catalogue()
     assert again is not known and len(again.labels.rows) == len(known.labels.rows) + 1
     assert controller.watches._to_list == {("Node", "")}
@@ -634,3 +639,22 @@ def test_it_ends_after_the_reconciles_that_are_on_their_way(controller: Controll
     may_end.set()
     stopping.join(60)
     assert ended.is_set()
+
+
+def test_a_run_for_which_there_is_room_by_now_is_tried_again_and_the_next_of_its_class_at_once(
+    timed: Controller,
+) -> None:
+    observed = timed._observe(RUN, dt.datetime.now(dt.UTC))
+    assert observed is not None
+    key = observed[0].pools()[0][0].key
+    timed._park(RUN, {key: Need(2, changed=False)})
+    assert due_after(timed) is None
+    timed._park(RUN, {key: Need(1, changed=False)})
+    assert due_after(timed) == 0.5
+    follower = run()
+    follower["metadata"] |= {"name": "next", "uid": "u-next"}
+    timed.store.put("TrainingRun", follower)
+    other = RunKey("physics", "next", "u-next")
+    timed.store.park(other, {key: Need(2, changed=False)})
+    timed._park(RUN, None)
+    assert timed.queue.get(0.0) == other

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from caloscale.cluster.capacity.pods import Diagnostic, pod_of, warning_of
-from caloscale.operator.diagnostics import PATIENCE_SECONDS, REFUSED, blocking, diagnostics_of, sentence, worst
+from caloscale.operator.diagnostics import (
+    NAME_TAKEN,
+    PATIENCE_SECONDS,
+    REFUSED,
+    blocking,
+    diagnostics_of,
+    sentence,
+    worst,
+)
 from caloscale.status import AttemptStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
@@ -109,3 +118,52 @@ def test_a_missing_runtime_is_named_with_its_remedy_whoever_refuses_first(refusa
     assert sentence(diagnostic).endswith("kubectl apply --server-side -k manifests/trainer")
     unknown = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message="no matches for kind TrainJob")
     assert sentence(unknown).endswith("jobset, trainer or mpi-operator)")
+
+
+IMAGE = "check that the image exists under this name and that the nodes may pull it (cluster.image; private: "
+SECRET = (
+    "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json), or correct "
+)
+OTHER_NAME = "delete or rename that object, or delete this run and submit it under another name"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "remedy"),
+    [
+        ("ErrImagePull", "m", IMAGE),
+        ("ErrImageNeverPull", "m", IMAGE),
+        (
+            REFUSED,
+            "exceeded quota: small",
+            "raise the quota of the namespace (kubectl describe quota), or ask for less",
+        ),
+        (NAME_TAKEN, "is there already", OTHER_NAME),
+        ("FailedCreate", 'serviceaccount "w" not found', "kubectl apply --server-side -k manifests/run-namespace in"),
+        (REFUSED, 'serviceaccount "w" may not', "create what is missing; an unknown kind comes with its operator"),
+        (REFUSED, "no matches for kind", "create what is missing; an unknown kind comes with its operator"),
+        ("FailedCreate", 'spec.RuntimeRef: "r" not found', "see kubectl describe of gan-1"),
+        ("FailedMount", 'secret "key" not found', SECRET),
+        ("CreateContainerConfigError", "m", SECRET),
+        ("FailedScheduling", "m", "free or add nodes; the message lists what each node lacks"),
+        ("FailedCreatePodSandBox", "m", "see kubectl describe of gan-1"),
+    ],
+)
+def test_every_reason_has_a_remedy(reason: str, message: str, remedy: str) -> None:
+    assert sentence(Diagnostic("gan-1", reason, message)).startswith(f"gan-1: {message}; remedy: {remedy}")
+
+
+def test_a_long_message_is_cut_and_without_one_the_reason_stands_there() -> None:
+    said = sentence(Diagnostic("gan-1", "FailedScheduling", "x" * 600)).partition("; remedy: ")[0]
+    assert said == "gan-1: " + "x" * 500
+    assert sentence(Diagnostic("gan-1", "FailedScheduling", "")).startswith("gan-1: FailedScheduling; remedy: ")
+
+
+@pytest.mark.parametrize("reason", ["FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox"])
+def test_what_keeps_a_bound_pod_from_starting(reason: str) -> None:
+    making = pod_of({**pod({"reason": "ContainerCreating"}), "spec": {"nodeName": "n0"}})
+    said = Diagnostic("gan-1-worker-0", reason, "m")  # without a time: it applies now
+    assert blocking([making], [said._replace(where="other"), said], NOW) == said
+    for gone_on in (replace(making, ready=True), replace(making, phase="Failed"), replace(making, mounted=True)):
+        assert blocking([gone_on], [said], NOW) is None
+    refused = pod_of(pod({"reason": "ErrImagePull", "message": "m"}))
+    assert blocking([making, refused], [said], NOW) == refused.diagnostic

@@ -174,6 +174,9 @@ def test_an_operator_that_waits_ends_when_it_is_asked_to(server: Server, clock: 
     assert first.acquire(ended)
     ended.set()
     assert not second.acquire(ended) and not second.leads
+    pauses: list[float] = []
+    ended.wait = lambda seconds: bool(pauses.append(seconds)) or len(pauses) == 3  # type: ignore[assignment, method-assign, func-returns-value, misc]
+    assert not second.acquire(ended) and pauses == [RETRY_SECONDS] * 3
 
 
 def test_a_lease_that_is_given_back_is_free(server: Server, clock: Clock) -> None:

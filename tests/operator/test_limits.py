@@ -13,10 +13,13 @@ import pytest
 
 from caloscale.client.usage import use_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
+from caloscale.operator.context import Draft
+from caloscale.operator.limits import affordable, in_time, limit_reached
+from caloscale.operator.outcomes import Outcome
 from caloscale.operator.reconcile import boost_of
 from caloscale.planning.billing.bill import bill
 from caloscale.planning.catalogue.prices import Prices, load_prices
-from caloscale.status import RunStatus
+from caloscale.status import AttemptStatus, NodeUsage, Placed, RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
@@ -430,3 +433,96 @@ def test_what_has_no_price_beside_the_nodes_is_no_cost() -> None:
     assert "usd" not in w.status["cost"] and w.status["cost"]["nodeHours"] > 0
     (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
     assert (priced["status"], priced["reason"]) == ("False", "NoPrice") and "disk_gib" in priced["message"]
+
+
+def draft_of(
+    usd_per_hour: float | None = 36.0, seconds: float | None = 7200.0, steps: int = 0, **budget: Any
+) -> tuple[Draft, Any, Placed]:
+    """After an hour of one node, which is 9.69 USD by its price; a placement of two of four nodes."""
+    totals = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "nodes": 1}
+    totals |= {"region": "europe-west4", "capacityType": "spot", "nodeSeconds": 3600}
+    attempt = {"number": 1, "job": "gan-1", "nodes": 1, "workers": 1, "launched": START.isoformat()}
+    w = world().until(lambda w: "placement" in w.status)
+    w.spec["budget"] = budget
+    placed = {**w.status["placement"], "nodes": 2, "usdPerHour": usd_per_hour, "estimateSeconds": seconds}
+    w.status |= {"attempts": [{**attempt, "ended": START.isoformat(), "nodeTotals": [totals]}], "placement": placed}
+    w.status["progress"] = {"steps": 1000, "checkpointStep": steps}
+    w.now = START + dt.timedelta(hours=1)
+    draft = Draft(w.observe(), w.now)
+    assert draft.run is not None and draft.status.placement is not None
+    return draft, draft.run, draft.status.placement
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({}, True),
+        ({"maxUsd": 81.7}, True),  # 9.69 and two hours of 36
+        ({"maxUsd": 81.6}, False),
+        ({"maxUsd": 45.7, "steps": 500}, True),  # half is done
+        ({"maxUsd": 45.6, "steps": 500}, False),
+        ({"maxUsd": 999.0, "usd_per_hour": None}, False),
+        ({"maxUsd": 999.0, "seconds": None}, False),
+    ],
+)
+def test_another_pool_is_taken_where_the_rest_keeps_within_the_budget(given: dict[str, Any], allowed: bool) -> None:
+    draft, run, placed = draft_of(**given)
+    assert affordable(draft, run, placed) is allowed
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({}, True),
+        ({"deadline": "18000s"}, True),  # an hour has passed, and two hours take twice as long on half of the nodes
+        ({"deadline": "17999s"}, False),
+        ({"deadline": "10800s", "steps": 500}, True),
+        ({"deadline": "10799s", "steps": 500}, False),
+        ({"deadline": "1s", "seconds": None}, True),
+    ],
+)
+def test_fewer_nodes_are_taken_where_the_rest_ends_in_time(given: dict[str, Any], allowed: bool) -> None:
+    draft, run, placed = draft_of(**given)
+    assert in_time(draft, run, placed) is allowed
+
+
+def test_nothing_has_been_spent_before_the_first_attempt() -> None:
+    draft, run, placed = draft_of(maxUsd=72.0)
+    draft.put(attempts=())
+    assert affordable(draft, run, placed) and limit_reached(draft, run) is None and draft.times == []
+    draft, run, placed = draft_of(maxUsd=71.9)
+    draft.put(attempts=())
+    assert not affordable(draft, run, placed)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ({"maxUsd": 23.0}, (23 - 9.69) / 36 * 3600),
+        ({"maxUsd": 9.6901}, 1.0),
+        ({"maxUsd": 23.0, "usd_per_hour": None}, 60.0),
+    ],
+)
+def test_money_is_looked_at_when_it_will_be_spent(given: dict[str, Any], seconds: float) -> None:
+    draft, run, _ = draft_of(**given)
+    (first,) = draft.status.attempts
+    assert limit_reached(draft, run) is None and draft.times == []  # no node is in use
+    usage = NodeUsage(pod="p", uid="u", node="n0", since=draft.now)
+    live = AttemptStatus(number=2, job="gan-2", nodes=1, workers=1, launched=draft.now, node_usage=(usage,))
+    draft.put(attempts=(first, live))
+    assert limit_reached(draft, run) is None
+    assert [(due - draft.now).total_seconds() for due in draft.times] == [pytest.approx(seconds, abs=1e-3)]
+
+
+def test_a_budget_is_spent_when_it_is_reached() -> None:
+    draft, run, _ = draft_of(maxUsd=9.69)
+    assert limit_reached(draft, run) == Outcome("Budget", "9.69 USD of budget.maxUsd 9.69 are spent")
+
+
+def test_without_a_price_of_today_that_of_the_launch_counts() -> None:
+    """An hour of one node of two that cost 36 USD an hour."""
+    draft, run, placed = draft_of(maxUsd=18.0)
+    draft.seen = replace(draft.seen, catalogue=replace(draft.seen.catalogue, prices=Prices(())))
+    assert limit_reached(draft, run) == Outcome("Budget", "18.00 USD of budget.maxUsd 18 are spent")
+    draft.put(placement=placed.model_copy(update={"usd_per_hour": None}))
+    assert limit_reached(draft, run) is None and not affordable(draft, run, placed)

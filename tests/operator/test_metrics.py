@@ -38,6 +38,9 @@ def test_runs_accelerators_and_money() -> None:
         "usdPerHour": 19.5,
     }
     store.put("TrainingRun", run(1, phase="Running", placement=placed))
+    unpriced = {key: value for key, value in placed.items() if key != "usdPerHour"} | {"workers": 1}
+    store.put("TrainingRun", named_run("unpriced", phase="Running", placement=unpriced))
+    store.put("TrainingRun", named_run("waits", phase="Waiting", placement=placed))
     store.put("Node", versioned(ex.node("n0"), 2))
     half = pod("gan-1-worker-0", 3)
     half["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "6"
@@ -45,9 +48,9 @@ def test_runs_accelerators_and_money() -> None:
     metrics.count("PATCH", "TFJob", 200)
     text = generate_latest(metrics.registry).decode()
     for line in (
-        'caloscale_runs{phase="Running"} 1.0',
+        'caloscale_runs{phase="Running"} 2.0',
         'caloscale_runs{phase="Failed"} 0.0',
-        'caloscale_accelerators{kind="planned"} 16.0',
+        'caloscale_accelerators{kind="planned"} 24.0',
         'caloscale_accelerators{kind="used"} 6.0',
         'caloscale_accelerators{kind="wasted"} 2.0',
         "caloscale_usd_per_hour 19.5",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
 from typing import Any
 
 import pytest
 
-from caloscale.cluster.capacity.pods import Pod, pod_of
-from caloscale.operator.outcomes import awaited_until, judge
+from caloscale.cluster.capacity.pods import Job, Pod, pod_of
+from caloscale.operator.outcomes import awaited_until, job_in_doubt, judge
 from caloscale.status import AttemptStatus, NodeUsage
+from tests.operator.world import world
 
 ATTEMPT = AttemptStatus(
     number=1, job="gan-1", nodes=2, workers=2, launched=dt.datetime(2026, 11, 21, 10, tzinfo=dt.UTC)
@@ -87,3 +89,124 @@ def test_who_left_for_another_is_not_the_one_to_ask() -> None:
     assert awaited_until([left, failed(1, 137, 9)], start + dt.timedelta(seconds=11)) is None
     assert awaited_until([failed(0, 143, 10), alive(1)], start + dt.timedelta(seconds=11)) is None
     assert awaited_until([alive(0), alive(1)], start) is None
+
+
+def job(state: str = "active", **changes: Any) -> Job:
+    known = {"kind": "TFJob", "name": "gan-1", "uid": "j", "run": None, "attempt": 1, "message": "", "deleting": False}
+    return Job(**{**known, "created": None, "selector": (), "state": state, **changes})
+
+
+def held(*uids: str, done: bool = False) -> AttemptStatus:
+    """The attempt with workers on nodes."""
+    usage = (
+        NodeUsage(pod=f"gan-1-worker-{uid}", uid=uid, node=f"n{uid}", since=ATTEMPT.launched, done=done) for uid in uids
+    )
+    return ATTEMPT.model_copy(update={"node_usage": tuple(usage)})
+
+
+def changed(one: Pod, **changes: Any) -> Pod:
+    return dataclasses.replace(one, **changes)
+
+
+NODES = {"n0": True, "n1": False}
+LATER = ATTEMPT.launched + dt.timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("attempt", "pods", "of", "reason", "message"),
+    [
+        (held("0"), [failed(0, 2, 3)], job("succeeded"), "Completed", "all steps are done"),
+        (ATTEMPT, [failed(0, 1, 3)], job(), "UserError", "gan-1-worker-0 ended with exit code 1"),
+        (ATTEMPT, [failed(0, 127, 3, message="m")], job(), "UserError", "gan-1-worker-0 ended with exit code 127: m"),
+        (ATTEMPT, [failed(0, 128, 3)], job(), "WorkerFailed", "gan-1-worker-0 on n0 ended with exit code 128"),
+        (ATTEMPT, [failed(0, 0, 3)], job(), "WorkerFailed", "gan-1-worker-0 on n0 ended with exit code 0"),
+        (
+            ATTEMPT,
+            [changed(failed(0, 2, 3), disrupted=True, node="")],
+            job(),
+            "WorkerLost",
+            "gan-1-worker-0 on no node ended with exit code 2",
+        ),
+        (ATTEMPT, [changed(failed(0, 2, 3), exit_code=None)], job(), "WorkerFailed", "gan-1-worker-0 on n0 ended"),
+        (
+            ATTEMPT,
+            [changed(failed(0, 137, 3), ended=None), failed(1, 138, 9)],
+            job(),
+            "WorkerFailed",
+            "gan-1-worker-1 on n1 ended with exit code 138",
+        ),
+        (held("7", "0", "5"), [failed(7, 138, 3), alive(0), alive(5)], job(), "NodeLost", "node n5, n7 is gone"),
+        (held("7"), [failed(7, 2, 3)], job(), "UserError", "gan-1-worker-7 ended with exit code 2"),
+        (held("7", done=True), [], job(), None, None),
+        (
+            held("0"),
+            [alive(0)],
+            job("suspended"),
+            "Preempted",
+            "TFJob gan-1 was suspended by its queue, or by somebody",
+        ),
+        (ATTEMPT, [], job("suspended"), None, None),
+        (held("0"), [alive(0)], job(deleting=True), "JobLost", "TFJob gan-1 was deleted by somebody"),
+        (
+            ATTEMPT,
+            [changed(alive(0), deleting=LATER, message="why")],
+            job(),
+            "WorkerLost",
+            "gan-1-worker-0 on n0 is being ended: why",
+        ),
+        (
+            ATTEMPT,
+            [changed(alive(0), deleting=LATER, node="")],
+            job(),
+            "WorkerLost",
+            "gan-1-worker-0 on no node is being ended",
+        ),
+        (ATTEMPT, [changed(alive(0), deleting=LATER, phase="Succeeded")], job(), None, None),
+        (held("0", "1"), [alive(0)], job(), "WorkerLost", "gan-1-worker-1 on n1 is gone"),
+        (held("1", done=True), [], job(), None, None),
+        (held("0"), [alive(0)], job("failed", message="too slow"), "WorkerFailed", "TFJob gan-1 failed: too slow"),
+        (ATTEMPT, [], job("failed"), "WorkerFailed", "TFJob gan-1 failed: no message"),
+        (held("0"), [alive(0)], None, "JobLost", "gan-1 was deleted by somebody"),
+        (ATTEMPT, [alive(0)], None, None, None),
+        (held("0", "1"), [alive(0), alive(1)], job(), None, None),
+    ],
+)
+def test_why_an_attempt_has_ended(
+    attempt: AttemptStatus, pods: list[Pod], of: Job | None, reason: str | None, message: str | None
+) -> None:
+    outcome = judge(attempt, pods, of, NODES)
+    assert (outcome and outcome.reason, outcome and outcome.message) == (reason, message)
+
+
+def test_of_a_long_log_the_end_is_shown() -> None:
+    outcome = judge(ATTEMPT, [failed(0, 2, 3, message="x" * 500 + "y" * 600)], None, {})
+    assert outcome is not None and outcome.message == "gan-1-worker-0 ended with exit code 2: " + "y" * 600
+
+
+@pytest.mark.parametrize("reason", ["WorkerLost", "NodeLost", "JobLost", "WorkerFailed", "Requeued", "ScaledUp", None])
+def test_a_job_is_read_again_before_its_attempt_is_lost_or_queued_anew(reason: Any) -> None:
+    """As `reconcile` decided; the job may have succeeded, or been admitted, by now."""
+    w = world().until(lambda w: w.phase == "Running")
+    seen = w.observe()
+    live = seen.status.live
+    assert live is not None
+    decided = seen.status.model_copy(update={"attempts": (live.model_copy(update={"reason": reason}),)})
+    in_doubt = job_in_doubt(seen, decided)
+    assert (in_doubt and in_doubt.name) == (None if reason in ("ScaledUp", None) else "gan-1")
+    assert job_in_doubt(dataclasses.replace(seen, jobs=[]), decided) is None
+    ended = live.model_copy(update={"ended": w.now})
+    assert (
+        job_in_doubt(dataclasses.replace(seen, status=seen.status.model_copy(update={"attempts": (ended,)})), decided)
+        is None
+    )
+
+
+def test_nobody_is_waited_for_who_was_disrupted_or_has_no_time() -> None:
+    left, now = failed(0, 138, 10), ATTEMPT.launched + dt.timedelta(seconds=11)
+    until = ATTEMPT.launched + dt.timedelta(seconds=12)
+    assert awaited_until([left, failed(2, 138, 7), alive(1)], now) == until
+    for other in (changed(left, disrupted=True), changed(left, ended=None), changed(left, exit_code=None)):
+        assert awaited_until([other, alive(1)], now) is None
+        assert awaited_until([left, other, alive(1)], now) is None
+    assert awaited_until([left, changed(alive(1), phase="Succeeded")], now) is None
+    assert awaited_until([], now) is None

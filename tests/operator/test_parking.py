@@ -271,7 +271,9 @@ def test_the_first_of_a_class_is_tried_when_a_pool_has_what_it_needs() -> None:
     assert made.waits(TWO, lambda _: 9)  # ONE is before it
     assert not made.joins(ONE, "class") and not made.joins(THREE, "another") and THREE not in made
     assert made.firsts() == {ONE} and TWO in made
+    assert made.joins(THREE, "class") and made.joins(TWO, "class")  # which keeps its place
     assert made.leave(ONE) == TWO and made.leave(ONE) is None and made.firsts() == {TWO}
+    assert made.leave(THREE) is None and made.firsts() == {TWO}  # it was not the first
     assert made.leave(TWO) is None and made.firsts() == set() and made.wake(A, 9) == set()
 
 

@@ -13,10 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.client.usage import use_of
+from caloscale.cluster.capacity.nodes import PoolKey
+from caloscale.cluster.capacity.placement import Need
+from caloscale.cluster.capacity.pods import Pod, pod_of
 from caloscale.operator import context
+from caloscale.operator.context import Delete, Draft
+from caloscale.operator.lifecycle import attempts_in_vain, is_left_over
+from caloscale.operator.reconcile import _reopen, brings_news, reconcile
 from caloscale.planning.billing.bill import bill
 from caloscale.spec import configuration
-from caloscale.status import RunStatus
+from caloscale.status import AttemptStatus, Condition, RunProgress, RunStatus
 from tests.cluster import examples as ex
 from tests.operator.world import START, World, ended, settled, world
 
@@ -181,6 +187,7 @@ def test_suspend_saves_gives_back_and_resumes() -> None:
     assert "save a checkpoint" in w.status["message"]
     w.until(lambda w: w.phase == "Suspended")
     assert not w.pods and not w.jobs and w.saved >= 130  # not before its workers have ended
+    assert w.attempts[0]["reason"] == "Suspended"
     for _ in range(100):
         w.reconcile()
         w.tick()
@@ -303,6 +310,8 @@ def test_a_mismatch_with_the_plan_is_a_condition() -> None:
     w.until(lambda w: w.phase == "Running")
     verified = next(c for c in w.status["conditions"] if c["type"] == "PlacementVerified")
     assert verified["status"] == "False" and "gan-1-worker-0 and gan-1-worker-1 share node" in verified["message"]
+    (event,) = w.events
+    assert (event.kind, event.reason, event.message) == ("Warning", "PlacementMismatch", verified["message"])
 
 
 def test_a_spec_that_says_nothing_to_the_operator_leaves_the_workers_alone() -> None:
@@ -372,3 +381,232 @@ def test_the_operator_may_end_anywhere(seed: int) -> None:
     assert w.status["restarts"] <= 10
     kept = sum(a["stepsKept"] for a in w.attempts)
     assert kept <= 200 and w.step == 200
+
+
+def key_of(w: World) -> PoolKey:
+    return w.observe().pools()[0][0].key
+
+
+def test_what_a_run_waits_for_is_known_to_who_frees_nodes() -> None:
+    """By pool: so many free nodes, or, as its plan depends on how many there are, others."""
+    w = world(nodes=2)
+    assert w.reconcile().awaits == {key_of(w): Need(4, changed=False)}
+    changes = {"backoff": "1s", "waitForCapacity": "60s", "elastic": {"minNodes": 1, "scaleUpAfter": "20s"}}
+    w = world({"recovery": changes}, steps=10_000).until(lambda w: w.phase == "Running" and w.step > 60)
+    assert w.reconcile().awaits is None
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: "waitingSince" in w.status)
+    assert w.reconcile().awaits == {key_of(w): Need(4, changed=True)}
+    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
+    assert w.reconcile().awaits == {key_of(w): Need(2, changed=True)}
+    changes["elastic"] = {"minNodes": 3}
+    w = world({"recovery": changes}, steps=10_000).until(lambda w: w.phase == "Running" and w.step > 60)
+    w.lose_node("n0")
+    w.lose_node("n1")
+    w.until(lambda w: "waitingSince" in w.status)
+    w.now += dt.timedelta(seconds=60)
+    assert w.reconcile().awaits == {key_of(w): Need(3, changed=True)}  # two are free, which are too few
+
+
+def test_workers_that_come_onto_their_nodes_one_by_one_make_one_status() -> None:
+    """Five seconds after the last of them."""
+    w = world()
+    w.reconcile()
+    w.training, writes = False, w.writes
+    for seconds in range(1, 4):
+        w.unschedulable = {f"n{number}" for number in range(seconds, 4)}
+        w.tick()
+        assert w.reconcile().again == START + dt.timedelta(seconds=seconds + 5)
+    w.now += dt.timedelta(seconds=4)
+    w.reconcile()
+    assert w.writes == writes and not w.attempts[0].get("nodeUsage")
+    w.now += dt.timedelta(seconds=1)
+    w.reconcile()
+    assert w.writes == writes + 1 and len(w.attempts[0]["nodeUsage"]) == 3
+    assert w.status["message"] == "3 of 4 workers run"
+
+
+def test_the_money_of_a_run_on_nodes_is_written_once_a_minute() -> None:
+    w = world().until(lambda w: w.phase == "Running")
+    w.training, known = False, dt.datetime.fromisoformat(w.status["cost"]["updated"])
+    for seconds in (30, 59, 60):
+        w.now = known + dt.timedelta(seconds=seconds)
+        decision = w.reconcile()
+        assert w.status["cost"]["updated"] == (w._text() if seconds == 60 else known.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    assert decision.again == w.now + dt.timedelta(seconds=60)
+
+
+KNOWN = RunProgress(epoch=1.2, step=1000, steps=100_000, checkpoint_step=900, updated=START)
+
+
+@pytest.mark.parametrize(
+    ("report", "news"),
+    [
+        ({"updated": START + dt.timedelta(seconds=59), "step": 1999}, False),
+        ({"updated": START + dt.timedelta(seconds=60)}, True),
+        ({"step": 2000}, True),
+        ({"epoch": 1.9}, False),
+        ({"epoch": 2.0}, True),
+        ({"checkpoint_step": 901}, True),
+        ({"updated": None}, True),
+    ],
+)
+def test_a_report_brings_news(report: dict[str, Any], news: bool) -> None:
+    changed = KNOWN.model_copy(update=report)
+    assert brings_news(KNOWN, changed, 60.0) is news
+    assert brings_news(KNOWN.model_copy(update={"updated": None}), changed, 60.0)
+
+
+def ended_as(*ends: tuple[str, int]) -> RunStatus:
+    made = [
+        AttemptStatus(number=i, job="j", nodes=1, workers=1, launched=START, reason=reason, steps_kept=kept)  # type: ignore[arg-type]
+        for i, (reason, kept) in enumerate(ends, 1)
+    ]
+    return RunStatus(attempts=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("ends", "in_vain"),
+    [
+        ([], 0),
+        ([("NodeLost", 0)], 1),
+        ([("NodeLost", 0), ("Unschedulable", 0), ("JobLost", 0)], 3),
+        ([("NodeLost", 0), ("NodeLost", 1), ("WorkerFailed", 0)], 1),
+        ([("NodeLost", 0), ("Preempted", 0)], 0),
+        ([("WorkerLost", 5)], 0),
+    ],
+)
+def test_attempts_in_vain_are_the_last_ones_that_kept_no_step(ends: list[tuple[str, int]], in_vain: int) -> None:
+    assert attempts_in_vain(ended_as(*ends)) == in_vain
+
+
+def test_pauses_double_up_to_five_minutes() -> None:
+    w = world({"recovery": {"maxRestarts": 10, "backoff": "40s"}}, save_every=10_000)
+    pauses = []
+    for number in range(1, 6):
+        w.until(lambda w, number=number: len(w.attempts) == number and w.phase == "Running")
+        w.end(f"gan-{number}-worker-1", 139, "")
+        w.saved = 0
+        w.reconcile()
+        pauses.append((dt.datetime.fromisoformat(w.status["notBefore"]) - w.now).total_seconds())
+        assert w.status["restarts"] == number
+    assert pauses == [40, 80, 160, 300, 300]
+
+
+def left(phase: str = "Running", node: str = "n0", seconds: float | None = None) -> Pod:
+    raw = {"metadata": {"name": "p", "uid": "u"}, "spec": {"nodeName": node}, "status": {"phase": phase}}
+    return dataclasses.replace(pod_of(raw), deleting=None if seconds is None else START + dt.timedelta(seconds=seconds))
+
+
+@pytest.mark.parametrize(
+    ("pod", "there"),
+    [
+        (left(), True),
+        (left(node=""), True),
+        (left("Failed"), False),
+        (left(seconds=-5), True),  # its node is well: it takes its time
+        (left(node="gone"), False),
+        (left(node="ill"), True),
+        (left(node="ill", seconds=1), True),
+        (left(node="ill", seconds=0), False),
+    ],
+)
+def test_a_pod_is_left_over_until_it_cannot_run_any_more(pod: Pod, there: bool) -> None:
+    """Two attempts must not write one checkpoint."""
+    seen = dataclasses.replace(world().observe(), nodes={"n0": True, "ill": False})
+    draft = Draft(seen, START)
+    assert is_left_over(draft, [pod]) is there
+    assert draft.times == ([START + dt.timedelta(seconds=30)] if there else []) and draft.actions == []
+
+
+def test_a_run_begins_when_the_pods_of_an_earlier_one_of_its_name_have_gone() -> None:
+    seen = world().observe()
+    waits = reconcile(dataclasses.replace(seen, namesakes=[left()]), START)
+    assert waits.status.live is None and waits.again == START + dt.timedelta(seconds=30)
+    assert reconcile(dataclasses.replace(seen, namesakes=[left("Succeeded")]), START).status.live is not None
+
+
+def test_jobs_that_are_on_their_way_out_are_not_deleted_again() -> None:
+    w = world(steps=600).until(lambda w: w.phase == "Running")
+    seen = w.observe()
+    going = [dataclasses.replace(seen.jobs[0], name=name, uid=name, deleting=name == "b") for name in ("a", "b", "a")]
+    draft = Draft(dataclasses.replace(seen, jobs=going), w.now)
+    draft.remove_jobs()
+    assert draft.actions == [Delete("TFJob", "a", "a")]
+
+
+NOT_A_NUMBER = {"hardware": {"accelerator": "nvidia-tesla-v100", "count": "many"}}
+
+
+@pytest.mark.parametrize(
+    ("code", "phase"), [(2, "Failed"), (138, "Running"), (0, "Succeeded")], ids=["mistake", "lost", "done"]
+)
+def test_of_hardware_that_is_not_understood_only_what_ends_by_itself_has_ended(code: int, phase: str) -> None:
+    w = world(steps=10_000).until(lambda w: w.phase == "Running" and w.step > 60)
+    w.spec |= NOT_A_NUMBER
+    w.generation = 2
+    w.reconcile()
+    assert w.phase == "Running" and "hardware.count" in w.status["message"] and parsed(w)["status"] == "False"
+    for name in list(w.pods):
+        w.end(name, code, "why")
+    if not code:
+        w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Succeeded", "status": "True", "message": ""}]
+    w.training = False
+    w.reconcile()
+    assert w.phase == phase and not w.removed and len(w.attempts) == 1
+    assert w.attempts[0].get("reason") == {"Failed": "UserError", "Succeeded": "Completed"}.get(phase)
+    if phase == "Failed":
+        (said,) = (c for c in w.status["conditions"] if c["type"] == "Failed")
+        assert said["message"] == w.status["message"] == "gan-1-worker-0 ended with exit code 2: why"
+
+
+def test_a_run_of_which_nothing_is_understood_waits() -> None:
+    w = world()
+    w.spec |= NOT_A_NUMBER
+    w.reconcile()
+    assert w.phase == "Pending" and "hardware.count" in w.status["message"] and not w.jobs
+
+
+@pytest.mark.parametrize(("attempts", "phase"), [(0, "Pending"), (1, "Recovering")])
+def test_a_limit_that_was_raised_lets_a_run_continue(attempts: int, phase: str) -> None:
+    failed = Condition(type="Failed", status="True", reason="Deadline", last_transition_time=START)
+    made = ended_as(*[("Deadline", 0)] * attempts).attempts
+    status = RunStatus(phase="Failed", conditions=(failed,), attempts=made, finished=START, observed_generation=1)
+    seen = dataclasses.replace(world().observe(), status=status, generation=2)
+    for edited, expected in (
+        (seen, phase),
+        (dataclasses.replace(seen, generation=1), "Failed"),
+        (dataclasses.replace(seen, spec={**seen.spec, "cluster": {"suspend": True}}), "Failed"),
+        (dataclasses.replace(seen, status=status.model_copy(update={"phase": "Succeeded"})), "Succeeded"),
+    ):
+        draft = Draft(edited, START)
+        assert draft.run is not None
+        _reopen(draft, draft.run)
+        assert draft.status.phase == expected
+        assert (draft.status.finished is None) == (expected == phase)
+    unmendable = failed.model_copy(update={"reason": "UserError"})
+    draft = Draft(dataclasses.replace(seen, status=status.model_copy(update={"conditions": (unmendable,)})), START)
+    assert draft.run is not None
+    _reopen(draft, draft.run)
+    assert draft.status.phase == "Failed"
+
+
+def test_own_machines_have_no_price_and_that_is_no_problem_without_a_budget() -> None:
+    labels = {"node.kubernetes.io/instance-type": "", "topology.kubernetes.io/region": ""}
+    hardware = {"accelerator": "nvidia-tesla-v100", "count": 8}
+    for budget, reason in (({}, "OwnMachines"), ({"maxUsd": 5}, "NoPrice")):
+        w = World(ex.node("n0", labels=labels), spec={"model": {"preset": "variable-angle"}, "hardware": hardware})
+        w.until(lambda w: w.phase == "Running")
+        w.spec["budget"], w.generation = budget, 2
+        w.reconcile()
+        (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+        assert (priced["status"], priced["reason"]) == ("False", reason)
+
+
+def test_a_solver_that_is_suspended_resumes_from_the_saves_of_its_ranks() -> None:
+    solver = {"solver": {"ranks": 8}, "hardware": {"accelerator": "nvidia-tesla-v100"}, "cluster": {"volumeClaim": "s"}}
+    w = World(ex.node("n0"), ex.cpu_node("c0"), spec=solver).until(lambda w: w.phase == "Running")
+    w.spec["cluster"], w.generation = {"volumeClaim": "s", "suspend": True}, 2
+    w.reconcile()
+    assert w.status["message"] == "cluster.suspend is set; its ranks end, and resume from their newest save"
