@@ -149,20 +149,20 @@ def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> S
     return Section(name, title, (Measurement(name, (), module=script.__name__),), each(write), page)
 
 
-def write_bench(measurement: Measurement) -> str:
-    """The table of a bench in Markdown."""
-    text = measurement.result.read_text(encoding="utf-8")
-    kinds: dict[str, type[Bench]] = {
-        "convolutions": ConvolutionsBench,
-        "generate": GenerateBench,
-        "input": InputBench,
-    }
-    made = kinds[json.loads(text)["bench"]].model_validate_json(text)
-    parts = []
-    for shown in bench_tables(made):
-        rows = table(list(shown.columns), [list(row) for row in shown.texts()])
-        parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
-    return "\n\n".join([*parts, f"Machine: {machine_text(made.machine)}."]) + "\n"
+KINDS: dict[str, type[Bench]] = {"convolutions": ConvolutionsBench, "generate": GenerateBench, "input": InputBench}
+
+
+def write_benches(measurements: Sequence[Measurement]) -> str:
+    """The tables of benches in Markdown, with the machines once."""
+    parts, machines = [], []
+    for measurement in measurements:
+        text = measurement.result.read_text(encoding="utf-8")
+        made = KINDS[json.loads(text)["bench"]].model_validate_json(text)
+        machines.append(made.machine)
+        for shown in bench_tables(made):
+            rows = table(list(shown.columns), [list(row) for row in shown.texts()])
+            parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
+    return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."]) + "\n"
 
 
 def write_profile(measurement: Measurement) -> str:
@@ -259,7 +259,7 @@ SECTIONS = (
         "convolutions",
         "Convolutions, layer by layer",
         (bench("convolutions", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),),
-        each(write_bench),
+        write_benches,
     ),
     Section(
         "profile",
@@ -279,13 +279,13 @@ SECTIONS = (
             bench("generate", "--preset", "variable-angle", "--batch", "1", "--threads", "1"),
             bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
         ),
-        each(write_bench),
+        write_benches,
     ),
     Section(
         "input",
         "The input pipeline",
         (bench("input", "--preset", "compact"),),
-        each(write_bench),
+        write_benches,
     ),
     Section(
         "operator",
