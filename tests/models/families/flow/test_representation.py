@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models.families.flow import MOMENTS
-from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.representation import (
     describe_primary,
     filled,

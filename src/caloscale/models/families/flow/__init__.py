@@ -11,6 +11,7 @@ from pydantic import Field
 
 from caloscale.errors import InvalidValueError
 from caloscale.models.families.family import GENERATOR, Arithmetic, Family, Networks
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.spec import Data, Model, Run
 from caloscale.spec.block import Block
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
     from caloscale.models.families.step import Losses, Step
 
-MOMENTS = 12
-"""Numbers of `representation.moments`, which is not imported here: it needs TensorFlow."""
 _SHOWERS_OF_STATISTICS = 5000
 """Training showers behind the whitening, at most."""
 
@@ -78,7 +77,6 @@ class Flow(Family):
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
         """The generator; it has no batch normalisation."""
-        from caloscale.models.families.flow.detector import Detector
         from caloscale.models.families.flow.network import build_generator
 
         settings = self.settings(model).model_dump(mode="json")

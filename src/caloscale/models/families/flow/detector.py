@@ -18,6 +18,8 @@ FAINTEST_MIP = 0.15
 """Faintest cell where the run has no threshold, in units of a minimum-ionising particle's loss in the sensor."""
 HIT_MIP = 2.0
 """Cells above this are counted in the moments, same unit: near `validation.hitsThresholdGev`."""
+MOMENTS = 12
+"""Numbers of `representation.moments`, which needs TensorFlow; this module does not."""
 
 
 @dataclass(frozen=True)

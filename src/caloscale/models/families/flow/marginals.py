@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.families.flow import MOMENTS
-from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.scores import PARAMETERS
 from caloscale.models.layers.dropout import EventDropout
 from caloscale.models.layers.plain import PlainLayer, centred, register

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from caloscale.models.families.flow import MOMENTS
-from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.layers.plain import centred
 
 ODD_X, ODD_Y = (0, 1, 3), (4, 5, 7)
