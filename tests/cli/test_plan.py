@@ -305,7 +305,7 @@ def test_bad_input_ends_with_2_and_a_remedy(command, case, tmp_path, monkeypatch
 
 def test_the_price_list_says_when_and_where(command):
     shown = command("prices", "--sku", "v100", "--region", "europe-west4", "--as-of", "2026-11-21", "--wide").out
-    assert "1.0443" in shown and "2026-01-01" in shown and "SkyPilot" in shown and "stale" in shown
+    assert "1.0443" in shown and "2026-01-01" in shown and "SkyPilot" in shown and "more than 90 days" in shown
     listed = json.loads(command("prices", "--json", "--as-of", "2022-06-01").out)
     v3 = [r for r in listed["rows"] if (r["sku"], r["region"], r["capacityType"]) == ("v3-8", "europe-west4", "spot")]
     assert [row["usdPerUnitHour"] for row in v3] == [2.64]

@@ -78,7 +78,6 @@ for command in (
     measure.compare,
     money.plan,
     money.bill,
-    money.prices,
     money.calibrate,
     measure.study,
     cluster.submit,
@@ -91,6 +90,10 @@ for command in (
 ):
     app.command(name=command.__name__.replace("_", "-"))(_with_checked_paths(command))
 app.command(name="worker", hidden=True)(run.worker)
+price_commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+price_commands.callback()(_with_checked_paths(money.prices))
+price_commands.command(name="import")(_with_checked_paths(money.import_prices))
+app.add_typer(price_commands, name="prices")
 
 
 @app.callback(invoke_without_command=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -220,6 +221,7 @@ def _per_million(price: PerMillionShowers) -> str:
 
 
 def prices(
+    context: typer.Context,
     prices: Prices = None,
     as_of: AsOf = None,
     region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
@@ -229,6 +231,8 @@ def prices(
     as_json: Json = False,
 ) -> None:
     """List the prices in effect on a day, with when and where each was seen."""
+    if context.invoked_subcommand is not None:
+        return
     if machines:
         for option, value in (("--prices", prices), ("--as-of", as_of), ("--region", region)):
             if value:
@@ -240,7 +244,7 @@ def prices(
         _show_machines((sku or "").lower(), wide, as_json)
         return
     from caloscale.cli.tables import console, table
-    from caloscale.planning.catalogue.prices import list_prices, load_prices
+    from caloscale.planning.catalogue.prices import STALE_AFTER_DAYS, list_prices, load_prices
 
     listed = list_prices(load_prices(prices or ()), day_of(as_of), region=region, sku=sku)
     if as_json:
@@ -267,8 +271,48 @@ def prices(
         table(f"prices of {listed.as_of}", columns, rows, () if wide else ("cloud", "host", "in effect", "source"))
     )
     if listed.warnings:
-        out.print(f"{len(listed.warnings)} of {len(rows)} prices are stale (spot: 90 days, on demand: 365), such as")
+        out.print(
+            f"{len(listed.warnings)} of {len(rows)} prices were seen more than {STALE_AFTER_DAYS} days before, such as"
+        )
         out.print(f"- {listed.warnings[0]}", soft_wrap=True)
+
+
+def import_prices(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="JSON of Google's Cloud Billing Catalog (skus) or of Azure's Retail Prices (Items); pages."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="CSV that is written, for --prices.")] = Path(
+        "prices.csv"
+    ),
+    seen: Annotated[
+        dt.datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%d"], metavar="DATE", help="Day of the export; absent: when each file was written."
+        ),
+    ] = None,
+) -> None:
+    """Turn price lists that a cloud exported into a CSV for --prices: what the catalogue knows, in US dollars.
+
+    Example: caloscale prices import skus.json -o google.csv
+    """
+    from caloscale.planning.catalogue.price_exports import import_prices
+    from caloscale.planning.catalogue.prices import PriceRow, load_prices
+    from caloscale.planning.catalogue.rows import rows_csv
+    from caloscale.storage.atomic import atomic_writer
+
+    imported = import_prices(files, seen.date() if seen else None)
+    with atomic_writer(output) as temporary:
+        temporary.write_text(rows_csv(PriceRow, imported.rows), encoding="utf-8")
+    load_prices([output])
+    days = sorted({row.observed_on for row in imported.rows})
+    typer.echo(f"{output}: {len(imported.rows)} prices, seen on {' and '.join(map(str, days))}; use --prices {output}")
+    for reason, number in imported.left_out.most_common():
+        typer.echo(f"left out, {reason}: {number}")
+    if imported.continues:
+        typer.echo("warning: the last page names one that follows: export all pages, and give all files", err=True)
 
 
 def _show_machines(name: str, wide: bool, as_json: bool) -> None:

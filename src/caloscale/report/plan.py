@@ -16,6 +16,9 @@ FRONT_COLUMNS = (
 )
 FRONT_TITLE = "candidates that none beats in both time and money"
 UNMEASURED_TITLE = "not measured; chosen only if hardware.accelerator names them"
+OTHER_CLOUD = 0.2
+"""Of its price by which the cheapest of another cloud must differ from the choice to be shown."""
+CLOUDS_TITLE = f"cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}"
 LAYOUT_TITLE = "layouts of the same accelerators"
 LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
 MAKING_TITLE = "making showers on each machine"
@@ -183,6 +186,24 @@ def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
     return [_row(candidate) for candidate in cheapest.values()]
 
 
+def cloud_rows(plan: Plan) -> list[tuple[str, ...]]:
+    """Of each cloud beside that of the choice the cheapest candidate that is not slower, or the cheapest of all, where
+    its price differs from that of the choice by more than `OTHER_CLOUD`."""
+    best = plan.chosen or plan.nearest
+    if best is None or best.usd is None:
+        return []
+    priced = [(c.usd, c) for c in plan.candidates if c.usd is not None and c.cloud != best.cloud]
+    rows = []
+    for cloud in sorted({candidate.cloud for _, candidate in priced}):
+        own = [(usd, c) for usd, c in priced if c.cloud == cloud]
+        fast = [(usd, c) for usd, c in own if c.total_seconds <= best.total_seconds] or own
+        usd, cheapest = min(fast, key=lambda one: one[0])
+        if abs(usd / best.usd - 1) > OTHER_CLOUD:
+            accelerator, *others = _row(cheapest)
+            rows.append((f"{cloud}: {accelerator}", *others))
+    return rows
+
+
 def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
     low, high = candidate.usd_interval or (None, None)
     return (
@@ -219,12 +240,18 @@ def remarks(plan: Plan) -> list[str]:
     own, making = plan.own_training, plan.making
     at_hand = [] if own is None or best is None else [own_in_words(own)]
     bases = {} if making is None else dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in making.offers)
+    ages = [
+        f"price: {part.usd_per_unit_hour:g} USD an hour of {part.sku} ({part.kind}), "
+        f"{(plan.prices.as_of - part.observed_on).days} days old"
+        for part in plan.prices.parts
+    ]
     unpriced = [f"left out, without a price on the day: {', '.join(plan.prices.unpriced)}"]
     return [
         *at_hand,
         *([] if own is None else [f"the speed of this machine: {own.source}"]),
         *bases,
         *(best.reasons if best else ()),
+        *ages,
         *plan.notes,
         *(unpriced if plan.prices.unpriced else ()),
         *(f"warning: {warning}" for warning in dict.fromkeys(plan.prices.warnings)),
@@ -237,6 +264,7 @@ def tables(plan: Plan) -> list[Table]:
     every = [
         Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),
         Table(f"{FRONT_TITLE}; * {'chosen' if plan.chosen else 'nearest'}", FRONT_COLUMNS, tuple(front_rows(plan))),
+        Table(CLOUDS_TITLE, FRONT_COLUMNS, tuple(cloud_rows(plan))),
         Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
         Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),
     ]

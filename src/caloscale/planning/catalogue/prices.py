@@ -26,8 +26,8 @@ UNKNOWN_MARKER_USD = 700.0
 """SkyPilot's catalogues write 700.0 where a price is unknown."""
 WITH_FILE = "with --prices FILE"
 """How a row is added to the prices of a command."""
-STALE_AFTER_DAYS: dict[CapacityType, int] = {"on-demand": 365, "spot": 90}
-"""List prices change about once a year, spot prices up to once a month."""
+STALE_AFTER_DAYS = 90
+"""Spot prices change up to once a month, list prices less often; a reader should know the age of both."""
 
 
 class PriceRow(SourcedRow):
@@ -227,9 +227,9 @@ def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FI
     """What a reader should be warned of: prices that were seen long before the day they are used for."""
     return [
         f"the {row.capacity_type} price of {row.sku} in {row.region} was seen on {row.observed_on}, "
-        f"{(as_of - row.observed_on).days} days before {as_of}: check it, or add a fresh row {added}"
+        f"{(as_of - row.observed_on).days} days before {as_of}: caloscale prices import, or add a fresh row {added}"
         for row in rows
-        if (as_of - row.observed_on).days > STALE_AFTER_DAYS[row.capacity_type]
+        if (as_of - row.observed_on).days > STALE_AFTER_DAYS
     ]
 
 

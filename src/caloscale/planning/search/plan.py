@@ -11,7 +11,7 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import Machine, Slice, load_accelerators, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import Prices
+from caloscale.planning.catalogue.prices import Prices, RatePart
 from caloscale.planning.search.candidates import (
     HOUR,
     Candidates,
@@ -112,6 +112,8 @@ class PricesUsed(Block):
     """Day for which they were asked."""
     observed_on: dt.date | None
     """Day on which the oldest price of the choice was seen; null: nothing was chosen."""
+    parts: tuple[RatePart, ...] = ()
+    """The prices of the choice, per node and hour, with the day on which each was seen."""
     warnings: tuple[str, ...]
     """Stale or doubtful prices of the choice."""
     unpriced: tuple[str, ...]
@@ -205,6 +207,7 @@ def plan(
         prices=PricesUsed(
             as_of=as_of,
             observed_on=None if rate is None else rate.observed_on,
+            parts=() if rate is None else rate.parts,
             warnings=() if rate is None else rate.warnings,
             unpriced=tuple(found.unpriced),
         ),

@@ -1,0 +1,238 @@
+"""Price lists as clouds export them, as rows of the catalogue.
+
+Google: the answer of ``services.skus.list`` for Compute Engine (``skus``). Azure: that of the Retail Prices API
+(``Items``). Only what the catalogue knows is taken, bought on demand or as spot, in US dollars.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from caloscale.errors import PriceError
+from caloscale.planning.catalogue.hardware import load_machines
+from caloscale.planning.catalogue.prices import CapacityType, PriceRow
+
+_GPUS = {
+    "Nvidia Tesla P100": "nvidia-tesla-p100",
+    "Nvidia Tesla V100": "nvidia-tesla-v100",
+    "Nvidia Tesla T4": "nvidia-tesla-t4",
+    "Nvidia L4": "nvidia-l4",
+    "Nvidia Tesla A100": "nvidia-tesla-a100",
+    "Nvidia Tesla A100 80GB": "nvidia-a100-80gb",
+    "Nvidia H100 80GB": "nvidia-h100-80gb",
+}
+_WHERE = r"(?P<spot> attached to Spot Preemptible VMs)? running in "
+_GPU = re.compile(rf"(?P<name>{'|'.join(_GPUS)}) GPU{_WHERE}")
+_TPU = re.compile(rf"Tpu(?P<name>V4|V5e|V5p|V6e){_WHERE}")
+_HOST = re.compile(
+    r"(?P<spot>(Spot )?Preemptible )?(?P<family>N1 Predefined|A2|G2) Instance (?P<part>Core|Ram) running in "
+)
+_HOSTS = {"A2": ("a2-highgpu-1g", "a2-megagpu-16g"), "G2": ("g2-standard-4",)}
+"""Hosts whose price is that of their cores and memory; those with a disk in the price (a2-ultragpu, a3) are not."""
+WAIVER = "as the cloud lists it"
+
+
+@dataclass
+class Imported:
+    """Rows, and the number of entries that were left out, by reason."""
+
+    rows: list[PriceRow] = field(default_factory=list)
+    left_out: Counter[str] = field(default_factory=Counter)
+    continues: bool = False
+    """Whether the last page names a page that follows."""
+
+
+def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> Imported:
+    """The rows of exported price lists, which may be pages of one list.
+
+    observed_on: day on which they were fetched; None: the day on which each file was written last. Raises PriceError
+    for a file that is no such list, for another currency and where nothing is known.
+    """
+    imported = Imported()
+    for file in files:
+        day = observed_on or dt.datetime.fromtimestamp(_modified(file), dt.UTC).date()
+        for kind, page in _pages(file):
+            imported.continues = bool(page.get("nextPageToken") or page.get("NextPageLink"))
+            for entry in page[kind]:
+                made = _read(file, kind, entry, day)
+                if isinstance(made, str):
+                    imported.left_out[made] += 1
+                else:
+                    imported.rows += made
+    imported.rows = _newest([*imported.rows, *_hosts(imported.rows)])
+    if not imported.rows:
+        raise PriceError(
+            "has no price of a machine in the catalogue",
+            file=", ".join(map(str, files)),
+            remedy="export Compute Engine (service 6F81-5844-456A) or the serviceName Virtual Machines; "
+            "caloscale prices --machines lists what is known",
+        )
+    return imported
+
+
+def _modified(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError as error:
+        raise PriceError(
+            f"cannot be read: {error.strerror}", file=file, remedy="give an exported price list"
+        ) from error
+
+
+def _pages(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    remedy = "export a list again: of Google's Cloud Billing Catalog (skus) or of Azure's Retail Prices (Items)"
+    try:
+        pages = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise PriceError("is no JSON", file=file, remedy=remedy) from error
+    for page in pages if isinstance(pages, list) else [pages]:
+        kind = next((k for k in ("skus", "Items") if isinstance(page, dict) and isinstance(page.get(k), list)), None)
+        if kind is None:
+            raise PriceError("is no price list of Google or Azure", file=file, remedy=remedy)
+        yield kind, page
+
+
+def _read(file: Path, kind: str, entry: Any, day: dt.date) -> list[PriceRow] | str:
+    try:
+        return _of_google(entry, day) if kind == "skus" else _of_azure(entry, day)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PriceError(
+            f"has an entry that is not as the cloud documents it: {type(error).__name__} {error}",
+            file=file,
+            field=kind,
+            value=entry,
+            remedy="export the list again",
+        ) from error
+
+
+def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
+    text, usage = sku["description"], sku["category"]["usageType"]
+    if usage not in ("OnDemand", "Preemptible"):
+        return f"bought by {usage}"
+    unit, found, kind, name = "gpu", _GPU.match(text), "gpu", ""
+    if found:
+        name = _GPUS[found["name"]]
+    elif found := _TPU.match(text):
+        kind, unit, name = "tpu_chip", "chip", found["name"].lower()
+    elif found := _HOST.match(text):
+        kind, unit = ("vcpu", "vcpu") if found["part"] == "Core" else ("mem_gib", "gib")
+        name = "n1" if found["family"].startswith("N1") else found["family"]
+    else:
+        return "not in the catalogue"
+    spot = usage == "Preemptible"
+    if spot != bool(found["spot"]):
+        return "description and usage type differ"
+    info = max(sku["pricingInfo"], key=lambda one: one["effectiveTime"])
+    expression = info["pricingExpression"]
+    if expression["usageUnit"] != ("GiBy.h" if kind == "mem_gib" else "h"):
+        return f"sold by {expression['usageUnit']}"
+    if len(expression["tieredRates"]) != 1:
+        return "priced in tiers"
+    price = expression["tieredRates"][0]["unitPrice"]
+    _check_currency(price["currencyCode"])
+    usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
+    source = f"Cloud Billing Catalog, SKU {sku['skuId']}"
+    given = (kind, name, unit, spot, usd, day, info["effectiveTime"], source)
+    return [_row("gcp", region, *given) for region in sku["serviceRegions"]]
+
+
+def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
+    name, sold = item["armSkuName"].removeprefix("Standard_"), item["skuName"]
+    if item["type"] != "Consumption":
+        return f"bought by {item['type']}"
+    if "Windows" in item["productName"] or "Cloud Services" in item["productName"]:
+        return "with Windows, or of Cloud Services"
+    if sold.endswith("Low Priority"):
+        return "bought as low priority"
+    if name not in {m.machine_type for m in load_machines() if m.provider == "azure"}:
+        return "not in the catalogue"
+    if item["unitOfMeasure"] != "1 Hour":
+        return f"sold by {item['unitOfMeasure']}"
+    _check_currency(item["currencyCode"])
+    spot, source = sold.endswith("Spot"), f"Azure Retail Prices, meter {item['meterId']}"
+    since = item["effectiveStartDate"]
+    return [_row("azure", item["armRegionName"], "vm", name, "vm", spot, item["retailPrice"], day, since, source)]
+
+
+def _check_currency(currency: str) -> None:
+    if currency != "USD":
+        raise PriceError("is in another currency", field="currency", value=currency, remedy="export the list in USD")
+
+
+def _row(
+    provider: str,
+    region: str,
+    kind: str,
+    sku: str,
+    unit: str,
+    spot: bool,
+    usd: float,
+    day: dt.date,
+    since: str,
+    source: str,
+    confidence: str = "list",
+) -> PriceRow:
+    capacity: CapacityType = "spot" if spot else "on-demand"
+    return PriceRow.model_validate(
+        {
+            "provider": provider,
+            "region": region,
+            "sku_kind": kind,
+            "sku": sku,
+            "unit": unit,
+            "capacity_type": capacity,
+            "usd_per_unit_hour": round(usd, 9),
+            "includes_host": provider == "azure",
+            "effective_from": since[:10],
+            "observed_on": day,
+            "source": source,
+            "confidence": confidence,
+            "waiver": WAIVER if spot else "",
+        },
+        by_name=True,
+    )
+
+
+def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
+    """What the host of a GPU costs, from its cores and memory, where a list has both."""
+    parts = {(row.sku, row.sku_kind, row.region, row.capacity_type): row for row in _newest(rows)}
+    for (family, kind, region, capacity), core in parts.items():
+        memory = parts.get((family, "mem_gib", region, capacity))
+        if family not in _HOSTS or kind != "vcpu" or memory is None:
+            continue
+        for host in _HOSTS[family]:
+            machine = next(m for m in load_machines() if m.price_sku == host)
+            usd = (
+                machine.vcpus * core.usd_per_unit_hour + machine.memory_gib * memory.usd_per_unit_hour
+            ) / machine.price_units
+            since = max(core.effective_from, memory.effective_from).isoformat()
+            day, source = min(core.observed_on, memory.observed_on), f"{core.source} and {memory.source}"
+            yield _row("gcp", region, "vm", host, "vm", capacity == "spot", usd, day, since, source, "derived")
+
+
+def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
+    """One row of each price: the one that is valid since the latest day. Raises PriceError where two contradict."""
+    found: dict[tuple[str, ...], PriceRow] = {}
+    for row in sorted(rows, key=lambda one: (one.effective_from, one.observed_on)):
+        key = (row.provider, row.region, row.sku_kind, row.sku, row.capacity_type)
+        old = found.get(key)
+        if (
+            old is not None
+            and old.effective_from == row.effective_from
+            and old.usd_per_unit_hour != row.usd_per_unit_hour
+        ):
+            raise PriceError(
+                f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
+                field="usd_per_unit_hour",
+                value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
+                remedy="remove one of the two",
+            )
+        found[key] = row
+    return list(found.values())
