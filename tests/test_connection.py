@@ -429,3 +429,16 @@ def test_a_file_that_is_no_kubeconfig_is_named_with_a_remedy(tmp_path: Path) -> 
     Path(file).write_text("[1, 2]")
     with pytest.raises(ClusterError, match="it does not have the structure of a kubeconfig"):
         connection.connect(kubeconfig=file)
+
+
+@pytest.mark.parametrize("proxy", ["http://me:secret@p:1", "https://p:1", "socks5://p:1"])
+def test_proxies_that_kubectl_takes_are_taken(tmp_path: Path, proxy: str) -> None:
+    own = kubeconfig_of("https://c")
+    own["clusters"][0]["cluster"]["proxy-url"] = proxy
+    (tmp_path / "own").write_text(yaml.safe_dump(own))
+    made = connection.connect(kubeconfig=str(tmp_path / "own"))
+    manager = made.api.rest_client.pool_manager
+    if proxy.startswith("socks5"):
+        assert type(manager).__name__ == "SOCKSProxyManager" and made.api.configuration.proxy is None
+    else:
+        assert str(manager.proxy) == proxy

@@ -565,3 +565,76 @@ def test_a_finished_run_is_removed_on_the_second_and_its_workers_have_half_a_min
     w.user_error, w.training = None, False
     assert moment(w, to=lambda w: list(w.removed)) == end + 30 and w.removed == ["TFJob/gan-1"]
     assert moment(w, to=lambda w: list(w.removed)) == end + 100 and w.removed[-1] == "TrainingRun/gan"
+
+
+def test_a_worker_in_another_pool_than_planned_is_a_mismatch() -> None:
+    w = world()
+    w.nodes["d0"] = ex.node("d0", "other")
+    w.reconcile()
+    w.tick()
+    w.pods["gan-1-worker-1"]["spec"]["nodeName"] = "d0"
+    w.until(running)
+    (verified,) = (c for c in w.status["conditions"] if c["type"] == "PlacementVerified")
+    assert (verified["status"], verified["reason"]) == ("False", "Mismatch")
+    assert verified["message"] == "gan-1-worker-1 runs in pool other, v100-8 is planned"
+
+
+def test_who_waits_says_what_is_missing_now_and_since_when() -> None:
+    w = world(nodes=2)
+    w.reconcile()
+    w.now += dt.timedelta(seconds=30)
+    del w.nodes["n1"]
+    w.reconcile()
+    assert (w.phase, w.status["waitingSince"]) == ("Waiting", START.strftime("%Y-%m-%dT%H:%M:%SZ"))
+    assert w.status["message"] == "4 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool v100-8 is at 1/1"
+    assert [event.reason for event in w.events] == ["Waiting"]
+    (launched,) = (c for c in w.status["conditions"] if c["type"] == "Launched")
+    assert launched["message"] == w.status["message"]
+
+
+@pytest.mark.parametrize(("more", "grows"), [(0.0, False), (1.0, True), (None, True)])
+def test_it_grows_where_that_saves_more_time_than_a_restart_takes(more: float | None, grows: bool) -> None:
+    """Twice as many nodes halve what is left; a restart takes as long as the start of this attempt and a first step."""
+    w = lost({"recovery": {"backoff": "1s", "waitForCapacity": "60s"}}, steps=10_000).until(second)
+    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+    live = w.attempts[1]
+    restart_s = seconds(w, live["running"]) - seconds(w, live["launched"]) + 20.0
+    assert w.report is not None and restart_s > 20
+    eta = None if more is None else w.now + dt.timedelta(seconds=2 * restart_s + more)
+    w.report = w.report.model_copy(update={"eta": eta, "seconds_first_step": 20.0, "updated": w.now})
+    w.training = False
+    w.reconcile()
+    assert ("capacitySince" in w.status) is grows
+
+
+def test_a_reason_why_workers_do_not_start_is_an_event_once_and_again_after_it_was_mended() -> None:
+    w = world()
+    w.refuses_pods = True
+    w.warnings = [Diagnostic("gan-1", "FailedCreate", "no quota")]
+    for _ in range(3):
+        w.reconcile()
+        w.now += dt.timedelta(seconds=10)
+    assert [event.reason for event in w.events] == ["FailedCreate"]
+    assert w.again == w.now  # ten seconds after the last look
+    w.refuses_pods, w.warnings = False, []
+    w.until(running)
+    (blocked,) = (c for c in w.status["conditions"] if c["type"] == "Blocked")
+    assert (blocked["status"], blocked["reason"], blocked["message"]) == ("False", "Running", "all workers run")
+
+
+def test_the_estimate_of_a_solver_run_is_its_limit() -> None:
+    spec = {"solver": {"ranks": 8, "maxMinutes": 60}, "hardware": {"accelerator": "nvidia-tesla-v100"}}
+    w = World(ex.node("n0"), ex.cpu_node("c0"), spec={**spec, "cluster": {"volumeClaim": "shared"}})
+    w.reconcile()
+    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    usd = w.status["placement"]["estimateUsd"]
+    assert planned["message"] == f"1 nodes of pool v100-8, 1 workers, at most {float(usd):.2f} USD"
+
+
+def test_a_job_that_vanished_before_its_pods_came_is_made_again() -> None:
+    w = world()
+    w.reconcile()
+    made = w.jobs.pop("gan-1")
+    w.reconcile()
+    assert w.jobs["gan-1"]["spec"] == made["spec"] and len(w.attempts) == 1
+    assert (w.phase, w.status["message"]) == ("Starting", "attempt 1 is launched")

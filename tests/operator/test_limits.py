@@ -359,6 +359,8 @@ def priced(w: World) -> dict[str, Any]:
 def test_a_budget_without_a_price_is_said_not_to_be_kept() -> None:
     w = unpriced()
     assert priced(w)["status"] == "False" and "budget.maxUsd" not in priced(w)["message"]
+    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    assert planned["message"] == "4 nodes of pool v100-8, 4 workers"
     w.spec["budget"] = {"maxUsd": 5}
     w.generation = 2
     w.reconcile()

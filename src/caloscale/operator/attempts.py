@@ -367,7 +367,7 @@ def _growth(draft: Draft, run: AnyRun, live: AttemptStatus) -> Outcome | None:
     if draft.now < due:
         draft.times.append(due)
         return None
-    draft.put(placement=full, capacity_since=None)
+    draft.put(placement=full)
     return Outcome("ScaledUp", f"{full.nodes} nodes can be had again")
 
 
