@@ -86,8 +86,6 @@ class ExchangeInputs(Ranks):
 
     tensors: tuple[int, ...] = Field((PUBLISHED_FLOATS,), min_length=1)
     """Floats of each vector; they are exchanged one after the other."""
-    barrier: bool = False
-    """Whether all workers wait for each other after each exchange."""
     samples: int = Field(16, ge=1)
     """Samples of a worker's epoch."""
     slow_milliseconds: float = Field(0.0, ge=0)
@@ -295,8 +293,6 @@ def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) ->
     def exchange(epoch: int) -> None:
         for method, gradient in zip(exchanges, gradients):
             method.average(gradient, epoch)
-        if asked.barrier:
-            world.Barrier()
         if every and epoch % every == 0:
             speed = worker.shares[worker.number] / max(statistics.fmean(worker.computing[-every:]), 1e-9)
             worker.shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
