@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 import typer
 
 from caloscale.cli import cluster, measure, model, money, run, solver
+from caloscale.cli import main as program
 from caloscale.cli.main import app
 from caloscale.storage.lock import LOCK_NAME
 from tests.processes import running
@@ -45,7 +47,7 @@ def test_every_public_function_of_the_modules_of_commands_is_a_command() -> None
         for name, made in vars(module).items()
         if inspect.isfunction(made) and made.__module__ == module.__name__ and not name.startswith("_")
     }
-    assert set(COMMANDS) == functions
+    assert {*COMMANDS, "import-prices"} == functions  # the last is prices import
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -150,3 +152,35 @@ def test_a_bucket_is_not_taken_for_a_folder(
     done = command(verb, "--preset", "compact", "-w", "gs://bucket/run")
     assert done.code == 2 and "gs://bucket/run" in done.err and "remedy" in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def commands_of(group, name: str = "caloscale"):
+    """All commands with their names, those within others too."""
+    for inner, command in group.commands.items():
+        if not command.hidden:
+            yield f"{name} {inner}", command
+            if hasattr(command, "commands"):
+                yield from commands_of(command, f"{name} {inner}")
+
+
+def test_help_is_grouped_whole_and_within_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    group = typer.main.get_command(app)
+    shown = group.get_help(group.make_context("caloscale", ["plan"], resilient_parsing=True))
+    titles = ["Run locally:", "Models:", "Cost:", "Cluster:", "Solver:"]
+    assert [line for line in shown.splitlines() if line in titles] == titles and "Commands:" not in shown
+    listed = {program._name(command) for examples in program.COMMANDS.values() for command in examples}
+    assert listed == {name for name, command in group.commands.items() if not command.hidden}
+    for name, command in commands_of(group):
+        text = command.get_help(command.make_context(name, [], resilient_parsing=True))
+        assert max(map(len, text.splitlines())) <= 80 and "...\n" not in text.partition("\n")[2], name
+        assert "Example: caloscale " in text and not re.search(r"<(str|path|int|float)( range)?>|<list\[", text), name
+
+
+def test_the_examples_of_the_help_can_be_given() -> None:
+    group = typer.main.get_command(app)
+    for examples in program.COMMANDS.values():
+        for command, example in examples.items():
+            name, *words = example.split()
+            assert name == program._name(command)
+            group.commands[name].make_context(name, words)

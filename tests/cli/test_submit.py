@@ -86,6 +86,26 @@ def test_a_run_that_has_finished_is_not_submitted_again(command, monkeypatch, ph
     assert not server.changes and not done.out
 
 
+@pytest.mark.parametrize("preset", ["variable-angle", "proxy"])
+def test_a_dry_run_prints_plan_and_manifest_without_a_cluster(command, monkeypatch, tmp_path, preset):
+    monkeypatch.delattr("caloscale.connection.connect")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    given = ("--preset", preset, "--set", "hardware={}", "--name", "gan", "--as-of", "2026-11-21", "--dry-run")
+    done = command("submit", *given, *(("--set", "cluster.volumeClaim=shared") if preset == "proxy" else ()))
+    assert done.code == 0, done.err
+    made = yaml.safe_load(done.out)
+    assert (made["kind"], made["metadata"]) == ("TrainingRun", {"name": "gan", "namespace": "default"})
+    assert ("chosen: " in done.err) == (preset == "variable-angle") and ("solver" in made["spec"]) == (
+        preset == "proxy"
+    )
+
+
+def test_a_plan_is_shown_without_a_kubeconfig(command, monkeypatch, tmp_path):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
+    done = command("submit", "--preset", "variable-angle", "--set", "hardware={}", "--as-of", "2026-11-21", "--yes")
+    assert done.code == 4 and done.err.startswith("chosen: ") and "kubeconfig" in done.err
+
+
 SOLVER = ("submit", "--preset", "proxy", "--set", "hardware={}", "--name", "inverse", "-n", "physics", "--yes")
 
 

@@ -75,8 +75,12 @@ def submit(
         str | None, typer.Option(help="azureml: existing cluster; absent: serverless compute of the planned size.")
     ] = None,
     send: Annotated[
-        bool, typer.Option("--send/--dry-run", help="azureml: send the job, or only print it (the default).")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--send/--dry-run",
+            help="Send it, or print plan and manifest without a cluster. Absent: azureml prints, cluster asks.",
+        ),
+    ] = None,
     subscription: Annotated[
         str | None, typer.Option(help="azureml: subscription; absent: the SDK's config.json.")
     ] = None,
@@ -87,10 +91,14 @@ def submit(
     as_of: AsOf = None,
     as_json: Annotated[bool, typer.Option("--json", help="azureml: print JSON.")] = False,
 ) -> None:
-    """Send a run to a cluster: the server checks it first, plan and price are shown, then it asks.
+    """Send a run to a cluster: plan and price are shown, the server checks it, then it asks.
 
-    With --to azureml it becomes an Azure ML job, which is printed, or sent with --send.
+    With --to azureml it becomes an Azure ML job, which is printed, or sent with --send. With --dry-run no cluster is
+    asked: the plan goes to the standard error stream, the manifest to the standard output.
     """
+    import yaml
+
+    from caloscale.client import runs
     from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.planning.catalogue.prices import load_prices
     from caloscale.planning.search.plan import plan
@@ -125,11 +133,16 @@ def submit(
             image = ""  # that of trainings
     elif to == Target.AZUREML:
         coordinates = (subscription, resource_group, azure_workspace)
-        _to_azure(run, planned, data, image, compute, send, coordinates, as_json)
+        _to_azure(run, planned, data, image, compute, send is True, coordinates, as_json)
         return
     if image:
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
-    _to_cluster(run, planned, name or _new_name(run), context, namespace, yes=yes, follow=follow)
+    name = name or _new_name(run)
+    if send is False:
+        _show_plan(run, planned)
+        typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace or "default"), sort_keys=False), nl=False)
+        return
+    _to_cluster(run, planned, name, context, namespace, yes=yes, follow=follow)
 
 
 def _refuse(options: Mapping[str, object], to: Target) -> None:
@@ -161,11 +174,11 @@ def _to_cluster(
 ) -> None:
     from caloscale.client import runs
 
+    _show_plan(run, planned)
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
     runs.refuse_finished(connection, manifest)
     runs.submit(connection, manifest, dry_run=True)
-    _show_plan(run, planned)
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from caloscale import __version__
 from caloscale.cli import cluster, measure, model, money, run, solver
@@ -52,47 +53,134 @@ def _with_checked_paths(command: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
+METAVARS = {
+    **dict.fromkeys(("angles", "azimuths"), "DEGREES"),
+    **dict.fromkeys(("batch", "count", "epoch", "first", "rounds", "seed", "shower", "steps", "streams", "tail"), "N"),
+    **dict.fromkeys(("threads", "worth_of"), "N"),
+    **dict.fromkeys(("dataset", "held_out", "runs", "workspace"), "FOLDER"),
+    **dict.fromkeys(("entry_x", "entry_y"), "MM"),
+    **dict.fromkeys(("files", "figure", "picture"), "FILE"),
+    **dict.fromkeys(("model", "models"), "MODEL"),
+    **dict.fromkeys(("output", "path", "showers", "source", "to"), "PATH"),
+    "azure_workspace": "NAME",
+    "configuration": "RUN.YAML",
+    "energies": "GEV",
+    "particles": "NAMES",
+    "resource_group": "GROUP",
+    "run": "RUN",
+    "what": "KIND",
+}
+"""What an argument or option takes, where its own name does not say so."""
+
+
+def _name_values(parameters: Iterable[Any]) -> None:
+    """Metavars by meaning; a choice shows what there is to choose."""
+    for one in parameters:
+        kind = getattr(one, "type_descriptor", None)
+        is_choice = kind.is_choice if kind is not None else hasattr(one.type, "choices")
+        if is_choice or getattr(one, "is_flag", False):
+            continue
+        is_argument = one.param_type_name == "argument"
+        of_arguments = {"runs": "RUN", "name": "RUN"} if is_argument else {}
+        one.metavar = one.metavar or of_arguments.get(one.name) or METAVARS.get(one.name, one.name.upper())
+        if is_argument:
+            one.display_type_rich = lambda ctx: None  # the word alone
+
+
+class _Command(TyperCommand):
+    """A command whose help states what its options take, and an example."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _name_values(self.params)
+
+
+class _Commands(TyperGroup):
+    """The commands by what they are for, each with its whole first sentence."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        _name_values(self.params)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        sections: dict[str, list[str]] = {"Commands": list(self.commands)}
+        if "run" in self.commands:
+            sections = {title: [_name(command) for command in examples] for title, examples in COMMANDS.items()}
+        for title, names in sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self._sentence(name)) for name in names])
+
+    def _sentence(self, name: str) -> str:
+        return " ".join((self.commands[name].help or "").partition("\n\n")[0].split())
+
+
+def _name(command: Callable[..., None]) -> str:
+    return command.__name__.replace("_", "-")
+
+
 app = typer.Typer(
     name="caloscale",
+    cls=_Commands,
     help="Calorimeter generators: simulate, train, validate and bill, on a laptop or a cluster.",
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (
-    run.run,
-    run.simulate,
-    run.preprocess,
-    run.train,
-    run.validate,
-    solver.solve,
-    solver.ensemble,
-    model.amplification,
-    run.report,
-    model.generate,
-    model.export,
-    measure.profile,
-    measure.bench,
-    measure.inspect,
-    measure.compare,
-    money.plan,
-    money.bill,
-    money.calibrate,
-    measure.study,
-    cluster.submit,
-    cluster.status,
-    cluster.logs,
-    cluster.stop,
-    cluster.fetch,
-    money.node_pools,
-    measure.doctor,
-):
-    app.command(name=command.__name__.replace("_", "-"))(_with_checked_paths(command))
+COMMANDS: dict[str, dict[Callable[..., None], str]] = {
+    "Run locally": {
+        run.run: "run run.yaml --set train.epochs=60",
+        run.simulate: "simulate --preset compact -o showers",
+        run.preprocess: "preprocess run.yaml -o dataset",
+        run.train: "train run.yaml -w staged",
+        run.validate: "validate run.yaml -w staged --require-release",
+        run.report: "report -w staged",
+        measure.compare: "compare runs/first runs/second -o compared",
+        measure.inspect: "inspect showers.h5 --picture shower.png",
+        measure.doctor: "doctor",
+    },
+    "Models": {
+        model.generate: "generate --model runs/latest/model --energies 10..40 --count 1000 -o made.h5",
+        model.export: "export --model runs/latest/model --target onnx -o exported",
+        model.amplification: "amplification runs/latest",
+        measure.profile: "profile --preset compact",
+        measure.bench: "bench step --preset compact",
+        measure.study: "study cluster-configuration",
+    },
+    "Cost": {
+        money.plan: "plan --preset variable-angle --generate 10000000",
+        money.bill: "bill runs/latest",
+        money.prices: "prices --sku v100",
+        money.calibrate: "calibrate runs/latest",
+    },
+    "Cluster": {
+        cluster.submit: "submit run.yaml --name my-run --dry-run",
+        cluster.status: "status my-run",
+        cluster.logs: "logs my-run --follow",
+        cluster.stop: "stop my-run",
+        cluster.fetch: "fetch my-run",
+        money.node_pools: "node-pools run.yaml --cluster physics",
+    },
+    "Solver": {
+        solver.solve: "solve --preset proxy",
+        solver.ensemble: "ensemble runs/proxy",
+    },
+}
+"""All commands by what they are for, each with an example."""
+for examples in COMMANDS.values():
+    for command, example in examples.items():
+        if command is not money.prices:
+            app.command(name=_name(command), cls=_Command, epilog=f"Example: caloscale {example}")(
+                _with_checked_paths(command)
+            )
 app.command(name="worker", hidden=True)(run.worker)
-price_commands = typer.Typer(invoke_without_command=True, rich_markup_mode=None)
+price_commands = typer.Typer(
+    cls=_Commands,
+    invoke_without_command=True,
+    rich_markup_mode=None,
+    epilog=f"Example: caloscale {COMMANDS['Cost'][money.prices]}",
+)
 price_commands.callback()(_with_checked_paths(money.prices))
-price_commands.command(name="import")(_with_checked_paths(money.import_prices))
+price_commands.command(name="import", cls=_Command)(_with_checked_paths(money.import_prices))
 app.add_typer(price_commands, name="prices")
 
 

@@ -333,7 +333,7 @@ def study(
 def compare(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Folders of runs; a file of showers (.h5) is judged by the first run."),
+        typer.Argument(metavar="RUN", help="Folders of runs; a file of showers (.h5) is judged by the first run."),
     ],
     dataset: Annotated[
         str | None, typer.Option(help="Shards of the first run, for files. Absent: <run>/dataset.")

@@ -157,7 +157,9 @@ def amplification(
         Path | None,
         typer.Option(help="Folder of shards with Monte Carlo of another seed. Absent: the first run's validation."),
     ] = None,
-    showers: Annotated[int, typer.Option(help="Showers of each generator that are measured.", min=100)] = 10_000,
+    showers: Annotated[
+        int, typer.Option(metavar="N", help="Showers of each generator that are measured.", min=100)
+    ] = 10_000,
     worth_of: Annotated[int, typer.Option(help="Generated showers whose worth is stated.", min=1)] = 1_000_000,
     as_json: Json = False,
 ) -> None:

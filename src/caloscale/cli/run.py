@@ -210,7 +210,7 @@ def validate(
         raise NotAcceptedError(outcome.decision)
 
 
-def report(workspace: Workspace = "runs/latest", as_json: Json = False) -> None:
+def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
     """Write report.html, summary.json and bill.json from what the stages left."""
     from caloscale import stages
 
