@@ -237,7 +237,7 @@ class Connection:
                 _request_timeout=(seconds, SILENT_SECONDS) if stream else seconds,
             )
             status = 200
-            return answer if stream else self._document(method, kind, answer.data)
+            return answer if stream else self._document(method, kind, answer.data, listed="limit" in (query or {}))
         except ApiException as error:
             status = error.status
             if isinstance(error.body, bytes):
@@ -247,17 +247,18 @@ class Connection:
             if self._count is not None:
                 self._count(method, kind, status)
 
-    def _document(self, method: str, kind: str, content: bytes) -> Object:
+    def _document(self, method: str, kind: str, content: bytes, *, listed: bool) -> Object:
         """The object or list of an answer. kind: empty for one of the API itself, which has no metadata."""
         try:
             found = json.loads(content)
             if method == "DELETE" or not kind:
                 sound = isinstance(found["kind"], str)
-            elif found["kind"] == f"{kind}List":
-                sound = isinstance(found["metadata"], dict) and all(item["metadata"]["name"] for item in found["items"])
             else:
-                sound = found["kind"] == kind and isinstance(found["metadata"], dict)
-        except (ValueError, KeyError, TypeError):
+                objects = found["items"] if listed else [found]
+                sound = found["kind"] == (f"{kind}List" if listed else kind) and isinstance(objects, list)
+                sound &= isinstance(found["metadata"], dict)
+                sound &= method == "POST" or all(_is_named(one) for one in objects)  # a review has no name
+        except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound:
             host = self.api.configuration.host
@@ -265,6 +266,10 @@ class Connection:
                 status=0, reason=f"the server at {host} does not answer as an API server (a proxy or its login page?)"
             )
         return dict(found)
+
+
+def _is_named(found: Object) -> bool:
+    return isinstance(name := found["metadata"]["name"], str) and name != ""
 
 
 def _items(page: Object) -> list[Object]:

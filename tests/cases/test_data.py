@@ -149,8 +149,10 @@ def test_numbers_in_other_files_are_read_where_all_are_there(libver: str, absolu
         file.attrs["unitsPerGev"] = np.array([100.0])
         file.attrs["source"] = np.array(["geant4"], object)
         file.attrs["particle"] = np.array([b"gamma"])
+        file.attrs["calibrated"], file.attrs["versions"] = True, np.array([1.5, 2.0])
     found = describe_file(path)
     assert (found.units_per_gev, found.source, found.particles) == (100, "geant4", ("gamma",))
+    assert found.attributes["calibrated"] is True and found.attributes["versions"] == "[1.5 2. ]"
     assert found.sum_gev == (0.09, 0.09), "of the cells, whatever the file stores as their sum"
 
 

@@ -12,9 +12,11 @@ import h5py
 import numpy as np
 import pytest
 
-from caloscale import spec
+from caloscale import api, spec
 from caloscale.errors import ConfigurationError, InputError, StorageError
 from caloscale.models import build
+from caloscale.stages.solving import new_solver_folder
+from caloscale.storage.atomic import write_text
 from caloscale.storage.objects import is_remote
 from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
@@ -108,7 +110,21 @@ def test_a_working_directory_that_is_gone_is_named(
 
 
 @pytest.mark.parametrize(
-    "place", [" gs://b/run", "GS://b/run", "gcs://b/run", "s3://b/run", "file:///b", "gs://", "gs:/b"]
+    "place",
+    [
+        *(
+            " gs://b/run",
+            "GS://b/run",
+            "gcs://b/run",
+            "s3://b/run",
+            "file:///b",
+            "gs://",
+            "gs:/b",
+            "gs:b/run",
+            "hdfs:/b",
+        ),
+        *("~/run", "~", "$HOME/run", "${SCRATCH}/run"),
+    ],
 )
 def test_addresses_that_would_be_folders_are_refused(
     place: str,
@@ -133,3 +149,38 @@ def test_addresses_that_would_be_folders_are_refused(
         done = command(*arguments)
         assert done.code == 2 and "write the path" in done.err, arguments
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["s3://b/run", "gs://b/run", "file:///b"])
+def test_python_refuses_an_address_where_it_writes_a_folder(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = spec.load_run(preset="compact", overrides=["data.simulation.engine=parametrised", "data.showers=20"])
+    solver = spec.load_solver_run(preset="proxy")
+    for write in (
+        lambda: api.run(run, name="a", runs=place),
+        lambda: api.simulate(run, place),
+        lambda: new_solver_folder(solver, Path(place), "a"),
+        lambda: write_text(Path(place) / "a.txt", "text"),
+    ):
+        with pytest.raises(StorageError, match="is no address of a bucket that works here") as error:
+            write()
+        assert error.value.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("cache", ["file/cache", "s3://bucket/cache", "/proc/none"])
+def test_a_cache_that_cannot_be_written_is_named(
+    cache: str,
+    command: Callable,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CALOSCALE_CACHE", cache)
+    small = ("data.simulation.engine=parametrised", "data.showers=20")
+    done = command("run", "--preset", "compact", *(word for field in small for word in ("--set", field)))
+    assert done.code == 2 and f"{Path(cache)}: CALOSCALE_CACHE: the cache " in done.err
+    assert "remedy: let CALOSCALE_CACHE name a folder" in done.err

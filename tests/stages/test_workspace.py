@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.errors import ConfigurationError, HeldError, SupersededError, TrainingError
 from caloscale.spec import Run, load_run
-from caloscale.spec.workspace_layout import LARGE
+from caloscale.spec.workspace_layout import HOLDER, UNCOPIED
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.stages.workspace import keep_configuration, open_workspace
-from caloscale.storage.objects import download, upload
+from caloscale.storage.objects import download, read_object, upload
+from caloscale.training.checkpoint import store
+from caloscale.training.checkpoint.store import BucketCopy, Holder
 from tests.cluster import examples as ex
 
 COMPACT = spec.load_run(preset="compact")
@@ -67,20 +69,20 @@ def test_a_training_is_prolonged_or_moved_and_validated_again(tmp_path: Path, ov
 
 def test_large_folders_stay_where_they_are(bucket_server: str, tmp_path: Path) -> None:
     """Neither fetched nor uploaded with the rest."""
-    for name in ("run.txt", "training/history.json", *(f"{large}/big" for large in LARGE)):
+    for name in ("run.txt", "training/history.json", *(f"{large}/big" for large in UNCOPIED)):
         (tmp_path / "before" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "before" / name).write_text("before")
     upload(tmp_path / "before", f"{bucket_server}/run")
     with open_workspace(f"{bucket_server}/run") as folder:
         assert {path.name for path in folder.rglob("*") if path.is_file()} == {"run.txt", "history.json"}
-        for name in ("run.txt", "new", f"{LARGE[0]}/big", f"{LARGE[1]}/new"):
+        for name in ("run.txt", "new", f"{UNCOPIED[0]}/big", f"{UNCOPIED[1]}/new"):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("after")
-    download(f"{bucket_server}/run", tmp_path / "after")
+    download(f"{bucket_server}/run", tmp_path / "after", without=(HOLDER,))
     said = {str(path.relative_to(tmp_path / "after")): path.read_text() for path in (tmp_path / "after").rglob("*.*")}
     assert said == {"run.txt": "after", "training/history.json": "before"}
-    assert (tmp_path / "after/new").read_text() == "after" and not (tmp_path / "after" / LARGE[1] / "new").exists()
-    assert (tmp_path / "after" / LARGE[0] / "big").read_text() == "before"
+    assert (tmp_path / "after/new").read_text() == "after" and not (tmp_path / "after" / UNCOPIED[1] / "new").exists()
+    assert (tmp_path / "after" / UNCOPIED[0] / "big").read_text() == "before"
 
 
 def test_records_that_were_set_aside_do_not_come_back(bucket_server: str) -> None:
@@ -108,14 +110,14 @@ def test_records_that_were_set_aside_do_not_come_back(bucket_server: str) -> Non
 
 
 def test_what_is_large_is_not_deleted_with_the_rest(bucket_server: str, tmp_path: Path) -> None:
-    for name in ("gone", "kept", f"{LARGE[0]}/newest.json"):
+    for name in ("gone", "kept", f"{UNCOPIED[0]}/newest.json"):
         (tmp_path / "before" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "before" / name).write_text("before")
     upload(tmp_path / "before", f"{bucket_server}/cleared")
     with open_workspace(f"{bucket_server}/cleared") as folder:
         (folder / "gone").unlink()
-    found = download(f"{bucket_server}/cleared", tmp_path / "after")
-    assert {path.relative_to(tmp_path / "after").as_posix() for path in found} == {"kept", f"{LARGE[0]}/newest.json"}
+    found = download(f"{bucket_server}/cleared", tmp_path / "after", without=(HOLDER,))
+    assert {path.relative_to(tmp_path / "after").as_posix() for path in found} == {"kept", f"{UNCOPIED[0]}/newest.json"}
 
 
 def test_a_run_in_a_bucket_is_named_after_its_prefix(bucket_server: str) -> None:
@@ -125,6 +127,27 @@ def test_a_run_in_a_bucket_is_named_after_its_prefix(bucket_server: str) -> None
         (folder / "summary.json").write_text("{}")
     with open_workspace(f"{bucket_server}/runs/tungsten-7") as folder:
         assert (folder / "summary.json").is_file()
+
+
+def test_one_process_works_in_a_bucket(bucket_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another that gives signs is named; one that gave none for long is replaced, and writes nothing any more."""
+    place, far = f"{bucket_server}/held", Holder(token="a" * 8, machine="far", host="far", process=7)
+    other = BucketCopy(f"{place}/{HOLDER}", keep=0, holder=far)
+    other.claim()
+    monkeypatch.setitem(BucketCopy.__init__.__kwdefaults__, "wait", lambda _: other.sign())
+    with pytest.raises(HeldError, match="process 7 on far is at work here"), open_workspace(place):
+        pytest.fail("it is held")
+    with open_workspace(place, shared=True):
+        pass
+    monkeypatch.setattr(store, "EXPIRY_SECONDS", 0.0)
+    with open_workspace(place) as folder:
+        (folder / "mine").write_text("mine")
+        with pytest.raises(SupersededError):
+            other.sign()
+    with pytest.raises(SupersededError, match="process 7 on far"), open_workspace(place) as folder:
+        (folder / "late").write_text("late")
+        BucketCopy(f"{place}/{HOLDER}", keep=0, holder=far).claim()
+    assert (read_object(f"{place}/mine"), read_object(f"{place}/late")) == (b"mine", None)
 
 
 STEPS: dict[str, Callable[[Run, str | Path, Path], object]] = {
@@ -158,7 +181,7 @@ def test_a_run_that_is_refused_changes_nothing(
         STEPS[step](other, place, tmp_path)
     after = tmp_path / "after"
     if in_bucket:
-        download(place, after)
+        download(place, after, without=(HOLDER,))
     assert contents(after if in_bucket else done) == contents(done) and len(contents(done)) == 10
 
 

@@ -13,9 +13,9 @@ from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.spec import build_any_run, dump_run
 from caloscale.spec.block import read_block
-from caloscale.spec.workspace_layout import LARGE, PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import PLAN_FILE, UNCOPIED, USAGE_FILE
 from caloscale.status import RunStatus
-from caloscale.storage.atomic import write_text
+from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.objects import download, is_remote
 
 
@@ -26,7 +26,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     Returns what could not be brought, a sentence each. Raises ClusterError when the folder holds another run.
     """
     configured = build_any_run(run.spec)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     kept = folder / "status.json"
     if kept.is_file():
         before = read_block(RunStatus, kept, remedy="another --to, or delete it")
@@ -37,7 +37,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
-        download(workspace, folder, without=LARGE)
+        download(workspace, folder, without=UNCOPIED)
     elif configured.cluster.volume_claim is not None:
         missing.append(
             f"the workspace is on volume claim {configured.cluster.volume_claim}: mount it in a pod and use kubectl cp"

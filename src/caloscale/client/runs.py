@@ -14,7 +14,7 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.mpijob import require_shared_folder
-from caloscale.connection import FORBIDDEN, Connection, is_passing, is_unknown, message_of, status_of
+from caloscale.connection import FORBIDDEN, GONE, TOO_MANY, Connection, is_passing, is_unknown, message_of, status_of
 from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import AnyRun, SolverRun
 from caloscale.status import FINISHED, MENDABLE, RunStatus
@@ -30,6 +30,7 @@ _REMEDIES = {
     0: "see whether the server of the context is the API server, and what stands before it (kubectl cluster-info)",
     401: "log in to the cluster again, or name another --context",
     FORBIDDEN: "ask for the right (kubectl auth can-i --list), or name another --namespace",
+    **dict.fromkeys((GONE, TOO_MANY, 500, 502, 503, 504), "try again; kubectl get --raw=/readyz shows its state"),
 }
 _Answer = TypeVar("_Answer")
 

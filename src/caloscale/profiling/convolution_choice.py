@@ -34,7 +34,7 @@ from caloscale.profiling.convolutions import (
 from caloscale.profiling.peak import cores, threads_of_operation
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
-from caloscale.storage.cache import cache_root
+from caloscale.storage.cache import writable_cache
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ def choose_ways(
     asked = sorted((one for one in layers if layers[one]), key=lambda one: one.flop, reverse=True)
     if not asked or has_accelerator():
         return {}
-    file = file or cache_root() / FILE
+    file = file or writable_cache() / FILE
     kept, begun = _read(file), clock()
     keys = {one: _key(one, precision, min(batch, MOST_SHOWERS)) for one in asked}
     chosen = {one: kept[keys[one]] for one in asked if _is_complete(kept.get(keys[one], {}), one)}

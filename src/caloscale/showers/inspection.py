@@ -65,7 +65,7 @@ class FileDescription(_Content):
     """Origin of the showers."""
     datasets: dict[str, str]
     """Type and shape of each dataset."""
-    attributes: dict[str, str | int | float]
+    attributes: dict[str, str | bool | int | float]
 
 
 class SourceFolderDescription(_Content):

@@ -25,7 +25,7 @@ from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, elements_of, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
-from caloscale.storage.atomic import storage_error
+from caloscale.storage.atomic import make_folder, storage_error
 
 REVISIONS = {"geant4": 1, "parametrised": 3}
 """Part of the fingerprint: increment an engine's when its code changes the showers of a run configuration."""
@@ -93,8 +93,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     """
     identity = fingerprint(data, accepted)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder):
+        with exclusive(make_folder(folder)):
             refuse_foreign(folder, identity)
             pending = pending_files(data, folder, identity)
             record = read_record(folder)

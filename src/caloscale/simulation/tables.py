@@ -24,7 +24,7 @@ from caloscale.installation import install_command
 from caloscale.spec import Geometry
 from caloscale.spec.data import FrontLayer
 from caloscale.storage.atomic import atomic_writer
-from caloscale.storage.cache import cache_root
+from caloscale.storage.cache import cache_root, writable_cache
 
 LOW_ENERGY_FOLDER = "G4EMLOW8.8"
 PARTICLE_FOLDER = "G4PARTICLEXS4.2"
@@ -154,6 +154,7 @@ def data_folder(
     target = cache_root(environment) / "geant4" / identity.hexdigest()[:16]
     if target.is_dir():
         return target
+    writable_cache(environment)
     try:
         with atomic_writer(target) as folder:
             _assemble(folder, elements, low_energy)

@@ -44,26 +44,32 @@ Duration = Annotated[
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
 
 
-_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*):(?:/|$)")
+_FOR_A_SHELL = re.compile(r"\s*(~|\$\w+|\$\{\w+\})(?:/|$)")
+_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*(?=:/|:$)|(?i:gs|gcs|s3a?)(?=:))")
 
 
 def check_place(place: str, *, bucket: bool = True) -> str:
     """A path of this machine or, with ``bucket``, gs://bucket/prefix; raises InvalidValueError for anything else.
 
-    Any other address, such as s3://bucket, would be the path of a folder ``s3:``. ``./s3:/x`` is such a path.
+    Any other address, such as s3://bucket, would be the path of a folder ``s3:``. ``/home/me/s3:/x`` is such a path.
+    ~ and $HOME at the beginning, which only a shell replaces, would be names of folders, too.
     """
     found = _ADDRESS.match(place)
     known = "the path of a folder or file" + (", or gs://bucket/prefix" if bucket else " of this machine")
     if found is None:
         if not place.strip() or "\0" in place:
             raise InvalidValueError("is no path", remedy=f"write {known}")
+        if name := _FOR_A_SHELL.match(place):
+            raise InvalidValueError(
+                f"begins with {name[1]}, which is not replaced here", remedy=f"write {known}, in full"
+            )
         return place
     if not bucket or not re.match(r"gs://[^/\s]", place):
         raise InvalidValueError(
             f"is no address of a bucket that works here: {found[1]}://"
             if place == place.strip()
             else "has a blank before it",
-            remedy=f"write {known}; a path that looks like an address begins with ./",
+            remedy=f"write {known}; a path that looks like an address is written in full, from /",
         )
     return place
 

@@ -10,7 +10,9 @@ TRAINED = "training/model"
 """The trained networks, before they are validated."""
 MODEL = "model"
 """The networks that were validated, or a file with the reason why they were rejected."""
-LARGE = (CHECKPOINTS, DATASET)
+HOLDER = ".holder"
+"""In a bucket: which process is at work there."""
+UNCOPIED = (CHECKPOINTS, DATASET, HOLDER)
 """Folders that are not copied with the rest of a workspace in a bucket."""
 PLAN_FILE = "plan.json"
 """The plan of a run (`caloscale.planning.search.plan.Plan`), for its bill."""

@@ -195,7 +195,6 @@ def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
     path = file or speeds_file()
     held = load_speeds(path) if path.exists() else ()
     keys = {row.key for row in new}
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [*(row for row in held if row.key not in keys), *new]
     write_text(path, rows_csv(MachineSpeed, rows))
     return path

@@ -157,7 +157,6 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
 def write_record(record: StageRecord, folder: Path) -> None:
     """Write a record into ``<folder>/stages``, atomically."""
     path = folder / "stages" / f"{record.stage}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, record.model_dump_json(by_alias=True, indent=2))
 
 

@@ -25,7 +25,7 @@ from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
 from caloscale.stages.training import check_training
 from caloscale.stages.workspace import hold, keep_configuration
-from caloscale.storage.atomic import storage_error
+from caloscale.storage.atomic import make_folder, storage_error
 from caloscale.storage.objects import is_remote
 
 
@@ -42,11 +42,7 @@ def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     start = run.train.start_from
     if start is not None and not is_remote(start) and not (folder / TRAINED).parent.exists():
         read_start(Path(start), run)  # a training that has begun does not need it
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder) from error
-    with hold(folder):
+    with hold(make_folder(folder)):
         keep_configuration(run, folder)
     return folder
 

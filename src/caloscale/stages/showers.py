@@ -19,7 +19,8 @@ from caloscale.spec import Data, Preprocessing, Run
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
-from caloscale.storage.cache import cache_root
+from caloscale.storage.atomic import make_folder
+from caloscale.storage.cache import cache_root, writable_cache
 from caloscale.storage.objects import is_remote, read_object, upload
 
 
@@ -40,10 +41,11 @@ def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationReco
     them; a second run with the same data block, or one after an interruption, resumes from them.
     """
     with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
-        showers.mkdir(parents=True, exist_ok=True)
+        make_folder(showers)
         if data.source != "simulate":
             figures["source"] = data.source
             return None
+        writable_cache()
         cache = cache_folder(data)
         record = simulate_showers(data, cache)
         for file in sorted(cache.iterdir()):

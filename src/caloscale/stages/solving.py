@@ -39,7 +39,7 @@ from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import hold, open_workspace
-from caloscale.storage.atomic import storage_error, write_text
+from caloscale.storage.atomic import make_folder, write_text
 from caloscale.training.progress_file import ProgressFile
 
 SUMMARY_FILE = "summary.json"
@@ -108,11 +108,7 @@ def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Pa
     Raises ConfigurationError for a name that is no folder name, or when the folder holds another run; StorageError.
     """
     folder = runs / folder_name(name, run.solver.preset)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise storage_error(error, folder) from error
-    with hold(folder):
+    with hold(make_folder(folder)):
         keep_solver_configuration(run, folder)
     return folder
 

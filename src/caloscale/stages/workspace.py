@@ -10,12 +10,13 @@ from pathlib import Path
 
 from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
 from caloscale.spec import Run, dump_run, load_run
-from caloscale.spec.workspace_layout import LARGE
+from caloscale.spec.workspace_layout import HOLDER, UNCOPIED
 from caloscale.status import ATTEMPT_VARIABLE
-from caloscale.storage.atomic import write_text
+from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
+from caloscale.training.checkpoint.store import BucketCopy
 
 EARLIER_SECONDS = 60.0
 """How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
@@ -46,38 +47,44 @@ def open_workspace(workspace: str | Path, run: Run | None = None, *, shared: boo
 
     A path is used as it is (and made). Other processes are excluded from it (`hold`), unless it is ``shared``: plans
     and reports may be made while a stage runs.
-    gs://bucket/prefix is copied into a temporary folder (without the folders of `LARGE`), and at the end, also when
+    gs://bucket/prefix is copied into a temporary folder (without the folders of `UNCOPIED`), and at the end, also when
     the stage failed, what was added or changed is uploaded and what is gone is deleted there, unless another process
-    trains there. A process that is killed before leaves the bucket as it was, with the records of the stages that it
-    began again: these count until a stage sets them aside. Raises StorageError and as `hold`.
+    has become its holder (`BucketCopy`). A process that is killed before leaves the bucket as it was, with the records
+    of the stages that it began again: these count until a stage sets them aside. Raises StorageError and as `hold`.
     """
     if not is_remote(str(workspace)):
-        folder = Path(workspace)
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = make_folder(workspace)
         with nullcontext() if shared else hold(folder):
             if run is not None:
                 keep_configuration(run, folder)
             yield folder
         return
-    with tempfile.TemporaryDirectory(prefix="caloscale-") as name:
+    there = str(workspace).rstrip("/")
+    with tempfile.TemporaryDirectory(prefix="caloscale-") as name, ExitStack() as held:
+        claim = BucketCopy(f"{there}/{HOLDER}", keep=0)
+        if not shared:
+            claim.claim()
+            claim.keep()
+            held.callback(claim.release)
         # The run is named after its folder, in records and in the title of its report.
-        folder = Path(name, str(workspace).rstrip("/").rpartition("/")[2])
+        folder = Path(name, there.rpartition("/")[2])
         folder.mkdir()
-        download(str(workspace), folder, without=LARGE)
+        download(there, folder, without=UNCOPIED)
         before = _times(folder)
         foreign = False
         try:
             if run is not None:
                 keep_configuration(run, folder)
             yield folder
+            claim.sign()
         except (HeldError, SupersededError):
             foreign = True  # another process writes there
             raise
         finally:
-            after, there = _times(folder), str(workspace).rstrip("/")
+            after = _times(folder)
             for path, time in after.items():
-                large = any(path.is_relative_to(folder / one) for one in LARGE)
-                if before.get(path) != time and not large and not foreign:
+                uncopied = any(path.is_relative_to(folder / one) for one in UNCOPIED)
+                if before.get(path) != time and not uncopied and not foreign:
                     upload(path, f"{there}/{path.relative_to(folder).as_posix()}")
             # Last: a record that is set aside is gone when the bucket has it among the earlier ones.
             for path in () if foreign else before.keys() - after.keys():

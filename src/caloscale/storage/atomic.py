@@ -18,7 +18,8 @@ from pathlib import Path
 
 import psutil
 
-from caloscale.errors import StorageError
+from caloscale.errors import InvalidValueError, StorageError
+from caloscale.spec.values import check_place
 
 PARTIAL = ".partial-"
 """Prefix of the names of unfinished files and folders; readers of folders skip names that begin with a dot."""
@@ -48,6 +49,7 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
     an empty folder, and with ``replace_folder`` also a full one. What killed processes of this machine left of the same
     file goes when the block has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass.
     """
+    refuse_address(path)
     path = Path(path)
     temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
@@ -64,6 +66,24 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
         raise storage_error(error, path) from error
     finally:
         _remove(temporary)
+
+
+def make_folder(folder: str | Path) -> Path:
+    """Make a folder, with its parents, that may be there. Raises StorageError: it cannot be made, or is an address."""
+    refuse_address(folder)
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return Path(folder)
+
+
+def refuse_address(place: str | Path, *, bucket: bool = False) -> None:
+    """Raise StorageError for anything but a path or, with ``bucket``, gs://bucket/prefix."""
+    try:
+        check_place(str(place), bucket=bucket)
+    except InvalidValueError as error:
+        raise StorageError(error.problem, file=place, remedy=error.remedy) from None
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -9,10 +9,9 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar, cast
 
-from caloscale.errors import InvalidValueError, StorageError
+from caloscale.errors import StorageError
 from caloscale.progress import bar
-from caloscale.spec.values import check_place
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import atomic_writer, refuse_address
 from caloscale.storage.store import LocalStore, ObjectStore, StoredObject, VersionedStore
 
 _SCHEME = "gs://"
@@ -28,10 +27,7 @@ _B = TypeVar("_B")
 
 def is_remote(path: str) -> bool:
     """Whether a path is in a bucket (gs://...); raises StorageError for an address of another kind."""
-    try:
-        check_place(path)
-    except InvalidValueError as error:
-        raise StorageError(error.problem, file=path, remedy=error.remedy) from None
+    refuse_address(path, bucket=True)
     return path.startswith(_SCHEME)
 
 

@@ -22,6 +22,7 @@ import psutil
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.spec import Run, dump_run
 from caloscale.spec.workspace_layout import CHECKPOINTS
+from caloscale.storage.atomic import make_folder
 from caloscale.studies.whole_run import run_of
 from caloscale.training.checkpoint.progress_marker import read_marker
 
@@ -76,7 +77,7 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def _start(run: Run, folder: Path) -> subprocess.Popen[bytes]:
     """`caloscale run` of a configuration in a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     configuration, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
     configuration.write_text(dump_run(run), encoding="utf-8")
     words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]

@@ -16,6 +16,7 @@ from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
 from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
+from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import nested
 
 OWN_INPUTS = ("seeds", "withinSeconds")
@@ -59,7 +60,7 @@ def _solved(run: SolverRun, points: Path) -> Path:
     key = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
     folder = points / f"solved-{key}"
     if not (folder / SUMMARY_FILE).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         keep_solver_configuration(run, folder)
         solve(run, folder)
     return folder

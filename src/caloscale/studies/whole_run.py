@@ -14,6 +14,7 @@ from typing import Any
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
+from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run
 from caloscale.training.cores import available_cores
 
@@ -82,7 +83,7 @@ def _succeeded(folder: Path) -> bool:
 
 
 def _make(run: Run, cores: int | None, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     configuration = folder.with_suffix(".yaml")
     configuration.write_text(dump_run(run), encoding="utf-8")
     words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]

@@ -314,11 +314,15 @@ class BucketCopy:
         def give_signs() -> None:
             while self._holds and not self._released.wait(RENEW_SECONDS):
                 try:
-                    self._point({})
+                    self.sign()
                 except (StorageError, SupersededError) as error:
                     log.info("%s", error)
 
         threading.Thread(target=give_signs, name="holder", daemon=True).start()
+
+    def sign(self) -> None:
+        """Give one sign. Raises SupersededError where another process has become the holder, and StorageError."""
+        self._point({})
 
     def check(self) -> None:
         """Raise SupersededError where another process has become the holder; returns at once."""
