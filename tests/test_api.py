@@ -36,6 +36,7 @@ NAMES = CLASSES | {
     "simulate",
     "train",
     "validate",
+    "write_showers",
 }
 
 
@@ -118,8 +119,8 @@ def test_an_evaluation_of_two_files_has_histograms(tmp_path: Path) -> None:
     run = caloscale.load_run(preset="compact", overrides=["validation.bootstraps=20", "validation.energyBins=1"])
     run = run.model_copy(update={"data": DATA})
     generated, reference = make_showers(200, 3), make_showers(400, 1)
-    generated.write(tmp_path / "made.npz")
-    reference.write(tmp_path / "held-out.h5", rebin=(2, 2, 1))
+    caloscale.write_showers(generated, tmp_path / "made.npz")
+    caloscale.write_showers(reference, tmp_path / "held-out.h5", rebin=(2, 2, 1))
     evaluation = caloscale.evaluate(tmp_path / "made.npz", reference=tmp_path / "held-out.h5", run=run)
     assert (evaluation.showers.reference, evaluation.showers.training, evaluation.showers.generated) == (200, 200, 200)
     found = evaluation.histograms

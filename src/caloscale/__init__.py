@@ -23,6 +23,7 @@ _MODULES = {
     "Generator": "caloscale.inference.generator",
     "Run": "caloscale.spec",
     "Showers": "caloscale.showers.arrays",
+    "write_showers": "caloscale.showers.files",
     **dict.fromkeys(
         ("bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"),
         "caloscale.api",

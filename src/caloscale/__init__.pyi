@@ -10,6 +10,7 @@ from caloscale.api import validate as validate
 from caloscale.inference.generator import Generator as Generator
 from caloscale.physics.result import Evaluation as Evaluation
 from caloscale.showers.arrays import Showers as Showers
+from caloscale.showers.files import write_showers as write_showers
 from caloscale.spec import Run as Run
 
 __version__: str

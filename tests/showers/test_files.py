@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError, ShowerFileError
-from caloscale.showers.files import read_showers
+from caloscale.showers.files import read_showers, write_showers
 from tests.showers.conftest import CELLS, make_showers
 
 TABLE = ("azimuth_rad", "pdg")
@@ -23,7 +23,7 @@ def wide(count: int = 5):
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".root"])
 def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
     written = wide()
-    written.write(path := tmp_path / f"own{suffix}")
+    write_showers(written, path := tmp_path / f"own{suffix}")
     found = read_showers(path, geometry=geometry, start=1, stop=4)
     np.testing.assert_allclose(found.cells_gev, written.cells_gev[1:4], rtol=1e-6)
     for name, column in written.primaries.items():
@@ -73,12 +73,12 @@ def test_a_plain_file_that_does_not_fit_is_refused(change, message, tmp_path: Pa
 
 @pytest.mark.parametrize("suffix", [".npz", ".root"])
 def test_a_damaged_file_is_refused(suffix: str, tmp_path: Path, geometry) -> None:
-    make_showers(3).write(path := tmp_path / f"own{suffix}")
+    write_showers(make_showers(3), path := tmp_path / f"own{suffix}")
     path.write_bytes(path.read_bytes()[:300])
     with pytest.raises(ShowerFileError, match="cannot be read as a"):
         read_showers(path, geometry=geometry)
     with pytest.raises(ShowerFileError, match=r"has no suffix of a file of showers \(got '.txt'\)"):
-        make_showers(3).write(tmp_path / "own.txt")
+        write_showers(make_showers(3), tmp_path / "own.txt")
 
 
 def test_the_cells_of_an_awkward_array_are_those_with_energy() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,16 +100,6 @@ class Showers:
         """Sum of the cells of each shower, GeV (N,)."""
         sums: NDArray[np.float32] = self.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64).astype(np.float32)
         return sums
-
-    def write(self, path: str | Path, *, rebin: tuple[int, int, int] = (1, 1, 1)) -> None:
-        """Write a file that `caloscale.read_showers` reads, by its suffix: .h5, .npz or, with uproot, .root.
-
-        rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it.
-        Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
-        """
-        from caloscale.showers.files import write_showers
-
-        write_showers(self, path, rebin)
 
     def to_awkward(self) -> Any:
         """An Awkward array of N records: the columns of the primaries, and in ``cells`` those with energy, as records

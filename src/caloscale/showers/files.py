@@ -97,8 +97,13 @@ def read_showers(
     return replace(showers, cells_gev=sum_cells(showers.cells_gev, rebin))
 
 
-def write_showers(showers: Showers, path: str | Path, rebin: CellNumbers) -> None:
-    """`Showers.write`: .h5 and .hdf5 in the variable-angle layout, .root with the tree ``showers``."""
+def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1, 1, 1)) -> None:
+    """Write a file that `caloscale.read_showers` reads, by its suffix.
+
+    path: .h5 or .hdf5 (variable-angle layout), .npz, or with uproot .root (tree ``showers``).
+    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it.
+    Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
+    """
     path = Path(path)
     if path.suffix not in SUFFIXES:
         raise ShowerFileError(
