@@ -123,6 +123,10 @@ smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is 
 test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (five minutes)
 	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 
+.PHONY: test-docs
+test-docs: $(VENV)/.dev ## Every command of README, tutorials and how-to pages; a page marks those that need a cluster or a cloud
+	@$(BIN)/pytest tests/pipelines/test_documentation.py tests/pipelines/test_notebook.py tests/planning/test_documentation.py -m 'long or not long' --timeout 3600 --durations=15
+
 .PHONY: test-long
 test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration tests and those that take minutes each
 	@$(BIN)/pytest -m 'integration or long' --timeout 3600 --durations=15
@@ -146,6 +150,10 @@ generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, componen
 .PHONY: chart
 chart: $(VENV)/.dev ## The Helm chart, from manifests/base and the overlays: build/chart
 	@$(BIN)/python -m tools.chart write build/chart
+
+.PHONY: release-check
+release-check: ## Build sdist and wheel, check them, and run the wheel outside the clone on each supported Python
+	@$(PYTHON) -m tools.release
 
 .PHONY: bundle
 bundle: $(VENV)/.dev ## The bundle for the Operator Lifecycle Manager: build/bundle
