@@ -2,29 +2,36 @@
 
     python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
     python -m tools.operator_load --nodes 60 --runs 50 --live
-    python -m tools.operator_load --nodes 450 --runs 1000 --shared --others 4000 --configurations 150 --namespaces 10
+    python -m tools.operator_load --nodes 500 --runs 1000 --shared --others 4000 --taken 50 --configurations 150
 
 Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
 status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once; with --live the
 times are those of the runs' life afterwards: each reports every 15 seconds, and every second one of them ends.
 With --shared pods of others are on the nodes, too, 100 of them change in a second, the runs that wait differ, nodes are
-cut off, and the leader is killed in the middle. tools.operator_simulation has no API server beside it.
+cut off, and the leader is killed in the middle. What others write, and the reports, go straight into etcd, as from
+another API server of the cluster: on two cores one could not write so much beside the rest. tools.operator_simulation
+has no API server beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import contextlib
 import datetime as dt
+import http.client
 import json
 import os
+import re
 import socket
 import sys
 import tempfile
+import threading
 import time
 import urllib.request
+import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,20 +47,26 @@ from caloscale.connection import Connection
 from caloscale.storage.atomic import write_text
 from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster.errors import ClusterError
+from tools.cluster.servers import Settings
 
 NAMESPACE = "load"
 HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "caloscale_event_to_status_seconds"}
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
 """How often worker 0 reports, s, and how often pods of others change."""
+INFINITE = float("inf")
 
 Counts = dict[str, dict[float, float]]
-"""By metric: how many were below a bound (requests: all, below infinity)."""
+"""By metric: how many were below a bound (requests and events: all, below infinity)."""
 
 
 def main() -> None:
     """Make nodes and runs, wait until all have ended, print the figures."""
     given = options()
-    with ControlPlane() as plane, tempfile.TemporaryDirectory() as folder:
+    # the leases of 5,000 nodes are 500 writes a second where a node counts as lost after 40 s
+    settings = Settings(grace_seconds=600 if given.shared else 40)
+    cluster = ControlPlane(operators=("training-operator",), settings=settings)
+    with cluster as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)
         machines.add_pool(api, Pool("load", given.nodes))
@@ -87,6 +100,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--live", action="store_true", help="workers run until they are ended, one run a second")
     parser.add_argument("--shared", action="store_true", help="a cluster with pods of others")
     parser.add_argument("--others", type=int, default=0, help="pods of others")
+    parser.add_argument("--taken", type=int, default=0, help="so many of them have all GPUs of a node")
     parser.add_argument("--configurations", type=int, default=1, help="different specs of the runs")
     parser.add_argument("--namespaces", type=int, default=1)
     parser.add_argument("--cut-off", type=int, default=2, help="nodes that do not answer any more")
@@ -107,18 +121,18 @@ def drain(plane: ControlPlane, process: psutil.Process, port: int, given: argpar
         _, peak_mib = follow(connection, process, given, ("Running",), begun)
         before = counts(port)
         live(connection, plane.client(), given)
-    phases, later_mib = follow(connection, process, given, ("Succeeded", "Failed"), begun)
+    found, later_mib = follow(connection, process, given, ("Succeeded", "Failed"), begun)
     used = process.cpu_times()
     return {
         "nodes": given.nodes,
         "runs": given.runs,
         "nodesPerRun": given.nodes_per_run,
         "runSeconds": None if given.live else given.run_seconds,
-        "phases": phases,
+        "phases": found,
         "secondsToDrain": time.monotonic() - begun,
         "processorSeconds": used.user + used.system,
         "peakMemoryMiB": max(peak_mib, later_mib),
-        "writesPerRun": sum(counts(port)["writes"].values()) / given.runs,
+        "writesPerRun": counts(port)["writes"][INFINITE] / given.runs,
         "loadAverage": os.getloadavg()[0],
         **times(before, counts(port)),
     }
@@ -130,12 +144,12 @@ def follow(
     """Until all runs are in one of these phases: runs by phase, and the operator's largest memory, MiB."""
     peak_mib = 0.0
     while True:
-        phases = Counter(each.get("status", {}).get("phase", "none") for each in connection.each(names.KIND))
+        found = phases(connection)
         peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
         seconds = time.monotonic() - begun
-        print(f"{seconds:.0f} s {dict(phases)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
-        if sum(phases[end] for end in ends) == given.runs or seconds > given.most_seconds:
-            return phases, peak_mib
+        print(f"{seconds:.0f} s {dict(found)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
+        if sum(found[end] for end in ends) == given.runs or seconds > given.most_seconds:
+            return found, peak_mib
         time.sleep(2)
 
 
@@ -166,54 +180,236 @@ def namespace_of(index: int, given: argparse.Namespace) -> str:
 
 
 def other(connection: Connection, index: int, given: argparse.Namespace) -> None:
-    """A pod of others on a node, small beside a worker, as long as 8 kB."""
+    """A pod of others on a node, small beside a worker or with all its GPUs, as long as 8 kB."""
     container = {
         "name": "main",
         "image": "others:1",
         "env": [{"name": f"V{i}", "value": "v" * 150} for i in range(40)],
-        "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}},
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "100Mi"},
+            "limits": {names.GPU: 8} if index < given.taken else {},
+        },
     }
-    metadata = {"name": f"other-{index}", "namespace": "others"}
+    metadata = {"name": f"other-{index:06d}", "namespace": "others"}
     node = f"load-{index % given.nodes:04d}"
     spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
     connection.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, manager="load")
 
 
+class Store:
+    """etcd, written as by another API server of the cluster. For one thread."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def get(self, prefix: str) -> dict[str, bytes]:
+        """Values by key."""
+        end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+        found = self._ask("range", {"key": _encode(prefix), "range_end": _encode(end)}).get("kvs", [])
+        return {base64.b64decode(each["key"]).decode(): base64.b64decode(each["value"]) for each in found}
+
+    def put(self, key: str, value: bytes, *, anew: bool = True) -> None:
+        """Write a value; ``anew``: also where there is none."""
+        there = {"key": _encode(key), "target": "VERSION", "result": "GREATER", "version": "0"}
+        write = {"requestPut": {"key": _encode(key), "value": _encode(value)}}
+        self._ask("txn", {"compare": [] if anew else [there], "success": [write]})
+
+    def delete(self, key: str) -> None:
+        """Remove a value."""
+        self._ask("deleterange", {"key": _encode(key)})
+
+    def _ask(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
+        self._connection.request("POST", f"/v3/kv/{verb}", json.dumps(request))
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status != http.HTTPStatus.OK:
+            raise ClusterError(f"etcd answers {answer.status} {text[:200]!r}", remedy="look into its log")
+        return dict(json.loads(text))
+
+
+def _encode(text: str | bytes) -> str:
+    return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
+
+
+class Others:
+    """Pods of others: two are made by the API server, and all others after them."""
+
+    def __init__(self, connection: Connection, store: Store, given: argparse.Namespace) -> None:
+        self._store, self._given = store, given
+        self._models = {}
+        for index in {0, given.taken} if given.taken else {0}:
+            other(connection, index, given)
+            pod: dict[str, Any] = {}
+            while pod.get("status", {}).get("phase") != "Running":
+                time.sleep(0.2)
+                pod = connection.get("Pod", "others", f"other-{index:06d}") or {}
+            key = self._key(index)
+            self._models[index < given.taken] = (index, pod["metadata"]["uid"], store.get(key)[key])
+
+    def put(self, index: int) -> None:
+        """A pod of this number comes."""
+        first, uid, value = self._models[index < self._given.taken]
+        texts = ((f"other-{number:06d}", f"load-{number % self._given.nodes:04d}") for number in (first, index))
+        for before, after in (*zip(*texts, strict=True), (uid, str(uuid.uuid4()))):
+            assert len(before) == len(after)  # or the encoded pod is another one
+            value = value.replace(before.encode(), after.encode())
+        self._store.put(self._key(index), value)
+
+    def delete(self, index: int) -> None:
+        """The pod of this number goes."""
+        self._store.delete(self._key(index))
+
+    @staticmethod
+    def _key(index: int) -> str:
+        return f"/registry/pods/others/other-{index:06d}"
+
+
+class Changes:
+    """Pods of others go and come, running runs report, every second one ends and another begins."""
+
+    def __init__(self, plane: ControlPlane, others: Others | None, given: argparse.Namespace) -> None:
+        self._api, self._others, self._given = plane.client(), others, given
+        self._connection, self._store = Connection(self._api), Store(plane.servers.ports["etcd"])
+        self._running: list[tuple[str, str]] = []
+        self._values: dict[str, dict[str, Any]] = {}
+        self._stop_now = threading.Event()
+        self.done: Counter[str] = Counter()
+        """What was written so far."""
+
+    def stop(self) -> None:
+        """End them."""
+        self._stop_now.set()
+
+    def run(self) -> None:
+        """Until `stop`."""
+        self._look()
+        begun = time.monotonic()
+        with ThreadPoolExecutor(2) as threads:
+            while not self._stop_now.wait(0.02):
+                elapsed = time.monotonic() - begun
+                while self._is_behind("changes", elapsed * CHANGES_PER_SECOND) and self._others is not None:
+                    index = self.done["changes"] // 2 % (self._given.others - self._given.taken) + self._given.taken
+                    (self._others.put if self.done["changes"] % 2 else self._others.delete)(index)
+                    self.done["changes"] += 1
+                while self._is_behind("reports", elapsed * len(self._running) / REPORT_SECONDS):
+                    self._report(*self._running[self.done["reports"] % len(self._running)])
+                    self.done["reports"] += 1
+                if self._running and self._is_behind("ends", elapsed - 1):
+                    namespace, run = self._running.pop(0)
+                    selector = f"{names.RUN_LABEL}={run}"
+                    threads.submit(machines.end_pods, self._api, namespace, selector=selector)
+                    self.done["ends"] += 1
+                    if len(self._running) < 0.75 * self._found:
+                        self._look()
+
+    def _is_behind(self, what: str, due: float) -> bool:
+        return self.done[what] < due and not self._stop_now.is_set()
+
+    def _look(self) -> None:
+        """Which runs are running, and what they have reported."""
+        prefix = f"/registry/{names.GROUP}/{names.PROGRESS_PLURAL}/"
+        self._values = {key.removeprefix(prefix): json.loads(value) for key, value in self._store.get(prefix).items()}
+        self._running = [
+            (raw["metadata"]["namespace"], raw["metadata"]["name"])
+            for raw in self._connection.each(names.KIND)
+            if raw.get("status", {}).get("phase") == "Running"
+        ]
+        self._found = len(self._running)
+
+    def _report(self, namespace: str, run: str) -> None:
+        key = f"{namespace}/{names.progress_name(run)}"
+        value = self._values[key] | {"progress": progress(self.done["reports"])}
+        path = f"/registry/{names.GROUP}/{names.PROGRESS_PLURAL}/{key}"
+        self._store.put(path, json.dumps(value).encode(), anew=False)
+
+
 def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argparse.Namespace) -> dict[str, Any]:
     """Fill the cluster, let it change, cut nodes off, kill the leader: figures of the operator before and after."""
-    connection, api = Connection(plane.client()), plane.client()
+    connection, api, begun = Connection(plane.client()), plane.client(), time.monotonic()
+    others = None
+    if given.others:
+        others = Others(connection, Store(plane.servers.ports["etcd"]), given)
+        for index in range(given.others):
+            others.put(index)
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda i: other(connection, i, given), range(given.others)))
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
-    begun, process = time.monotonic(), psutil.Process(operator.pid)
-    settle(connection, given, begun, lambda phases: phases["Running"] == min(given.nodes, given.runs))
-    figures: dict[str, Any] = {"fillSeconds": time.monotonic() - begun, **vars(given), "output": None}
-    before, used, since = counts(port), process.cpu_times(), time.monotonic()
-    change(connection, api, given, given.seconds / 2)
-    machines.break_nodes(api, [f"load-{index:04d}" for index in range(given.cut_off)])
-    change(connection, api, given, given.seconds / 2)
-    spent, seconds = process.cpu_times(), time.monotonic() - since
-    figures |= times(before, counts(port))
-    figures["cores"] = (spent.user + spent.system - used.user - used.system) / seconds
-    figures["residentMiB"] = process.memory_info().rss / 2**20
-    figures["errors"] = sum(line.count(" ERROR ") for line in operator.log.read_text().splitlines())
-    usd = costs(connection)
-    operator.kill()
-    begun = time.monotonic()
-    operator.start()
-    index = given.runs - 1
-    connection.merge(names.KIND, namespace_of(index, given), f"r{index}", {"spec": {"cluster": {"suspend": True}}})
-    settle(connection, given, begun, lambda phases: phases["Suspended"] + phases["Suspending"] == 1)
-    figures["secondsToResume"] = time.monotonic() - begun
+    filled = settle(connection, plane, given, begun)
+    figures: dict[str, Any] = {**vars(given), "output": None, "filled": filled, "fillSeconds": time.monotonic() - begun}
+    changes = Changes(plane, others, given)
+    with ThreadPoolExecutor(1) as threads:
+        going = threads.submit(changes.run)
+        try:
+            first = Watched(plane, operator, port, changes)
+            time.sleep(given.seconds / 4)
+            machines.break_nodes(api, [f"load-{given.taken + index:04d}" for index in range(given.cut_off)])
+            time.sleep(given.seconds / 4)
+            figures["beforeKill"], usd = first.figures(), costs(connection)
+            figures["secondsToResume"] = kill(connection, operator, given)
+            second = Watched(plane, operator, port, changes)
+            time.sleep(given.seconds / 2)
+            figures["afterKill"] = second.figures()
+        finally:
+            changes.stop()
+        going.result()
     jobs = Counter(
         (job["metadata"]["namespace"], job["metadata"]["labels"][names.RUN_LABEL])
         for job in connection.each("TFJob")
         if "deletionTimestamp" not in job["metadata"]
     )
-    figures["doubled"] = sum(count > 1 for count in jobs.values())
     after = costs(connection)
+    lines = operator.log.read_text(encoding="utf-8").splitlines()
+    figures["errors"] = sum(bool(re.search(" (ERROR|CRITICAL) |^Traceback", line)) for line in lines)
+    figures["warnings"] = sum(" WARNING " in line for line in lines)
+    figures["doubled"] = sum(count > 1 for count in jobs.values())
     figures["billsLost"] = sum(after.get(run, 0.0) < cost for run, cost in usd.items())
+    figures["phases"], figures["loadAverage"] = phases(connection), os.getloadavg()
     return figures
+
+
+def kill(connection: Connection, operator: OperatorProcess, given: argparse.Namespace) -> float:
+    """Kill the operator and start it again; returns after how many seconds it decides."""
+    begun, index = time.monotonic(), given.runs - 1
+    operator.kill()
+    operator.start()
+    run = (names.KIND, namespace_of(index, given), f"r{index}")
+    connection.merge(*run, {"spec": {"cluster": {"suspend": True}}})
+    while time.monotonic() - begun < given.most_seconds:
+        if ((connection.get(*run) or {}).get("status") or {}).get("phase") in ("Suspended", "Suspending"):
+            return time.monotonic() - begun
+        time.sleep(0.1)
+    raise ClusterError(f"{run} is not suspended after {given.most_seconds} s", remedy="see the log", log=operator.log)
+
+
+class Watched:
+    """What the operator and the cluster's programs do from now on."""
+
+    def __init__(self, plane: ControlPlane, operator: OperatorProcess, port: int, changes: Changes) -> None:
+        self._pids = {name: daemon.process.pid for name, daemon in plane.daemons.items() if daemon.process}
+        self._pids["operator"], self._port, self._changes = operator.pid, port, changes
+        self._before = (time.monotonic(), self._used(), counts(port), changes.done.copy())
+
+    def figures(self) -> dict[str, Any]:
+        """Cores, memory, rates in 1/s, times."""
+        begun, used, before, done = self._before
+        seconds, after = time.monotonic() - begun, counts(self._port)
+        cores = {name: (spent - used[name]) / seconds for name, spent in self._used().items()}
+        events = after["events"][INFINITE] - before["events"][INFINITE]
+        text = Path(f"/proc/{self._pids['operator']}/status").read_text(encoding="utf-8")
+        return {
+            "seconds": seconds,
+            "cores": cores.pop("operator"),
+            "mostMemoryMiB": int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) / 1024,
+            "eventsPerSecond": events / seconds,
+            "processorMsPerEvent": 1000 * (self._used()["operator"] - used["operator"]) / events,
+            "writesPerSecond": (after["writes"][INFINITE] - before["writes"][INFINITE]) / seconds,
+            **{f"{what}PerSecond": (count - done[what]) / seconds for what, count in self._changes.done.items()},
+            **times(before, after),
+            "coresOfOthers": cores,
+        }
+
+    def _used(self) -> dict[str, float]:
+        spent = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
+        return {name: times.user + times.system for name, times in spent.items()}
 
 
 def costs(connection: Connection) -> dict[str, float]:
@@ -222,49 +418,34 @@ def costs(connection: Connection) -> dict[str, float]:
     return {uid: float((status.get("cost") or {}).get("usd", 0.0)) for uid, status in statuses}
 
 
-def settle(
-    connection: Connection, given: argparse.Namespace, begun: float, holds: Callable[[Counter[str]], bool]
-) -> None:
-    """Until the runs' phases are so, or too late."""
-    while time.monotonic() - begun < given.most_seconds:
-        phases = Counter(each.get("status", {}).get("phase", "none") for each in connection.each(names.KIND))
-        print(f"{time.monotonic() - begun:.0f} s {dict(phases)}", file=sys.stderr, flush=True)
-        if holds(phases):
-            return
-        time.sleep(1)
+def phases(connection: Connection) -> Counter[str]:
+    """Runs by phase."""
+    return Counter(each.get("status", {}).get("phase", "none") for each in connection.each(names.KIND))
 
 
-def change(connection: Connection, api: client.ApiClient, given: argparse.Namespace, seconds: float) -> None:
-    """Pods of others go and come, running runs report, every second one ends and another begins."""
-    begun, changed, reports, ended = time.monotonic(), 0, 0, 0
-    with ThreadPoolExecutor(8) as threads:
-        while (elapsed := time.monotonic() - begun) < seconds:
-            while changed < elapsed * CHANGES_PER_SECOND / 2 and given.others:
-                threads.submit(replace_other, connection, changed % given.others, given)
-                changed += 1
-            while reports < elapsed * given.nodes / REPORT_SECONDS:
-                threads.submit(report, connection, reports % given.runs, reports, given)
-                reports += 1
-            if elapsed > ended + 1:
-                selector = f"{names.RUN_LABEL}=r{ended % given.runs}"
-                threads.submit(machines.end_pods, api, namespace_of(ended % given.runs, given), selector=selector)
-                ended += 1
-            time.sleep(0.02)
-
-
-def replace_other(connection: Connection, index: int, given: argparse.Namespace) -> None:
-    """A pod of others goes, and another one comes: two changes."""
-    connection.delete("Pod", "others", f"other-{index}")
-    with contextlib.suppress(ApiException):  # it goes only now
-        other(connection, index, given)
+def settle(connection: Connection, plane: ControlPlane, given: argparse.Namespace, begun: float) -> Counter[str]:
+    """Until a run is on each node that is free and all others wait, or too late: runs by phase."""
+    running = min(given.nodes - given.taken, given.runs)
+    while True:
+        asked, found = time.monotonic(), phases(connection)
+        memory = {name: round(mib) for name, mib in plane.memory_mib.items()}
+        print(f"{asked - begun:.0f} s {dict(found)}; MiB: {memory}", file=sys.stderr, flush=True)
+        is_full = found["Running"] == running and found["Waiting"] == given.runs - running
+        if is_full or asked - begun > given.most_seconds:
+            return found
+        time.sleep(max(1.0, 5 * (time.monotonic() - asked)))  # a list of 10,000 runs takes a core for a second
 
 
 def report(connection: Connection, index: int, step: int, given: argparse.Namespace) -> None:
     """As worker 0 of a run does."""
-    progress = {"epochs": 60, "step": step, "steps": 10**7, "updated": dt.datetime.now(dt.UTC).isoformat()}
-    namespace, name = namespace_of(index, given), names.progress_name(f"r{index}")
     with contextlib.suppress(ApiException):  # it waits
-        connection.merge(names.PROGRESS_KIND, namespace, name, {"progress": progress})
+        run = names.progress_name(f"r{index}")
+        connection.merge(names.PROGRESS_KIND, namespace_of(index, given), run, {"progress": progress(step)})
+
+
+def progress(step: int) -> dict[str, Any]:
+    """What worker 0 reports."""
+    return {"epochs": 60, "step": step, "steps": 10**7, "updated": dt.datetime.now(dt.UTC).isoformat()}
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -293,7 +474,8 @@ def counts(port: int) -> Counts:
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     requests = [s for s in families["caloscale_api_requests"].samples if s.name.endswith("_total")]
     writes = sum(s.value for s in requests if s.labels["kind"] != "Lease" and s.labels["method"] != "GET")
-    found: Counts = {"writes": {float("inf"): writes}}
+    events = sum(s.value for s in families["caloscale_events"].samples if s.name.endswith("_total"))
+    found: Counts = {"writes": {INFINITE: writes}, "events": {INFINITE: events}}
     for title, name in HISTOGRAMS.items():
         buckets = [s for s in families[name].samples if s.name.endswith("_bucket")]
         found[title] = {float(s.labels["le"]): s.value for s in buckets}

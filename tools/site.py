@@ -287,6 +287,7 @@ def metrics() -> str:
     """Metrics and events of the operator."""
     metrics = Metrics()
     metrics.count("GET", "pods", 200)  # a counter without samples shows no labels
+    metrics.events.labels("Pod")
     found = (*metrics.registry.collect(), *RunsCollector(Store()).collect())
     events = ((f"`{reason}`", kind, cell(meaning)) for reason, (kind, meaning) in EVENTS.items())
     return "\n\n".join(

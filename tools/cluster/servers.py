@@ -150,7 +150,7 @@ class Servers:
             "use-service-account-credentials": "true",
             "allocate-node-cidrs": "false",
             "service-cluster-ip-range": SERVICES,
-            "node-monitor-period": "1s",
+            "node-monitor-period": f"{max(1, self.settings.grace_seconds // 120)}s",
             "node-monitor-grace-period": f"{self.settings.grace_seconds}s",
         }
         return self.daemon("kube-controller-manager", _options(options), self._healthy("controller", "/healthz"))

@@ -67,6 +67,7 @@ class Controller:
 
     def notice(self, kind: str, raw: dict[str, Any], gone: bool = False) -> None:
         """Take in an event; the runs that it concerns are looked at soon."""
+        self.metrics.events.labels(kind).inc()
         for run in self.store.put(kind, raw, gone=gone):
             self._first_event.setdefault(run, time.monotonic())
             self.queue.add(run, self.settings.debounce_seconds)

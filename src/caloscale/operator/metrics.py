@@ -40,6 +40,7 @@ class Metrics:
         self.requests = Counter(
             "caloscale_api_requests", "Requests to the API server.", ("method", "kind", "code"), registry=self.registry
         )
+        self.events = Counter("caloscale_events", "Events of watched objects.", ("kind",), registry=self.registry)
 
     def count(self, method: str, kind: str, code: int) -> None:
         """Count a request."""
