@@ -1,23 +1,20 @@
 """How the operator bears many runs, on a control plane of this machine with fake nodes.
 
     python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
-    python -m tools.operator_load --nodes 60 --runs 50 --live
     python -m tools.operator_load --nodes 500 --runs 1000 --shared --others 4000 --taken 50 --configurations 150
 
 Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
-status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once; with --live the
-times are those of the runs' life afterwards: each reports every 15 seconds, and every second one of them ends.
-With --shared pods of others are on the nodes, too, 100 of them change in a second, the runs that wait differ, nodes are
-cut off, and the leader is killed in the middle. What others write, and the reports, go straight into etcd, as from
-another API server of the cluster: on two cores one could not write so much beside the rest. tools.operator_simulation
-has no API server beside it.
+status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once. With --shared they
+run until they are ended, one a second, each reports every 15 seconds, pods of others are on the nodes, too, 100 of them
+change in a second, the runs that wait differ, nodes are cut off, and the leader is killed in the middle. What others
+write, and the reports, go straight into etcd, as from another API server of the cluster: on two cores one could not
+write so much beside the rest. tools.operator_simulation has no API server beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import datetime as dt
 import http.client
 import json
@@ -38,7 +35,6 @@ from typing import Any
 
 import psutil
 from kubernetes import client
-from kubernetes.client.exceptions import ApiException
 from prometheus_client.parser import text_string_to_metric_families
 
 from caloscale.bench.machine import describe_machine
@@ -70,11 +66,10 @@ def main() -> None:
         api = plane.client()
         install_rights(plane)
         machines.add_pool(api, Pool("load", given.nodes))
-        lasting = given.live or given.shared
         for namespace in namespaces(given):
             client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
             install_worker_account(Connection(api), namespace)
-            machines.fake_pods(api, namespace, run=None if lasting else f"{given.run_seconds}s")
+            machines.fake_pods(api, namespace, run=None if given.shared else f"{given.run_seconds}s")
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
         operator = OperatorProcess(plane, Path(folder), CALOSCALE_METRICS_PORT=str(port))
@@ -97,7 +92,6 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--nodes-per-run", type=int, default=1)
     parser.add_argument("--run-seconds", type=int, default=20, help="how long fake workers run")
-    parser.add_argument("--live", action="store_true", help="workers run until they are ended, one run a second")
     parser.add_argument("--shared", action="store_true", help="a cluster with pods of others")
     parser.add_argument("--others", type=int, default=0, help="pods of others")
     parser.add_argument("--taken", type=int, default=0, help="so many of them have all GPUs of a node")
@@ -115,58 +109,36 @@ def drain(plane: ControlPlane, process: psutil.Process, port: int, given: argpar
     connection, begun = Connection(plane.client()), time.monotonic()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
-    before: Counts = {}
-    peak_mib = 0.0
-    if given.live:
-        _, peak_mib = follow(connection, process, given, ("Running",), begun)
-        before = counts(port)
-        live(connection, plane.client(), given)
-    found, later_mib = follow(connection, process, given, ("Succeeded", "Failed"), begun)
+    found, peak_mib = follow(connection, process, given, begun)
     used = process.cpu_times()
     return {
         "nodes": given.nodes,
         "runs": given.runs,
         "nodesPerRun": given.nodes_per_run,
-        "runSeconds": None if given.live else given.run_seconds,
+        "runSeconds": given.run_seconds,
         "phases": found,
         "secondsToDrain": time.monotonic() - begun,
         "processorSeconds": used.user + used.system,
-        "peakMemoryMiB": max(peak_mib, later_mib),
+        "peakMemoryMiB": peak_mib,
         "writesPerRun": counts(port)["writes"][INFINITE] / given.runs,
         "loadAverage": os.getloadavg()[0],
-        **times(before, counts(port)),
+        **times({}, counts(port)),
     }
 
 
 def follow(
-    connection: Connection, process: psutil.Process, given: argparse.Namespace, ends: tuple[str, ...], begun: float
+    connection: Connection, process: psutil.Process, given: argparse.Namespace, begun: float
 ) -> tuple[Counter[str], float]:
-    """Until all runs are in one of these phases: runs by phase, and the operator's largest memory, MiB."""
+    """Until all runs have ended: runs by phase, and the operator's largest memory, MiB."""
     peak_mib = 0.0
     while True:
         found = phases(connection)
         peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
         seconds = time.monotonic() - begun
         print(f"{seconds:.0f} s {dict(found)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
-        if sum(found[end] for end in ends) == given.runs or seconds > given.most_seconds:
+        if found["Succeeded"] + found["Failed"] == given.runs or seconds > given.most_seconds:
             return found, peak_mib
         time.sleep(2)
-
-
-def live(connection: Connection, api: client.ApiClient, given: argparse.Namespace) -> None:
-    """Runs report in turn, each every 15 s, and every second one of them ends."""
-    begun = time.monotonic()
-    reports = ended = 0
-    while ended < given.runs:
-        elapsed = time.monotonic() - begun
-        while reports < elapsed * given.runs / REPORT_SECONDS:
-            if (index := reports % given.runs) >= ended:
-                report(connection, index, reports, given)
-            reports += 1
-        if elapsed > ended:
-            machines.end_pods(api, NAMESPACE, selector=f"{names.RUN_LABEL}=r{ended}")
-            ended += 1
-        time.sleep(0.02)
 
 
 def namespaces(given: argparse.Namespace) -> list[str]:
@@ -184,7 +156,7 @@ def other(connection: Connection, index: int, given: argparse.Namespace) -> None
     container = {
         "name": "main",
         "image": "others:1",
-        "env": [{"name": f"V{i}", "value": "v" * 150} for i in range(40)],
+        "env": [{"name": f"V{i}", "value": "v" * 350} for i in range(20)],
         "resources": {
             "requests": {"cpu": "100m", "memory": "100Mi"},
             "limits": {names.GPU: 8} if index < given.taken else {},
@@ -331,6 +303,7 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         others = Others(connection, Store(plane.servers.ports["etcd"]), given)
         for index in range(given.others):
             others.put(index)
+    print(f"{time.monotonic() - begun:.0f} s {given.others} pods of others", file=sys.stderr, flush=True)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
     filled = settle(connection, plane, given, begun)
@@ -434,13 +407,6 @@ def settle(connection: Connection, plane: ControlPlane, given: argparse.Namespac
         if is_full or asked - begun > given.most_seconds:
             return found
         time.sleep(max(1.0, 5 * (time.monotonic() - asked)))  # a list of 10,000 runs takes a core for a second
-
-
-def report(connection: Connection, index: int, step: int, given: argparse.Namespace) -> None:
-    """As worker 0 of a run does."""
-    with contextlib.suppress(ApiException):  # it waits
-        run = names.progress_name(f"r{index}")
-        connection.merge(names.PROGRESS_KIND, namespace_of(index, given), run, {"progress": progress(step)})
 
 
 def progress(step: int) -> dict[str, Any]:

@@ -21,8 +21,7 @@ from tools.cluster.native.archives import full_name, names_in
 from tools.cluster.native.operators import OPERATORS as KNOWN_OPERATORS
 from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.programs import folder as programs_folder
-from tools.cluster.readiness import advertise, is_ready
-from tools.cluster.real import DEFAULT_POOLS, OPERATORS, SHARED, RealCluster
+from tools.cluster.real import DEFAULT_POOLS, OPERATORS, SHARED, RealCluster, advertise, is_ready
 
 NAME = "caloscale"
 VERSION = "v0.33.0"

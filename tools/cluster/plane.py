@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 
 import yaml
 from kubernetes import client
 
 from tools.cluster.access import Access
-from tools.cluster.audit import Request, read_request
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
 from tools.cluster.fake_nodes import inheritance_policy
 from tools.cluster.servers import Servers, Settings
 from tools.cluster.upstream import OPERATORS, install
+
+
+class Request(NamedTuple):
+    """A request to the API server as its audit log records it, answered or (a watch) under way."""
+
+    user: str
+    verb: str
+    group: str
+    resource: str
+    """With the subresource, such as trainingruns/status; empty: no resource (discovery, health)."""
+    namespace: str
+    name: str
+    code: int
+    """HTTP status; 403 also says that a namespace is on its way out, or that an admission policy refuses."""
+    allowed: bool
+    """Whether the user may: what RBAC says, whatever came of it."""
 
 
 class ControlPlane(Access):
@@ -110,7 +127,7 @@ class ControlPlane(Access):
         """What the service accounts of caloscale-system asked of the API server, from the `since`-th request on."""
         text = self.servers.audit_log.read_text(encoding="utf-8") if self.servers.audit_log.exists() else ""
         # The last line may still be on its way.
-        return [read_request(line) for line in text.splitlines(keepends=True)[since:] if line.endswith("\n")]
+        return [_request(line) for line in text.splitlines(keepends=True)[since:] if line.endswith("\n")]
 
     def ended_programs(self) -> list[str]:
         """Programs that ended although nobody asked them to."""
@@ -134,3 +151,19 @@ class ControlPlane(Access):
     def _acts(self) -> bool:
         accounts = client.CoreV1Api(self.client()).list_namespaced_service_account("default").items
         return any(account.metadata.name == "default" for account in accounts)
+
+
+def _request(line: str) -> Request:
+    """A request of a line of the audit log."""
+    event = json.loads(line)
+    target = event.get("objectRef", {})
+    return Request(
+        user=event["user"]["username"],
+        verb=event["verb"],
+        group=target.get("apiGroup", ""),
+        resource="/".join(part for part in (target.get("resource", ""), target.get("subresource", "")) if part),
+        namespace=target.get("namespace", ""),
+        name=target.get("name", ""),
+        code=event.get("responseStatus", {}).get("code", 0),
+        allowed=event.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid",
+    )

@@ -1,12 +1,16 @@
-"""What clusters of real nodes have in common, and the faults that can be injected."""
+"""What clusters of real nodes have in common: the faults that can be injected, and accelerators that nobody has."""
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Never, Self
+
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
 
 from tools.cluster.access import Access
 from tools.cluster.errors import ClusterError
@@ -103,3 +107,29 @@ class RealCluster(Access):
     def uncordon(self, name: str) -> None:
         """Let pods come to a drained node again."""
         self.kubectl("uncordon", name)
+
+
+def is_ready(api: client.ApiClient, name: str, since: dt.datetime) -> bool:
+    """Whether the node says so itself, at `since` or later: what it said before it was lost does not count."""
+    try:
+        node = client.CoreV1Api(api).read_node(name)
+    except ApiException as error:
+        if error.status == 404:
+            return False
+        raise
+    said = [each for each in node.status.conditions or [] if each.type == "Ready" and each.status == "True"]
+    return any(each.last_heartbeat_time >= since.replace(microsecond=0) for each in said)
+
+
+def advertise(api: client.ApiClient, name: str, pool: Pool) -> None:
+    """Let a node offer its pool's accelerators. Kubelets leave alone what no device plugin reports."""
+    if pool.accelerator:
+        resources = {pool.resource: str(pool.per_node)}
+        change = {"status": {"capacity": resources, "allocatable": resources}}
+        client.CoreV1Api(api).patch_node_status(name, change)
+
+
+def offered(api: client.ApiClient, name: str, pool: Pool) -> int:
+    """How many of its pool's accelerators a node offers now."""
+    status = client.CoreV1Api(api).read_node(name).status
+    return int((status.allocatable or {}).get(pool.resource, 0))

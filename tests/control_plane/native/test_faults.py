@@ -12,9 +12,8 @@ import pytest
 from tests.control_plane.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
-from tools.cluster.readiness import is_ready as reports_ready
-from tools.cluster.readiness import offered
-from tools.cluster.real import DEFAULT_POOLS, SHARED
+from tools.cluster.real import DEFAULT_POOLS, SHARED, offered
+from tools.cluster.real import is_ready as reports_ready
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -15,7 +15,7 @@ import yaml
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.operator.process import OperatorProcess
 from tools.cluster import ControlPlane
-from tools.cluster.audit import Request
+from tools.cluster.plane import Request
 
 RBAC = Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml"
 OPERATOR = "system:serviceaccount:caloscale-system:caloscale-operator"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -13,21 +14,20 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from caloscale.progress import bar
+from tools.cluster.certificates import Authority, KeyPair, embedded, write_kubeconfig
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
-from tools.cluster.native.configuration import CONTEXT
-from tools.cluster.native.images import import_archive
-from tools.cluster.native.machine import NodeProcess, run, run_all
+from tools.cluster.native.configuration import CONTEXT, DISK, Node, machine_description, node_files
+from tools.cluster.native.images import import_archive, put_pause
+from tools.cluster.native.machine import DESCRIPTION, NodeProcess, run, run_all
 from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
 from tools.cluster.native.operators import OPERATORS, operator_archive, operator_objects
 from tools.cluster.native.plan import ClusterPlan, programs_of, read_plan, remove_cluster
-from tools.cluster.native.preparation import prepare
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
 from tools.cluster.programs import folder as programs_folder
-from tools.cluster.readiness import advertise, is_ready
-from tools.cluster.real import DEFAULT_POOLS, RealCluster
+from tools.cluster.real import DEFAULT_POOLS, RealCluster, advertise, is_ready
 from tools.cluster.real import OPERATORS as DEFAULT_OPERATORS
 from tools.cluster.servers import Settings
 
@@ -225,7 +225,7 @@ class NativeCluster(RealCluster):
         servers, since = self._plane.servers, dt.datetime.now(dt.UTC)
         proxy = servers.authority.issue("kube-proxy", "system:kube-proxy")
         for name, machine in machines.items():
-            prepare(machine, plan.nodes, servers.authority, servers.url, proxy, self.shared_folder)
+            _prepare(machine, plan.nodes, servers.authority, servers.url, proxy, self.shared_folder)
             self._machines[name] = machine
             machine.boot()
         for name in machines:
@@ -263,3 +263,29 @@ class NativeCluster(RealCluster):
             return self._machines[name]
         except KeyError:
             raise ClusterError(f"no node {name}", remedy=f"one of: {', '.join(self._machines)}") from None
+
+
+def _prepare(
+    machine: NodeProcess, nodes: Sequence[Node], authority: Authority, url: str, proxy: KeyPair, shared: Path
+) -> None:
+    """Write a node's folder: its configuration, its identity, and an empty disk."""
+    node, folder = machine.node, machine.folder
+    for name in (*DISK, "log", "net.d"):
+        (folder / name).mkdir(parents=True)
+    cni = requirements.cni_folder()
+    assert cni is not None
+    for name, text in node_files(node, cni_folder=cni, snapshotter=requirements.snapshotter(folder)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    hosts = [node.name, node.address]
+    kubelet = authority.issue(node.name, f"system:node:{node.name}", groups=["system:nodes"], hosts=hosts)
+    for source, name in (
+        (kubelet.certificate, "node.crt"),
+        (kubelet.key, "node.key"),
+        (authority.certificate, "ca.crt"),
+    ):
+        shutil.copy(source, folder / name)
+    for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
+        write_kubeconfig(folder / name, url, authority, embedded(pair), context=CONTEXT)
+    put_pause(folder)
+    description = machine_description(node, nodes, folder=folder, programs=programs_folder() / "bin", shared=shared)
+    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2), encoding="utf-8")
