@@ -46,11 +46,14 @@ from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
 from tools.cluster.servers import Settings
 
-NAMESPACE = "load"
+NAMESPACE = "runs"
 HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "caloscale_event_to_status_seconds"}
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
 """How often worker 0 reports, s, and how often pods of others change."""
 INFINITE = float("inf")
+UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+OWNERS = (names.PLURAL, "tfjobs", "services")
+"""Kinds of objects that own others, in the order in which they do."""
 
 Counts = dict[str, dict[float, float]]
 """By metric: how many were below a bound (requests and events: all, below infinity)."""
@@ -148,7 +151,17 @@ def namespaces(given: argparse.Namespace) -> list[str]:
 
 def namespace_of(index: int, given: argparse.Namespace) -> str:
     """Of a run."""
-    return NAMESPACE if given.namespaces == 1 else f"{NAMESPACE}-{index % given.namespaces}"
+    return NAMESPACE if given.namespaces == 1 else f"{NAMESPACE}-{index % given.namespaces:02d}"
+
+
+def name_of(index: int) -> str:
+    """Of a run; names are of one length (`Model`)."""
+    return f"r{index:05d}"
+
+
+def node_of(index: int, given: argparse.Namespace) -> str:
+    """Of the node of a pod of others."""
+    return f"load-{index % given.nodes:04d}"
 
 
 def other(connection: Connection, index: int, given: argparse.Namespace) -> None:
@@ -163,8 +176,7 @@ def other(connection: Connection, index: int, given: argparse.Namespace) -> None
         },
     }
     metadata = {"name": f"other-{index:06d}", "namespace": "others"}
-    node = f"load-{index % given.nodes:04d}"
-    spec = {"nodeName": node, "containers": [container], "terminationGracePeriodSeconds": 0}
+    spec = {"nodeName": node_of(index, given), "containers": [container], "terminationGracePeriodSeconds": 0}
     connection.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, manager="load")
 
 
@@ -174,11 +186,12 @@ class Store:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
-    def get(self, prefix: str) -> dict[str, bytes]:
-        """Values by key."""
+    def get(self, prefix: str, *, keys: bool = False) -> dict[str, bytes]:
+        """Values by key; ``keys``: without the values."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
-        found = self._ask("range", {"key": _encode(prefix), "range_end": _encode(end)}).get("kvs", [])
-        return {base64.b64decode(each["key"]).decode(): base64.b64decode(each["value"]) for each in found}
+        wanted = {"key": _encode(prefix), "range_end": _encode(end), "keys_only": keys}
+        found = self._ask("range", wanted).get("kvs", [])
+        return {base64.b64decode(each["key"]).decode(): base64.b64decode(each.get("value", "")) for each in found}
 
     def put(self, key: str, value: bytes, *, anew: bool = True) -> None:
         """Write a value; ``anew``: also where there is none."""
@@ -203,6 +216,30 @@ def _encode(text: str | bytes) -> str:
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
 
 
+class Model:
+    """Objects that the cluster has made, to be written again with other names and uids."""
+
+    def __init__(self, store: Store, name: str, words: Sequence[str]) -> None:
+        """``name``: in the keys of the objects; ``words``: what is replaced in them."""
+        keys = [key for key in store.get("/registry/", keys=True) if name in key and "/events/" not in key]
+        # an owner comes before what it owns, which the garbage collector would else remove
+        keys.sort(key=lambda key: next((i for i, kind in enumerate(OWNERS) if f"/{kind}/" in key), len(OWNERS)))
+        self._store, self._words = store, words
+        self._objects = [(key, store.get(key)[key]) for key in keys]
+        self._uids = {uid for _, value in self._objects for uid in UID.findall(value)}
+
+    def write(self, words: Sequence[str]) -> None:
+        """Write them with these words."""
+        changes = [(old.encode(), new.encode()) for old, new in zip(self._words, words, strict=True)]
+        changes += [(uid, str(uuid.uuid4()).encode()) for uid in self._uids]
+        for key, value in self._objects:
+            for old, new in changes:
+                # protocol buffers have the lengths of texts
+                assert len(old) == len(new) or not value.startswith(b"k8s")
+                key, value = key.replace(old.decode(), new.decode()), value.replace(old, new)
+            self._store.put(key, value)
+
+
 class Others:
     """Pods of others: two are made by the API server, and all others after them."""
 
@@ -211,29 +248,19 @@ class Others:
         self._models = {}
         for index in {0, given.taken} if given.taken else {0}:
             other(connection, index, given)
-            pod: dict[str, Any] = {}
-            while pod.get("status", {}).get("phase") != "Running":
-                time.sleep(0.2)
-                pod = connection.get("Pod", "others", f"other-{index:06d}") or {}
-            key = self._key(index)
-            self._models[index < given.taken] = (index, pod["metadata"]["uid"], store.get(key)[key])
+            wait_for(connection, "Pod", "others", f"other-{index:06d}", "Running")
+            self._models[index < given.taken] = Model(store, f"other-{index:06d}", self._words(index))
 
     def put(self, index: int) -> None:
         """A pod of this number comes."""
-        first, uid, value = self._models[index < self._given.taken]
-        texts = ((f"other-{number:06d}", f"load-{number % self._given.nodes:04d}") for number in (first, index))
-        for before, after in (*zip(*texts, strict=True), (uid, str(uuid.uuid4()))):
-            assert len(before) == len(after)  # or the encoded pod is another one
-            value = value.replace(before.encode(), after.encode())
-        self._store.put(self._key(index), value)
+        self._models[index < self._given.taken].write(self._words(index))
 
     def delete(self, index: int) -> None:
         """The pod of this number goes."""
-        self._store.delete(self._key(index))
+        self._store.delete(f"/registry/pods/others/other-{index:06d}")
 
-    @staticmethod
-    def _key(index: int) -> str:
-        return f"/registry/pods/others/other-{index:06d}"
+    def _words(self, index: int) -> tuple[str, str]:
+        return f"other-{index:06d}", node_of(index, self._given)
 
 
 class Changes:
@@ -295,17 +322,65 @@ class Changes:
         self._store.put(path, json.dumps(value).encode(), anew=False)
 
 
+def fill(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> Others | None:
+    """Let a run be launched, and write as many like it as there is room for, those that are to wait, pods of others.
+
+    The operator, and who makes pods of jobs, do not run meanwhile: they see all of it at once.
+    """
+    connection, store = Connection(plane.client()), Store(plane.servers.ports["etcd"])
+    last = given.runs - 1
+    _seen_by_kwok(plane)
+    connection.apply(training_run(0, given), manager="load")
+    status = wait_for(connection, names.KIND, namespace_of(0, given), name_of(0), "Running")
+    operator.stop()
+    plane.daemons["training-operator"].stop()
+    connection.apply(training_run(last, given), manager="load")
+
+    def words(index: int, node: str, seed: int) -> tuple[str, ...]:
+        return name_of(index), namespace_of(index, given), node, f'"seed":{seed}'
+
+    (own,) = (usage["node"] for usage in status["attempts"][0]["nodeUsage"])
+    running = Model(store, name_of(0), words(0, own, 0))
+    waiting = Model(store, name_of(last), words(last, own, last % given.configurations))
+    free = [node for node in (node_of(index, given) for index in range(given.taken, given.nodes)) if node != own]
+    for index, node in enumerate(free[: last - 1], start=1):
+        running.write(words(index, node, 0))
+    for index in range(len(free) + 1, last):
+        waiting.write(words(index, own, index % given.configurations))
+    others = Others(connection, store, given) if given.others else None
+    for index in range(given.others):
+        assert others is not None
+        others.put(index)
+    plane.run(plane.daemons["training-operator"])
+    operator.start()
+    return others
+
+
+def _seen_by_kwok(plane: ControlPlane) -> None:
+    """Until kwok has asked for the pods of all nodes: among 40,000 pods that takes the API server minutes."""
+    seen = [""]
+    while seen[-1] != seen[0] or len(seen) < 5:
+        lines = plane.kubectl("get", "--raw", "/metrics").splitlines()
+        count = next(line for line in lines if re.match('apiserver_request_total.*"pods".*"cluster".*"LIST"', line))
+        seen = [*seen, count] if count == seen[-1] else [count]
+        time.sleep(1)
+
+
+def wait_for(connection: Connection, kind: str, namespace: str, name: str, phase: str) -> dict[str, Any]:
+    """Until an object is in a phase; its status."""
+    while True:
+        found = connection.get(kind, namespace, name) or {}
+        status: dict[str, Any] = found.get("status") or {}
+        if status.get("phase") == phase:
+            return status
+        time.sleep(0.2)
+
+
 def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argparse.Namespace) -> dict[str, Any]:
     """Fill the cluster, let it change, cut nodes off, kill the leader: figures of the operator before and after."""
     connection, api, begun = Connection(plane.client()), plane.client(), time.monotonic()
-    others = None
-    if given.others:
-        others = Others(connection, Store(plane.servers.ports["etcd"]), given)
-        for index in range(given.others):
-            others.put(index)
-    print(f"{time.monotonic() - begun:.0f} s {given.others} pods of others", file=sys.stderr, flush=True)
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
+    others = fill(plane, operator, given)
+    print(f"{time.monotonic() - begun:.0f} s: filled", file=sys.stderr, flush=True)
     filled = settle(connection, plane, given, begun)
     figures: dict[str, Any] = {**vars(given), "output": None, "filled": filled, "fillSeconds": time.monotonic() - begun}
     changes = Changes(plane, others, given)
@@ -332,7 +407,7 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
     after = costs(connection)
     lines = operator.log.read_text(encoding="utf-8").splitlines()
     figures["errors"] = sum(bool(re.search(" (ERROR|CRITICAL) |^Traceback", line)) for line in lines)
-    figures["warnings"] = sum(" WARNING " in line for line in lines)
+    figures["warnings"] = [line for line in lines if " WARNING " in line]
     figures["doubled"] = sum(count > 1 for count in jobs.values())
     figures["billsLost"] = sum(after.get(run, 0.0) < cost for run, cost in usd.items())
     figures["phases"], figures["loadAverage"] = phases(connection), os.getloadavg()
@@ -344,7 +419,7 @@ def kill(connection: Connection, operator: OperatorProcess, given: argparse.Name
     begun, index = time.monotonic(), given.runs - 1
     operator.kill()
     operator.start()
-    run = (names.KIND, namespace_of(index, given), f"r{index}")
+    run = (names.KIND, namespace_of(index, given), name_of(index))
     connection.merge(*run, {"spec": {"cluster": {"suspend": True}}})
     while time.monotonic() - begun < given.most_seconds:
         if ((connection.get(*run) or {}).get("status") or {}).get("phase") in ("Suspended", "Suspending"):
@@ -425,7 +500,7 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
-        "metadata": {"name": f"r{index}", "namespace": namespace_of(index, given)},
+        "metadata": {"name": name_of(index), "namespace": namespace_of(index, given)},
         "spec": {
             "model": {"preset": "variable-angle"},
             "hardware": hardware,
