@@ -28,7 +28,7 @@ import time
 import urllib.request
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
+from caloscale.operator.reconcile import REFRESHED_PER_SECOND
 from caloscale.storage.atomic import write_text
 from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
@@ -51,6 +52,10 @@ HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "calo
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
 """How often worker 0 reports, s, and how often pods of others change."""
 INFINITE = float("inf")
+QUIET_PER_SECOND = 2 * REFRESHED_PER_SECOND
+"""An operator that decides no more often only keeps money and progress up to date."""
+RUNS, REPORTS = f"{names.GROUP}/{names.PLURAL}", f"{names.GROUP}/{names.PROGRESS_PLURAL}"
+"""Where they are in etcd."""
 UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 OWNERS = (names.PLURAL, "tfjobs", "services")
 """Kinds of objects that own others, in the order in which they do."""
@@ -68,7 +73,7 @@ def main() -> None:
     with cluster as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)
-        add_nodes(plane, given)
+        machines.add_pool(api, Pool("load", 1 if given.shared else given.nodes))
         for namespace in namespaces(given):
             client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
             install_worker_account(Connection(api), namespace)
@@ -135,7 +140,7 @@ def follow(
     """Until all runs have ended: runs by phase, and the operator's largest memory, MiB."""
     peak_mib = 0.0
     while True:
-        found = phases(connection)
+        found = phases(connection.each(names.KIND))
         peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
         seconds = time.monotonic() - begun
         print(f"{seconds:.0f} s {dict(found)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
@@ -160,7 +165,7 @@ def name_of(index: int) -> str:
 
 
 def node_of(index: int, given: argparse.Namespace) -> str:
-    """Of a node, that of a pod of others."""
+    """Of a node: of a run, and from the last on of a pod of others."""
     return f"load-{index % given.nodes:04d}"
 
 
@@ -176,7 +181,7 @@ def other(connection: Connection, index: int, given: argparse.Namespace) -> None
         },
     }
     metadata = {"name": f"other-{index:06d}", "namespace": "others"}
-    spec = {"nodeName": node_of(index, given), "containers": [container], "terminationGracePeriodSeconds": 0}
+    spec = {"nodeName": node_of(-1 - index, given), "containers": [container], "terminationGracePeriodSeconds": 0}
     connection.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, manager="load")
 
 
@@ -214,18 +219,6 @@ class Store:
 
 def _encode(text: str | bytes) -> str:
     return base64.b64encode(text.encode() if isinstance(text, str) else text).decode()
-
-
-def add_nodes(plane: ControlPlane, given: argparse.Namespace) -> list[str]:
-    """A node that the cluster has accepted, and others like it; their names."""
-    (first,), connection = machines.add_pool(plane.client(), Pool("load", 1)), Connection(plane.client())
-    while any("not-ready" in taint["key"] for taint in (connection.get("Node", None, first) or {})["spec"]["taints"]):
-        time.sleep(0.2)
-    model = Model(Store(plane.servers.ports["etcd"]), f"/minions/{first}", [first])
-    nodes = [node_of(index, given) for index in range(given.nodes)]
-    for node in nodes[1:]:
-        model.write([node])
-    return nodes
 
 
 class Model:
@@ -272,7 +265,7 @@ class Others:
         self._store.delete(f"/registry/pods/others/other-{index:06d}")
 
     def _words(self, index: int) -> tuple[str, str]:
-        return f"other-{index:06d}", node_of(index, self._given)
+        return f"other-{index:06d}", node_of(-1 - index, self._given)
 
 
 class Changes:
@@ -280,7 +273,7 @@ class Changes:
 
     def __init__(self, plane: ControlPlane, others: Others | None, given: argparse.Namespace) -> None:
         self._api, self._others, self._given = plane.client(), others, given
-        self._connection, self._store = Connection(self._api), Store(plane.servers.ports["etcd"])
+        self._store = Store(plane.servers.ports["etcd"])
         self._running: list[tuple[str, str]] = []
         self._values: dict[str, dict[str, Any]] = {}
         self._stop_now = threading.Event()
@@ -318,47 +311,47 @@ class Changes:
 
     def _look(self) -> None:
         """Which runs are running, and what they have reported."""
-        prefix = f"/registry/{names.GROUP}/{names.PROGRESS_PLURAL}/"
-        self._values = {key.removeprefix(prefix): json.loads(value) for key, value in self._store.get(prefix).items()}
+        self._values = {key: json.loads(value) for key, value in self._store.get(f"/registry/{REPORTS}/").items()}
         self._running = [
             (raw["metadata"]["namespace"], raw["metadata"]["name"])
-            for raw in self._connection.each(names.KIND)
+            for raw in stored(RUNS, self._store, self._given)
             if raw.get("status", {}).get("phase") == "Running"
         ]
         self._found = len(self._running)
 
     def _report(self, namespace: str, run: str) -> None:
-        key = f"{namespace}/{names.progress_name(run)}"
-        value = self._values[key] | {"progress": progress(self.done["reports"])}
-        path = f"/registry/{names.GROUP}/{names.PROGRESS_PLURAL}/{key}"
-        self._store.put(path, json.dumps(value).encode(), anew=False)
+        key = f"/registry/{REPORTS}/{namespace}/{names.progress_name(run)}"
+        progress: dict[str, object] = {"epochs": 60, "step": self.done["reports"], "steps": 10**7}
+        progress |= {"updated": dt.datetime.now(dt.UTC).isoformat()}
+        self._store.put(key, json.dumps(self._values[key] | {"progress": progress}).encode(), anew=False)
 
 
 def fill(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> Others | None:
-    """Let a run be launched, and write as many like it as there is room for, those that are to wait, pods of others.
+    """Let a run be launched on the first node and one wait, and write copies of all three, and pods of others.
 
     The operator, and who makes pods of jobs, do not run meanwhile: they see all of it at once.
     """
     connection, store = Connection(plane.client()), Store(plane.servers.ports["etcd"])
-    last = given.runs - 1
-    _seen_by_kwok(plane, given)
+    first, last = node_of(0, given), given.runs - 1
     connection.apply(training_run(0, given), manager="load")
-    status = wait_for(connection, names.KIND, namespace_of(0, given), name_of(0), "Running")
+    wait_for(connection, names.KIND, namespace_of(0, given), name_of(0), "Running")
+    connection.apply(training_run(last, given), manager="load")
+    wait_for(connection, names.KIND, namespace_of(last, given), name_of(last), "Waiting")
     operator.stop()
     plane.daemons["training-operator"].stop()
-    connection.apply(training_run(last, given), manager="load")
+    node = Model(store, f"/minions/{first}", [first])
+    for index in range(1, given.nodes):
+        node.write([node_of(index, given)])
+    _seen_by_kwok(plane, given)
 
-    def words(index: int, node: str, seed: int) -> tuple[str, ...]:
-        return name_of(index), namespace_of(index, given), node, f'"seed":{seed}'
+    def words(index: int, seed: int) -> tuple[str, ...]:
+        return name_of(index), namespace_of(index, given), node_of(index, given), f'"seed":{seed}'
 
-    (own,) = (usage["node"] for usage in status["attempts"][0]["nodeUsage"])
-    running = Model(store, name_of(0), words(0, own, 0))
-    waiting = Model(store, name_of(last), words(last, own, last % given.configurations))
-    free = [node for node in (node_of(index, given) for index in range(given.taken, given.nodes)) if node != own]
-    for index, node in enumerate(free[: last - 1], start=1):
-        running.write(words(index, node, 0))
-    for index in range(len(free) + 1, last):
-        waiting.write(words(index, own, index % given.configurations))
+    room = min(given.nodes - given.taken, last)
+    running = Model(store, name_of(0), words(0, 0))
+    waiting = Model(store, name_of(last), words(last, last % given.configurations))
+    for index in range(1, last):
+        (running if index < room else waiting).write(words(index, 0 if index < room else index % given.configurations))
     others = Others(connection, store, given) if given.others else None
     for index in range(given.others):
         assert others is not None
@@ -390,7 +383,8 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
     connection, api, begun = Connection(plane.client()), plane.client(), time.monotonic()
     others = fill(plane, operator, given)
     print(f"{time.monotonic() - begun:.0f} s: written", file=sys.stderr, flush=True)
-    filled = settle(connection, plane, given, begun)
+    store = Store(plane.servers.ports["etcd"])
+    filled = settle(store, plane, port, given, begun)
     figures: dict[str, Any] = {**vars(given), "output": None, "filled": filled, "fillSeconds": time.monotonic() - begun}
     changes = Changes(plane, others, given)
     with ThreadPoolExecutor(1) as threads:
@@ -398,9 +392,9 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         try:
             first = Watched(plane, operator, port, changes)
             time.sleep(given.seconds / 4)
-            machines.break_nodes(api, [f"load-{given.taken + index:04d}" for index in range(given.cut_off)])
+            machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
             time.sleep(given.seconds / 4)
-            figures["beforeKill"], usd = first.figures(), costs(connection)
+            figures["beforeKill"], usd = first.figures(), costs(store, given)
             figures["secondsToResume"] = kill(connection, operator, given)
             second = Watched(plane, operator, port, changes)
             time.sleep(given.seconds / 2)
@@ -410,16 +404,16 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         going.result()
     jobs = Counter(
         (job["metadata"]["namespace"], job["metadata"]["labels"][names.RUN_LABEL])
-        for job in connection.each("TFJob")
+        for job in stored("kubeflow.org/tfjobs", store, given)
         if "deletionTimestamp" not in job["metadata"]
     )
-    after = costs(connection)
+    after = costs(store, given)
     lines = operator.log.read_text(encoding="utf-8").splitlines()
     figures["errors"] = sum(bool(re.search(" (ERROR|CRITICAL) |^Traceback", line)) for line in lines)
     figures["warnings"] = [line for line in lines if " WARNING " in line]
     figures["doubled"] = sum(count > 1 for count in jobs.values())
     figures["billsLost"] = sum(after.get(run, 0.0) < cost for run, cost in usd.items())
-    figures["phases"], figures["loadAverage"] = phases(connection), os.getloadavg()
+    figures["phases"], figures["loadAverage"] = phases(stored(RUNS, store, given)), os.getloadavg()
     return figures
 
 
@@ -452,7 +446,7 @@ class Watched:
         cores = {name: (spent - used[name]) / seconds for name, spent in self._used().items()}
         events = after["events"][INFINITE] - before["events"][INFINITE]
         text = Path(f"/proc/{self._pids['operator']}/status").read_text(encoding="utf-8")
-        return {
+        found = {
             "seconds": seconds,
             "cores": cores.pop("operator"),
             "mostMemoryMiB": int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) / 1024,
@@ -463,39 +457,46 @@ class Watched:
             **times(before, after),
             "coresOfOthers": cores,
         }
+        print(found, file=sys.stderr, flush=True)
+        return found
 
     def _used(self) -> dict[str, float]:
         spent = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
         return {name: times.user + times.system for name, times in spent.items()}
 
 
-def costs(connection: Connection) -> dict[str, float]:
+def stored(kind: str, store: Store, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All objects of a kind as they are in etcd: to list 10,000 takes the API server a minute beside the rest."""
+    for namespace in {namespace_of(index, given) for index in range(given.namespaces)}:
+        yield from map(json.loads, store.get(f"/registry/{kind}/{namespace}/").values())
+
+
+def costs(store: Store, given: argparse.Namespace) -> dict[str, float]:
     """US dollars by uid of the run."""
-    statuses = ((raw["metadata"]["uid"], raw.get("status") or {}) for raw in connection.each(names.KIND))
+    statuses = ((raw["metadata"]["uid"], raw.get("status") or {}) for raw in stored(RUNS, store, given))
     return {uid: float((status.get("cost") or {}).get("usd", 0.0)) for uid, status in statuses}
 
 
-def phases(connection: Connection) -> Counter[str]:
+def phases(runs: Iterable[dict[str, Any]]) -> Counter[str]:
     """Runs by phase."""
-    return Counter(each.get("status", {}).get("phase", "none") for each in connection.each(names.KIND))
+    return Counter(each.get("status", {}).get("phase", "none") for each in runs)
 
 
-def settle(connection: Connection, plane: ControlPlane, given: argparse.Namespace, begun: float) -> Counter[str]:
-    """Until a run is on each node that is free and all others wait, or too late: runs by phase."""
+def settle(store: Store, plane: ControlPlane, port: int, given: argparse.Namespace, begun: float) -> Counter[str]:
+    """Until a run is on each node that is free, all others wait, and the operator has nothing new; or too late."""
     running = min(given.nodes - given.taken, given.runs)
     while True:
-        asked, found = time.monotonic(), phases(connection)
+        before, asked = counts(port), time.monotonic()
+        time.sleep(5)
+        rate = (counts(port)["reconcile"][INFINITE] - before["reconcile"][INFINITE]) / (time.monotonic() - asked)
+        found = phases(stored(RUNS, store, given))
         memory = {name: round(mib) for name, mib in plane.memory_mib.items()}
-        print(f"{asked - begun:.0f} s {dict(found)}; MiB: {memory}", file=sys.stderr, flush=True)
+        print(
+            f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} decisions/s; MiB: {memory}", file=sys.stderr, flush=True
+        )
         is_full = found["Running"] == running and found["Waiting"] == given.runs - running
-        if is_full or asked - begun > given.most_seconds:
+        if (is_full and rate < QUIET_PER_SECOND) or asked - begun > given.most_seconds:
             return found
-        time.sleep(max(1.0, 5 * (time.monotonic() - asked)))  # a list of 10,000 runs takes a core for a second
-
-
-def progress(step: int) -> dict[str, Any]:
-    """What worker 0 reports."""
-    return {"epochs": 60, "step": step, "steps": 10**7, "updated": dt.datetime.now(dt.UTC).isoformat()}
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:

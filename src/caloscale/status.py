@@ -43,6 +43,13 @@ class StatusBlock(Block):
 
     model_config = ConfigDict(extra="ignore")
 
+    def model_post_init(self, _: object) -> None:
+        """Forget which fields were given: nobody asks, and the sets are half of what a status takes of memory."""
+        object.__setattr__(self, "__pydantic_fields_set__", _NONE_GIVEN)
+
+
+_NONE_GIVEN: set[str] = set()
+
 
 class Condition(StatusBlock):
     """A condition in the form of the Kubernetes API conventions."""

@@ -46,6 +46,7 @@ def test_runs_accelerators_and_money() -> None:
     half["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "6"
     store.put("Pod", half)
     metrics.count("PATCH", "TFJob", 200)
+    metrics.events.labels("Pod").inc()
     text = generate_latest(metrics.registry).decode()
     for line in (
         'caloscale_runs{phase="Running"} 2.0',
@@ -55,6 +56,7 @@ def test_runs_accelerators_and_money() -> None:
         'caloscale_accelerators{kind="wasted"} 2.0',
         "caloscale_usd_per_hour 19.5",
         'caloscale_api_requests_total{code="200",kind="TFJob",method="PATCH"} 1.0',
+        'caloscale_events_total{kind="Pod"} 1.0',
     ):
         assert line in text
 

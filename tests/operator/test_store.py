@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from caloscale.connection import Page
 from caloscale.operator.store import Store
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
-from tests.operator.world import World
+from tests.operator.world import World, world
 
 GAN = RunKey("physics", "gan", "u")
 V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "capacityType": "spot", "region": "europe-west4"}
@@ -560,3 +562,20 @@ def test_who_waits_is_asked_about_prices_and_queues() -> None:
     waits = {RunKey("physics", name, uid) for uid, name in zip("012", ("waiting", "recovering", "pending"))}
     store.park(min(waits), {})
     assert store.pending_runs() == waits and not store.parking.firsts()
+
+
+def test_runs_of_equal_blocks_take_some_kilobytes_each() -> None:
+    """10,000 runs are to fit beside the cluster; a status alone took 20 kB, and each spec 6."""
+    store, w = Store(), world(nodes=1, changes={"hardware": {**V100, "count": 8}}).until(lambda w: w.phase == "Running")
+    text = json.dumps({"metadata": run(1)["metadata"], "spec": w.spec, "status": w.status})
+    tracemalloc.start()
+    for number in range(200):
+        raw = json.loads(text)
+        raw["metadata"] |= {"name": f"gan-{number}", "uid": f"u-{number}"}
+        store.put("TrainingRun", raw)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(store.runs) == 200 and taken / 200 < 16_000
+    one, other = list(store.runs.values())[:2]
+    assert all(one.spec[name] is other.spec[name] for name in w.spec)
+    assert (one.spec, one.status) == (w.spec, RunStatus.model_validate(w.status))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import signal
@@ -77,10 +78,11 @@ def serve_health(port: int, checks: Mapping[str, Callable[[], bool]]) -> Threadi
         def do_GET(self) -> None:
             check = checks.get(self.path)
             code = 404 if check is None else 200 if check() else 503
-            self.send_response(code)
-            self.send_header("Content-Type", "text/plain")
-            self.end_headers()
-            self.wfile.write(b"ok\n" if code == 200 else b"no\n")
+            with contextlib.suppress(ConnectionError):  # a probe that waits no more
+                self.send_response(code)
+                self.send_header("Content-Type", "text/plain")
+                self.end_headers()
+                self.wfile.write(b"ok\n" if code == 200 else b"no\n")
 
         def log_message(self, *_: object) -> None:
             """Probes come all the time: they are not logged."""

@@ -6,6 +6,7 @@ Objects are reduced to the fields that are used before they are kept: 40,000 pod
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import hashlib
 import json
 import logging
@@ -42,6 +43,8 @@ log = logging.getLogger(__name__)
 
 ATTEMPT = re.compile(r"-\d+(?=-[a-z]|$)")
 """The number of the attempt in the names of jobs and of their pods; it may be in the name of the run, too."""
+MOST_BLOCKS = 4096
+"""So many different blocks of specs are kept for runs to come; most runs differ in one."""
 REMEMBERED_SECONDS = 600.0
 """Pods that went are remembered so long, s."""
 
@@ -65,15 +68,20 @@ class KnownRun(NamedTuple):
     status: RunStatus
 
 
+@functools.lru_cache(maxsize=MOST_BLOCKS)
+def _block(text: str) -> Any:
+    return json.loads(text)
+
+
 def known_run(raw: Mapping[str, Any]) -> KnownRun:
-    """What is kept of the API object of a run."""
+    """What is kept of the API object of a run; equal blocks of specs are one object."""
     metadata = raw["metadata"]
     return KnownRun(
         version=metadata["resourceVersion"],
         generation=metadata.get("generation", 1),
         deleting="deletionTimestamp" in metadata,
         client_pod=(metadata.get("annotations") or {}).get(names.CLIENT_HEARTBEAT) or None,
-        spec=raw.get("spec") or {},
+        spec={name: _block(json.dumps(block)) for name, block in (raw.get("spec") or {}).items()},
         status=RunStatus.model_validate(raw.get("status") or {}),
     )
 

@@ -11,7 +11,7 @@ from kubernetes import client
 from caloscale.ports import free_ports
 from tests.control_plane.operator.process import OperatorProcess, install_worker_account
 from tools import operator_load
-from tools.cluster import ControlPlane, machines
+from tools.cluster import ControlPlane, Pool, machines
 
 GIVEN = operator_load.options(
     [
@@ -27,14 +27,14 @@ def cluster(control_plane: ControlPlane, api: client.ApiClient, operator: Operat
     """Nodes and namespaces of the load, without the operator of the other tests."""
     operator.stop()
     control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
-    nodes = operator_load.add_nodes(control_plane, GIVEN)
+    machines.add_pool(api, Pool("load", 1))
     for namespace in operator_load.namespaces(GIVEN):
         client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
         install_worker_account(operator_load.Connection(api), namespace)
     yield control_plane
     for namespace in operator_load.namespaces(GIVEN):
         control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
-    machines.remove_nodes(api, nodes)
+    machines.remove_nodes(api, [operator_load.node_of(index, GIVEN) for index in range(GIVEN.nodes)])
     operator.start()
 
 
