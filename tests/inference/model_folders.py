@@ -10,13 +10,13 @@ from caloscale.models import build
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
 
-COMPACT = (
+GEOMETRY = (
     "data.geometry.cells=[5, 4, 3]",
     "data.geometry.layers=[{count: 3, absorberMm: 4}]",
     "data.geometry.depthMm=30",
     "data.preprocessing.rebin=[1, 1, 1]",
-    "model.latentSize=6",
 )
+COMPACT = (*GEOMETRY, "model.latentSize=6")
 """A compact network of 5 x 4 x 3 cells."""
 
 

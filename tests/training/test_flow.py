@@ -18,7 +18,7 @@ from .detector import DETECTOR
 from .processes import newest_step
 
 OVERRIDES = (
-    *DETECTOR,
+    *(override for override in DETECTOR if not override.startswith("model.latentSize")),
     "model.settings.width=16",
     "model.settings.cells=dependent",
     "model.settings.channels=4",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from caloscale.errors import ConfigurationError, InvalidValueError, cut
 from caloscale.spec import document
 from caloscale.spec.block import Block
-from caloscale.spec.family import find_family, installed
+from caloscale.spec.family import OPTIONAL_FIELDS, OWN, find_family, installed
 from caloscale.spec.model import Preset
 from caloscale.spec.problem import Location, list_problems, suggest
 from caloscale.spec.run import Run
@@ -258,6 +258,32 @@ def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object, *, t
     return run
 
 
+def _refuse_ignored(used: Collection[str], run: Run, layers: Sequence[_Layer], file: object) -> None:
+    """A field that the run sets to another value than its preset does, and that its family of networks does not use."""
+    beneath = Run.model_validate(layers[0].values, by_alias=True, by_name=False)
+    for field in OPTIONAL_FIELDS:
+        location = tuple(field.split("."))
+        value, other = (_value(one.model_dump(mode="json", by_alias=True), location) for one in (run, beneath))
+        if field not in used and value != other:
+            raise ConfigurationError(
+                f"is not used by the family {run.model.family}",
+                file=_source(layers, location, file),
+                field=field,
+                value=value,
+                remedy=f"leave it out, or set model.family to one that uses it: {', '.join(_families_with(field))}",
+            )
+
+
+def _families_with(field: str) -> list[str]:
+    return [name for name in OWN if field in find_family(name).fields]
+
+
+def _value(values: Any, location: Location) -> Any:
+    for part in location:
+        values = values[part]
+    return values
+
+
 def _of_its_family(run: Any, layers: Sequence[_Layer], file: object) -> Any:
     """The run with all settings of its family. Raises ConfigurationError for what the family cannot train."""
     try:
@@ -265,6 +291,7 @@ def _of_its_family(run: Any, layers: Sequence[_Layer], file: object) -> Any:
     except ConfigurationError as error:
         error.file = error.file or _source(layers, ("model", "family"), file)
         raise
+    _refuse_ignored(family.fields, run, layers, file)
     try:
         settings = family.Settings.model_validate(run.model.settings, by_alias=True, by_name=False)
     except ValidationError as error:

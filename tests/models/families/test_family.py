@@ -150,3 +150,33 @@ def test_an_installation_without_entry_points_is_refused(monkeypatch: pytest.Mon
     family.installed.cache_clear()
     with pytest.raises(InputError, match="make install"):
         load_run(preset="compact")
+
+
+@pytest.mark.parametrize(
+    ("preset", "field", "value", "remedy"),
+    [
+        ("flow", "model.latentSize", "64", "compact, fixed-angle, variable-angle"),
+        ("flow", "model.dropout", "0.3", "compact"),
+        ("flow", "model.filters", "multiples-of-16", "fixed-angle, variable-angle"),
+        ("flow", "model.binCounts", "true", "compact"),
+        ("flow", "train.lossWeights.hits", "2.5", "compact"),
+        ("flow", "train.discriminatorLearningRate", "0.5", "compact"),
+        ("compact", "model.filters", "multiples-of-16", "fixed-angle, variable-angle"),
+        ("par04", "model.filters", "multiples-of-16", "fixed-angle, variable-angle"),
+    ],
+)
+def test_a_field_that_the_family_does_not_use_is_refused(preset, field, value, remedy):
+    with pytest.raises(ConfigurationError) as caught:
+        load_run(preset=preset, overrides=[f"{field}={value}"])
+    error = caught.value
+    assert field.startswith(error.field) and "is not used by the family" in error.problem
+    assert str(error.value) == value or "2.5" in str(error.value) or error.value is True
+    assert remedy in error.remedy and "flow" not in error.remedy
+
+
+def test_what_a_preset_sets_for_its_own_family_is_not_refused_with_another():
+    """compact sets model.latentSize, also in a written run configuration; the flow has no such number."""
+    run = load_run(preset="compact", overrides=["model.family=flow"])
+    assert run.model.latent_size == 64 and load_run(preset="compact", overrides=["model.family=toy"])
+    with pytest.raises(ConfigurationError, match=r"is not used by the family flow"):
+        load_run(preset="compact", overrides=["model.family=flow", "model.latentSize=65"])

@@ -67,6 +67,9 @@ class Family(ABC):
     """Name of its entry point; set when it is found."""
     Settings: ClassVar[type[Block]] = NoSettings
     """Its parameters: the block `model.settings` of the run configuration."""
+    fields: ClassVar[frozenset[str]] = frozenset({"model.latentSize"})
+    """Which of `caloscale.spec.family.OPTIONAL_FIELDS` it uses. A run that sets another one to a value that neither its
+    preset nor a default gives is refused."""
     phases: ClassVar[tuple[str, ...]] = (GENERATOR,)
     """Names of the phases of its step (`models.scopes.phase_scope`), in their order, for the profile."""
     losses_shown: ClassVar[tuple[str, ...]] = (GENERATOR,)

@@ -80,3 +80,14 @@ def test_the_flow_learns_a_correlation_that_depends_on_the_primary():
         made = flow.call(noise, tf.fill((20_000, 1), sign)).numpy()
         np.testing.assert_allclose(np.corrcoef(made.T)[0, 1], 0.8 * sign, atol=0.1)
         np.testing.assert_allclose(made.var(axis=0), 1, atol=0.25)
+
+
+def test_whitening_divides_by_a_width_that_depends_on_the_primary():
+    whitening = Whitening(1, 6)
+    whitening.build()
+    whitening.mean.assign(tf.constant([[2.0], [0], [0], [0], [0], [0]]))
+    whitening.log_width.assign(tf.constant([[0.0], [-0.5], [0], [0], [0], [0]]))
+    numbers, primary = tf.constant([[3.0], [3.0]]), tf.constant([[0.0, 0], [2.0, 0]])
+    whitened = whitening.call(numbers, primary)
+    np.testing.assert_allclose(whitened[:, 0], [1, np.e], rtol=1e-5)
+    np.testing.assert_allclose(whitening.undo(whitened, primary), numbers, rtol=1e-5)

@@ -3,52 +3,70 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
-from scipy.special import expit, ndtr
+from scipy.special import expit, log_ndtr
 
 from caloscale.models.families.flow import scores
 
+FLOOR, MIP = 2e-5, 1.9e-4
 
-def parameters(count: int, seed: int = 0) -> list[tf.Tensor]:
+
+def parameters(count: int, seed: int = 0) -> tf.Tensor:
     rng = np.random.default_rng(seed)
-    columns = [
-        rng.normal(-1, 2, count),
-        rng.normal(3, 1, count),
-        *rng.normal(-0.3, 0.4, (scores.PARAMETERS - 2, count)),
-    ]
-    return [tf.constant(column, tf.float32) for column in columns]
+    return tf.constant(
+        np.column_stack([rng.normal(-1, 2, count), rng.normal(-0.5, 0.7, (count, scores.BINS))]), tf.float32
+    )
+
+
+def edges(layer_gev: float, count: int) -> tf.Tensor:
+    return tf.repeat(scores.edges(tf.fill((1, 1), layer_gev), MIP, FLOOR)[0], count, axis=0)
+
+
+def energies(y, some, bounds):
+    """`hit_energies` of single cells, each in a layer of its own."""
+    columns = [some[:, number : number + 1, None, None] for number in range(scores.PARAMETERS)]
+    found = scores.hit_energies(y[:, None, None, None], columns, bounds[:, None])
+    return [value[:, 0, 0, 0].numpy() for value in found]
 
 
 def test_a_logistic_score_is_that_of_a_normal_number():
-    z = np.linspace(-4, 4, 801)
-    np.testing.assert_allclose(expit(scores.logistic_of_normal(z)), ndtr(z), atol=2e-4)
+    """Also in the tails, where most cells of a fringe are decided."""
+    z = np.linspace(-4.5, 4.5, 801)
+    np.testing.assert_allclose(scores.logistic_of_normal(z), log_ndtr(z) - log_ndtr(-z), atol=2e-3)
+    rising = scores.logistic_of_normal(np.linspace(-8, 8, 1001))
+    assert (np.diff(rising) > 0).all()
 
 
-def test_the_cubic_is_inverted():
-    z = tf.linspace(-5.0, 5.0, 1001)
-    np.testing.assert_allclose(scores.normal_of_logistic(scores.logistic_of_normal(z)), z, atol=2e-5)
+def test_the_logistic_score_is_inverted():
+    z = tf.linspace(-4.5, 4.5, 1001)
+    np.testing.assert_allclose(scores.normal_of_logistic(scores.logistic_of_normal(z)), z, atol=2e-3)
+
+
+@pytest.mark.parametrize("layer_gev", [3e-5, 1e-3, 0.05])
+def test_edges_ascend_for_every_energy_of_a_layer(layer_gev):
+    bounds = edges(layer_gev, 1).numpy()[0]
+    assert bounds[0] == 1 and (np.diff(bounds) > 0).all()
 
 
 def test_energies_come_back_from_the_scores_of_hits():
-    some = parameters(500)
-    logarithm = tf.constant(np.random.default_rng(1).uniform(0.3, 8, 500), tf.float32)
-    rho, _ = scores.rho_of_energies(logarithm, some)
-    inside = np.abs(rho) < 8  # beyond, single precision has few digits left
-    beyond, got = scores.hit_energies(scores.scores_of_hits(rho, some[0]), some)
-    assert inside.sum() > 300 and (beyond.numpy()[inside] > 0).all()
-    np.testing.assert_allclose(got.numpy()[inside], logarithm.numpy()[inside], rtol=2e-3)
+    some, bounds = parameters(500), edges(0.03, 500)
+    energy = tf.constant(np.exp(np.random.default_rng(1).uniform(0.05, 7, 500)), tf.float32)
+    depth, _ = scores.depths_of_hits(energy, some, bounds)
+    inside = depth.numpy() < 8
+    beyond, got = energies(scores.scores_of_hits(depth, some[:, 0]), some, bounds)
+    assert inside.sum() > 300 and (beyond[inside] > 0).all()
+    np.testing.assert_allclose(got[inside], energy.numpy()[inside], rtol=2e-3)
 
 
 def test_the_density_integrates_to_the_probability_of_a_hit():
     for seed in range(5):
-        one = [tf.repeat(value[:1], 40_000) for value in parameters(1, seed)]
-        edges = np.exp(np.linspace(np.log(2e-3), np.log(60), 40_001))
-        middle = tf.constant((edges[1:] + edges[:-1]) / 2, tf.float32)
-        _, density = scores.rho_of_energies(middle, one)
-        total = float(np.sum(np.exp(density.numpy().astype(np.float64)) * np.diff(edges)))
-        below = float(tf.sigmoid(scores.rho_of_energies(tf.constant([2e-3]), [v[:1] for v in one])[0])[0])
-        wanted = float(tf.sigmoid(one[0][0]))
-        np.testing.assert_allclose(total, wanted * (1 - below), rtol=5e-3)
+        some, bounds = tf.repeat(parameters(1, seed), 40_000, axis=0), edges(0.02, 40_000)
+        steps = np.geomspace(1, 3e5, 40_001)
+        middle = tf.constant((steps[1:] + steps[:-1]) / 2, tf.float32)
+        _, density = scores.depths_of_hits(middle, some, bounds)
+        total = float(np.sum(np.exp(density.numpy().astype(np.float64)) * np.diff(steps)))
+        np.testing.assert_allclose(total, float(tf.sigmoid(some[0, 0])), rtol=2e-3)
 
 
 def test_scores_of_cells_that_are_not_hit_are_uniform_below_the_point():
@@ -60,11 +78,12 @@ def test_scores_of_cells_that_are_not_hit_are_uniform_below_the_point():
 
 
 def test_generated_cells_follow_the_density():
-    """Normal numbers through the score: share of hits and quantiles of their energies."""
-    one = [value[:1] for value in parameters(1, 3)]
-    z = np.random.default_rng(2).normal(size=200_000).astype(np.float32)
-    beyond, logarithm = scores.hit_energies(scores.logistic_of_normal(tf.constant(z)), one)
-    hit = beyond.numpy() > 0
-    np.testing.assert_allclose(hit.mean(), expit(one[0].numpy()[0]), atol=4e-3)
-    rho, _ = scores.rho_of_energies(tf.constant(np.quantile(logarithm.numpy()[hit], [0.1, 0.5, 0.9]), tf.float32), one)
-    np.testing.assert_allclose(expit(rho.numpy()), [0.1, 0.5, 0.9], atol=5e-3)
+    """Normal numbers through the score: share of hits, and depths of the quantiles of their energies."""
+    some, bounds = tf.repeat(parameters(1, 3), 200_000, axis=0), edges(0.02, 200_000)
+    z = tf.constant(np.random.default_rng(2).normal(size=200_000), tf.float32)
+    beyond, energy = energies(scores.logistic_of_normal(z), some, bounds)
+    hit = beyond > 0
+    np.testing.assert_allclose(hit.mean(), expit(some[0, 0]), atol=4e-3)
+    quantiles = tf.constant(np.quantile(energy[hit], [0.1, 0.5, 0.9]), tf.float32)
+    depth, _ = scores.depths_of_hits(quantiles, some[:3], bounds[:3])
+    np.testing.assert_allclose(1 - np.exp(-depth), [0.1, 0.5, 0.9], atol=6e-3)

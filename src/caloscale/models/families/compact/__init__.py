@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from caloscale.errors import InvalidValueError
 from caloscale.models.families.family import FastForm, Networks
 from caloscale.models.families.gan import Gan
 from caloscale.spec import Data, Model, Run
@@ -25,15 +24,6 @@ class Compact(Gan):
     short_operations = True
     updates_overlap = True  # a step needs as little memory then, and is 3% faster
     batch_of_measurements = 32
-
-    def check(self, model: Model, data: Data) -> None:
-        """Fields of the published networks."""
-        if model.filters is not None:
-            raise InvalidValueError(
-                f"model.filters changes the published networks, and model.preset is {model.preset}",
-                remedy="leave model.filters out, or set model.preset to variable-angle or fixed-angle",
-            )
-        super().check(model, data)
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
         """Generator and discriminator; they have no batch normalisation."""

@@ -37,7 +37,7 @@ class FlowSettings(Block):
     style: int = Field(24, ge=1, le=4096)
     """Numbers that show the cells what shower they belong to. With 128 the likelihood of held-out cells got worse after
     500 steps."""
-    terms: int = Field(16, ge=1, le=1024)
+    terms: int = Field(24, ge=1, le=1024)
     """Products of a function of x and a function of y in each layer."""
     cell_dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout rate before `style`, and half of it on the numbers of the shower."""
@@ -52,6 +52,7 @@ class Flow(Family):
     """Role: generator alone, from [E / energyScaleGev, angle, condition, noise], with a random number for each cell."""
 
     Settings = FlowSettings
+    fields = frozenset()
     losses_shown = ("layers", "cell_energies", "cell_scores")
     short_operations = True
     updates_overlap = True
@@ -90,10 +91,10 @@ class Flow(Family):
             return None
         cells_x, cells_y, depth = data.shape
         cells, dependent = math.prod(data.shape), settings.cells == "dependent"
-        gflop = 0.0015 + 6.41e-7 * cells + 1.386e-5 * (cells_x + cells_y) * depth
+        gflop = 0.00178 + 2.504e-6 * cells + 1.829e-5 * (cells_x + cells_y) * depth
         if dependent:  # two 3 x 3 convolutions, in three passes, with layers as channels
             gflop += 1e-9 * 3 * 3 * 2 * 9 * settings.channels * cells
-        megabytes = 0.60 + (0.16 if dependent else 0.0)
+        megabytes = 1.63 + (0.16 if dependent else 0.0)
         return Arithmetic(gflop_per_shower=gflop, reduced_megabytes=(megabytes,), activation_mib=3 * 4 * cells / 2**20)
 
     def load_layers(self) -> None:
@@ -109,7 +110,14 @@ class Flow(Family):
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
         """Those of `layer_flow.Whitening`."""
         whitening = network.get_layer("flow").whitening
-        return [whitening.mean, whitening.knots, whitening.root, whitening.inverse, whitening.largest]
+        return [
+            whitening.mean,
+            whitening.log_width,
+            whitening.knots,
+            whitening.root,
+            whitening.inverse,
+            whitening.largest,
+        ]
 
     def adapt(
         self, run: Run, networks: Networks, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
@@ -120,8 +128,8 @@ class Flow(Family):
         return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
-        """A forward pass and two gradients, with one point of each path instead of all, and one parameter of the cells
-        that are not hit."""
+        """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells
+        count, though those of cells that are not hit are computed for a generated shower only."""
         from caloscale.models.families.flow.training import step_arithmetic
 
         return step_arithmetic(networks[GENERATOR])

@@ -24,14 +24,16 @@ MOMENTS = 12
 
 @dataclass(frozen=True)
 class Detector:
-    """shape: cells X, Y, Z. floor_gev: a cell below counts as empty. hit_gev: of the counted cells. layer_weight (Z,):
-    absorber before a layer relative to the first. shift_x, shift_y (Z,): cells by which the axis of a shower with
-    cot a = 1 is off the middle of the window. centre, width: of the logarithm of the energy in GeV. units, power,
-    energy_scale_gev: of the preprocessing. azimuth, entry: whether the condition has them; condition: its size."""
+    """shape: cells X, Y, Z. floor_gev: a cell below counts as empty. hit_gev: of the counted cells. mip_gev: of a
+    minimum-ionising particle. layer_weight (Z,): absorber before a layer relative to the first. shift_x, shift_y (Z,):
+    cells by which the axis of a shower with cot a = 1 is off the middle of the window. centre, width: of the logarithm
+    of the energy in GeV. units, power, energy_scale_gev: of the preprocessing. azimuth, entry: whether the condition
+    has them; condition: its size."""
 
     shape: tuple[int, int, int]
     floor_gev: float
     hit_gev: float
+    mip_gev: float
     layer_weight: tuple[float, ...]
     shift_x: tuple[float, ...]
     shift_y: tuple[float, ...]
@@ -59,6 +61,7 @@ class Detector:
             shape=data.shape,
             floor_gev=preprocessing.threshold_gev or FAINTEST_MIP * mip,
             hit_gev=HIT_MIP * mip,
+            mip_gev=mip,
             layer_weight=tuple(float(weight) for weight in axes_of(data).layer_weight),
             shift_x=shifts[0],
             shift_y=shifts[1],

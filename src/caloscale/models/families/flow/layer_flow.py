@@ -25,9 +25,10 @@ BEYOND = 1.1
 class Whitening(PlainLayer):
     """Numbers of a shower (B, D) to and from whitened ones. Its weights are set before the training.
 
-    A number less its mean, which is linear in `expectation_terms`, becomes normal by the piecewise linear function
-    that takes its quantiles to those of the normal distribution; then all are divided by the root of their covariance
-    (ZCA). Without the first part a few showers with extreme values decide what the flow learns.
+    A number less its mean, over its width, whose logarithm is linear in `expectation_terms` as the mean is, becomes
+    normal by the piecewise linear function that takes its quantiles to those of the normal distribution; then all are
+    divided by the root of their covariance (ZCA). Without the quantiles a few showers with extreme values decide what
+    the flow learns.
     """
 
     def __init__(self, numbers: int, terms: int, **options: Any) -> None:
@@ -43,6 +44,7 @@ class Whitening(PlainLayer):
 
         normal = np.tile(NORMAL_KNOTS[:, None], (1, self.numbers))
         self.mean = fixed("mean", (self.terms, self.numbers), "zeros")
+        self.log_width = fixed("log_width", (self.terms, self.numbers), "zeros")
         self.knots = fixed("knots", normal.shape, tf.keras.initializers.Constant(normal.tolist()))
         self.root = fixed("root", size, "identity")
         self.inverse = fixed("inverse", size, "identity")
@@ -51,14 +53,16 @@ class Whitening(PlainLayer):
 
     def call(self, numbers: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
         """Whiten: numbers (B, D), primary (B, P) -> (B, D)."""
-        rest = numbers - tf.matmul(expectation_terms(primary), self.mean)
+        terms = expectation_terms(primary)
+        rest = (numbers - tf.matmul(terms, self.mean)) * tf.exp(-tf.matmul(terms, self.log_width))
         normal = bend(rest, tf.convert_to_tensor(self.knots), _normal_knots())
         return tf.matmul(tf.clip_by_value(normal, -FARTHEST, FARTHEST), self.inverse)
 
     def undo(self, whitened: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
         """Whitened numbers (B, D), primary (B, P) -> numbers (B, D)."""
         rest = bend(tf.matmul(whitened, self.root), _normal_knots(), tf.convert_to_tensor(self.knots))
-        return rest + tf.matmul(expectation_terms(primary), self.mean)
+        terms = expectation_terms(primary)
+        return rest * tf.exp(tf.matmul(terms, self.log_width)) + tf.matmul(terms, self.mean)
 
     def within(self, whitened: tf.Tensor) -> tf.Tensor:
         """Whitened numbers kept within the range of the training showers."""

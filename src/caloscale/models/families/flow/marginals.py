@@ -21,9 +21,9 @@ HIDDEN = 64
 """Units of the dense layer behind the numbers of the shower."""
 POSITION_HIDDEN = 32
 """Units of the dense layers that make the functions of x and y."""
-_START = (-3.0, 3.0, *(PARAMETERS - 2) * [-0.5])
+_START = (-3.0, -3.0, -3.0, -2.5, *(PARAMETERS - 4) * [-0.5])
 """Parameters of a cell where the training begins."""
-_START_BY_ENERGY = (0.3, 0.3, *(PARAMETERS - 2) * [0.0])
+_START_BY_ENERGY = (0.3, *(PARAMETERS - 1) * [0.0])
 """How they follow the logarithm of the energy of the layer."""
 
 
@@ -49,13 +49,13 @@ class Factors(NamedTuple):
         scaled = self.along_x * self.amplitude[:, :, one]
         return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, one, None]
 
-    def of_some(self, cells: tf.Tensor) -> list[tf.Tensor]:
-        """All parameters of some cells. cells (N, 4): numbers of shower, layer, x, y. (N,) each."""
+    def of_some(self, cells: tf.Tensor) -> tf.Tensor:
+        """All parameters of some cells (N, P). cells (N, 4): numbers of shower, layer, x, y."""
         layer = cells[:, :2]
         along_x = tf.gather_nd(self.along_x, cells[:, :3])
         along_y = tf.gather_nd(self.along_y, tf.concat([layer, cells[:, 3:]], axis=1))
         values = tf.einsum("nt,npt->np", along_x * along_y, tf.gather_nd(self.amplitude, layer))
-        return tf.unstack(values + tf.gather_nd(self.offset, layer), axis=1)
+        return values + tf.gather_nd(self.offset, layer)
 
 
 @register

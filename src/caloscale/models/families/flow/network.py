@@ -22,6 +22,7 @@ from caloscale.models.families.flow.representation import (
     layers_of_numbers,
     moments,
 )
+from caloscale.models.families.flow.targets import hold_moments, hold_sums
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, register
 from caloscale.random import EventDraws
 
@@ -30,8 +31,8 @@ REPETITIONS = 8
 _LIKELIHOOD_UNIT = 300.0
 """Logarithm of the likelihood of a shower's cells is divided by this: the loss is then of the order of the others."""
 
-_RAMP = 0.01
-"""Scores over which a cell rises from nothing to its energy: a jump would make rounding visible."""
+_RAMP = 1e-3
+"""Depth over which a cell rises from nothing to its energy: a jump would make rounding visible."""
 
 
 @register
@@ -89,20 +90,28 @@ class ShowerFlow(PlainLayer):
         cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
         if self.cell_flow is not None:
             cells = self.cell_flow.call(cells, tf.transpose(parameters[0], (0, 2, 3, 1)), factors.style)
-        cells = self.deposit(tf.transpose(cells, (0, 3, 1, 2)), parameters, layers)
+        cells = self.deposit(tf.transpose(cells, (0, 3, 1, 2)), parameters, layers, numbers[:, depth:], axis)
         return tf.transpose(cells, (0, 2, 3, 1))[..., None]
 
-    def deposit(self, normal: tf.Tensor, parameters: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
-        """Normal scores (B, L, X, Y), parameters of the cells, energies of the layers (B, L) -> cells in network units
-        (B, L, X, Y), whose layers have these energies: the likeliest cell is hit where no other is."""
+    def deposit(
+        self, normal: tf.Tensor, parameters: list[tf.Tensor], layers: tf.Tensor, across: tf.Tensor, axis: tf.Tensor
+    ) -> tf.Tensor:
+        """Normal scores (B, L, X, Y), parameters of the cells, energies of the layers (B, L), moments (B, 12), axis
+        (B, 2, L) -> cells in network units (B, L, X, Y), whose layers have these energies, and whose shower nearly has
+        these moments: the likeliest cell is hit where no other is."""
         detector = self.detector
-        beyond, logarithm = scores.hit_energies(scores.logistic_of_normal(normal), parameters)
+        edges = scores.edges(layers, detector.mip_gev, detector.floor_gev)
+        beyond, cells = scores.hit_energies(scores.logistic_of_normal(normal), parameters, edges)
         highest = tf.reduce_max(beyond, axis=(2, 3), keepdims=True)
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), tf.cast(beyond >= highest, tf.float32))
         # No cell has more than its layer, which the distribution of a single cell does not know.
-        cells = tf.minimum(share * tf.exp(logarithm), (layers / detector.floor_gev)[..., None, None])
-        wanted = layers * tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32)
-        cells = cells * (wanted / tf.reduce_sum(cells, axis=(2, 3)) * detector.units)[..., None, None]
+        floor = detector.floor_gev
+        above = tf.nn.relu(tf.minimum(cells, (layers / floor)[..., None, None]) - 1) * share
+        sums = layers * tf.cast(layers >= LEAST_LAYER * floor, tf.float32) / floor
+        wanted = tf.nn.relu(sums - tf.reduce_sum(share, axis=(2, 3)))
+        above = hold_moments(hold_sums(above, wanted), share, wanted, across, axis, detector)
+        cells = share + above
+        cells = cells * (sums / tf.reduce_sum(cells, axis=(2, 3)) * (floor * detector.units))[..., None, None]
         # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
         smallest = SMALLEST_CELL**detector.power * ABOVE_ROUNDING
         return tf.nn.relu(tf.exp(detector.power * tf.math.log(cells + SMALLEST_CELL)) - smallest)
@@ -133,8 +142,9 @@ class ShowerFlow(PlainLayer):
         logits = factors.of_all_cells(0)
         by_layer = tf.transpose(cells, (0, 3, 1, 2))
         hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
-        logarithm = tf.math.log(tf.gather_nd(by_layer, hits) / detector.floor_gev)
-        rho, density = scores.rho_of_energies(logarithm, factors.of_some(hits))
+        ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
+        edges = tf.gather_nd(scores.edges(layers, detector.mip_gev, detector.floor_gev), hits[:, :2])
+        depths, density = scores.depths_of_hits(ratio, factors.of_some(hits), edges)
         hit = tf.tensor_scatter_nd_update(tf.zeros_like(by_layer), hits, tf.ones_like(density))
         likelihood = tf.math.unsorted_segment_sum(density, hits[:, 0], cells.shape[0])
         of_marginals = tf.reduce_sum((1 - hit) * tf.nn.softplus(logits), axis=(1, 2, 3)) - likelihood
@@ -142,9 +152,9 @@ class ShowerFlow(PlainLayer):
         terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
         if self.cell_flow is None:
             return tf.add_n(list(terms.values())), terms
-        logits, rho = tf.stop_gradient(logits), tf.stop_gradient(rho)
+        logits, depths = tf.stop_gradient(logits), tf.stop_gradient(depths)
         logistic = scores.scores_of_others(random.uniform((depth, *shape[:2])), logits)
-        of_hits = scores.scores_of_hits(rho, tf.gather_nd(logits, hits))
+        of_hits = scores.scores_of_hits(depths, tf.gather_nd(logits, hits))
         normal = scores.normal_of_logistic(tf.tensor_scatter_nd_update(logistic, hits, of_hits))
         normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
         of_cells = self.cell_flow.loss(

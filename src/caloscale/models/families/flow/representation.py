@@ -120,7 +120,7 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
     """
     total = tf.reduce_sum(cells, axis=(1, 2, 3)) + 1e-12
     along = (tf.reduce_sum(cells, axis=2) / total[:, None, None], tf.reduce_sum(cells, axis=1) / total[:, None, None])
-    depth = _depth(detector)
+    depth = depth_positions(detector)
     mean_depth = tf.reduce_sum(along[0] * depth, axis=(1, 2))[:, None, None]
     variance_depth = tf.reduce_sum(along[0] * (depth - mean_depth) ** 2, axis=(1, 2)) + 1e-4
     found, distances = [], []
@@ -148,7 +148,7 @@ def mirror_numbers(numbers: tf.Tensor, across_x: bool, across_y: bool) -> tf.Ten
     return numbers * tf.constant([[-1.0 if at in odd else 1.0 for at in range(numbers.shape[1])]])
 
 
-def _depth(detector: Detector) -> tf.Tensor:
+def depth_positions(detector: Detector) -> tf.Tensor:
     """Numbers of the layers from -1 to 1 (1, 1, L)."""
     layers = detector.shape[2]
     return tf.constant(centred(layers) * (2 / layers))[None, None]

@@ -1,118 +1,96 @@
-"""From a normal score to the energy of a cell, and back: a hurdle (hit or not), then a monotone spline.
+"""From a normal score to the energy of a cell, and back: hit or not, then constant hazards in bins of the energy.
 
-The score z of a cell is normal. y = A z + B z^3 is then logistic to 1e-4 (Bowling et al., J. Ind. Eng. Manag. 2 (2009)
-114; any other monotone function would do, as the same one is used in both directions). A cell is hit if y exceeds
-minus its logit of a hit, and y beyond that point is again a logistic number rho of the energies of hits:
-rho = ln((exp y - exp t) / (1 + exp t)), t the point. The logarithm of the energy over that of the faintest cell is
-softplus of a piecewise linear function with positive slopes of rho / A below 0, and of the normal number that belongs
-to rho above it. With rho itself the largest energies would follow a power law, and the fringe have too much energy.
+The score z of a cell is normal, and the odds of what is below it are exp y, y = `logistic_of_normal` (any other
+monotone function would do, as it is the one of both directions). A cell is hit if y exceeds minus its logit of a hit.
+Its depth q = softplus y - softplus -logit is then exponential with mean 1 among hits, and is filled into bins of the
+energy one after the other: bin k takes at most its hazard h[k]. Within a bin the energy is linear in q, its density
+exponential; the last bin has no end. What a cell's neighbourhood deposits has nearly the same hazard at each energy
+wherever the cell is, so few parameters of a cell deviate from those of its layer.
 
-No operation here lacks a counterpart in ONNX.
+The edges of the bins follow the energy of the cell's layer: a core cell has a share of it, a cell of the fringe one
+particle's energy. No operation of `hit_energies` lacks a counterpart in ONNX.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-KNOTS = (-1.2, 0.0, 0.8, 1.8)
-"""Ends of the pieces of the spline. Eight pieces were worse (docs/flow.md)."""
-PARAMETERS = 3 + len(KNOTS)
-"""Of each cell: logit of a hit, value of the spline at 0, logarithms of the slopes of its pieces."""
-_A, _B = 1.5976, 0.07056
-_STEEPEST, _FLATTEST = 3.0, -4.0
-_LARGEST = 12.0
-"""Of the logarithm of a cell over the faintest one: a diverging network saturates."""
-_SMALLEST = 2e-3
-"""A cell nearer to the faintest one counts as this far above."""
+EDGES_MIP = (0, 0.25, 0.45, 0.65, 1.6, 3.6, 7, 10, 12, *[13] * 8)
+"""Lower edges of the bins above the faintest cell: so many minimum-ionising particles ..."""
+EDGES_LAYER = (0, 0, 0, 0, 0, 0.005, 0.02, 0.05, 0.1, 0.17, 0.26, 0.36, 0.47, 0.58, 0.69, 0.8, 0.92)
+"""... and such a share of the layer's energy."""
+BINS = len(EDGES_MIP)
+PARAMETERS = 1 + BINS
+"""Of each cell: logit of a hit, logarithms of the hazards."""
+_LOGIT_OF_NORMAL = (1.592483, 0.07583550, -9.821306e-4, 8.738645e-6)
+"""Coefficients of z, z^3, ...: least squares from 0 to 4.5, where the largest error is 0.0015."""
+_SMALLEST, _LARGEST = -7.0, 4.0
+"""Of the logarithm of a hazard."""
 LARGEST_SCORE = 5.0
-_FARTHEST = 7.0
-"""Of a position on the spline."""
 
 
 def logistic_of_normal(z: tf.Tensor) -> tf.Tensor:
-    """Normal score -> logistic score."""
-    return z * (_A + _B * z * z)
+    """Normal score -> logistic score, the logit of the normal distribution's integral."""
+    square = z * z
+    value = _LOGIT_OF_NORMAL[-1] * square
+    for coefficient in _LOGIT_OF_NORMAL[-2:0:-1]:
+        value = (value + coefficient) * square
+    return z * (value + _LOGIT_OF_NORMAL[0])
 
 
 def normal_of_logistic(y: tf.Tensor) -> tf.Tensor:
-    """The inverse of `logistic_of_normal`: the real root of a cubic by hyperbolic functions."""
-    p = _A / _B
-    v = tf.abs(y) * (1.5 / _B / p * math.sqrt(3 / p))
-    w = tf.exp(tf.math.log(v + tf.sqrt(v * v + 1)) / 3)
-    return tf.sign(y) * (w - 1 / w) * math.sqrt(p / 3)
+    """The inverse of `logistic_of_normal`; in the training only."""
+    size = tf.abs(y)
+    return tf.sign(y) * -tf.math.ndtri(tf.exp(-tf.nn.softplus(size)))
 
 
-def _position(rho: tf.Tensor) -> tf.Tensor:
-    """Where on the spline a logistic number is."""
-    return tf.where(rho < 0, rho / _A, normal_of_logistic(tf.maximum(rho, 0.0)))
+def edges(layers: tf.Tensor, mip: float, floor: float) -> tf.Tensor:
+    """Energies of the layers (B, L) -> lower edges of the bins in units of the faintest cell (B, L, K). mip, floor: of
+    the same unit as the energies."""
+    return (tf.constant(EDGES_MIP, tf.float32) * mip + tf.constant(EDGES_LAYER) * layers[..., None]) / floor + 1
 
 
-def _logistic(position: tf.Tensor) -> tf.Tensor:
-    """The inverse of `_position`."""
-    return tf.where(position < 0, _A * position, logistic_of_normal(position))
+def widths(edges: tf.Tensor) -> tf.Tensor:
+    """Of the bins (..., K); the last one, which has no end, counts as wide as the one before."""
+    inner = edges[..., 1:] - edges[..., :-1]
+    return tf.concat([inner, inner[..., -1:]], axis=-1)
 
 
-def _pieces() -> list[tuple[float, float]]:
-    """Ends of the pieces; 0 is one of them, and none crosses it."""
-    ends = (-_FARTHEST, *KNOTS, _FARTHEST)
-    return list(itertools.pairwise(ends))
+def hit_energies(y: tf.Tensor, parameters: Sequence[tf.Tensor], edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Logistic scores (B, L, X, Y), their parameters and the edges (B, L, K) -> depth, above 0 for a hit, and the
+    energy over that of the faintest cell, if it is one."""
+    depth = tf.nn.softplus(y) - tf.nn.softplus(-parameters[0])
+    left, energy, wide = tf.nn.relu(depth), 1.0, widths(edges)
+    for number in range(BINS):
+        width = wide[:, :, number : number + 1, None]
+        hazard = tf.exp(tf.clip_by_value(parameters[1 + number], _SMALLEST, _LARGEST))
+        share = left / hazard
+        if number < BINS - 1:
+            share = tf.minimum(share, 1.0)
+            left = tf.nn.relu(left - hazard)
+        energy = energy + width * share
+    return depth, energy
 
 
-def _slopes(parameters: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Logarithms of the slopes, bounded."""
-    return [tf.clip_by_value(one, _FLATTEST, _STEEPEST) for one in parameters[2:PARAMETERS]]
+def depths_of_hits(energy: tf.Tensor, parameters: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of hits, from their energy over that of the faintest cell (N,), parameters (N, P) and edges (N, K): depth (N,),
+    and the logarithm of the probability density of the energy among all cells, hit or not."""
+    logarithms = tf.clip_by_value(parameters[:, 1:], _SMALLEST, _LARGEST)
+    wide = widths(edges)
+    share = tf.maximum((energy[:, None] - edges) / wide, 0.0)
+    share = tf.concat([tf.minimum(share[:, :-1], 1.0), share[:, -1:]], axis=1)
+    depth = tf.reduce_sum(tf.exp(logarithms) * share, axis=1)
+    number = tf.reduce_sum(tf.cast(energy[:, None] >= edges[:, 1:], tf.int32), axis=1)
+    of_bin = tf.reduce_sum(tf.one_hot(number, BINS) * (logarithms - tf.math.log(wide)), axis=1)
+    return depth, of_bin - depth - tf.nn.softplus(-parameters[:, 0])
 
 
-def hit_energies(y: tf.Tensor, parameters: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Logistic scores (...) and all parameters (...) -> distance from the point of a hit, above 0 for a hit, and
-    the logarithm of the energy over that of the faintest cell, if it is one."""
-    point = -parameters[0]
-    beyond = y - point
-    rho = y - tf.nn.softplus(point) + tf.math.log(1 - tf.exp(-tf.maximum(beyond, 1e-4)))
-    position = _position(rho)
-    value = parameters[1]
-    for (low, high), slope in zip(_pieces(), _slopes(parameters)):
-        start = low if low >= 0 else high
-        value = value + tf.exp(slope) * (tf.clip_by_value(position, low, high) - start)
-    return beyond, tf.minimum(tf.nn.softplus(value), _LARGEST)
-
-
-def rho_of_energies(logarithm: tf.Tensor, parameters: Sequence[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of hits, from the logarithms of their energy over that of the faintest cell (N,): rho (N,), and the logarithm of
-    the probability density of the logarithm among all cells, hit or not."""
-    logarithm = tf.maximum(logarithm, _SMALLEST)
-    value = logarithm + tf.math.log(1 - tf.exp(-logarithm))
-    logs = _slopes(parameters)
-    distance = value - parameters[1]
-    position, slope, upwards, downwards = tf.zeros_like(distance), tf.zeros_like(distance), 0.0, 0.0
-    pieces = [(low, high, log) for (low, high), log in zip(_pieces(), logs)]
-    for low, high, log in (piece for piece in pieces if piece[0] >= 0):
-        reach = (high - low) * tf.exp(log)
-        position = position + tf.clip_by_value(distance - upwards, 0.0, reach) / tf.exp(log)
-        slope = tf.where(distance >= upwards, log, slope)
-        upwards = upwards + reach
-    for low, high, log in (piece for piece in reversed(pieces) if piece[1] <= 0):
-        reach = (high - low) * tf.exp(log)
-        position = position + tf.clip_by_value(distance + downwards, -reach, 0.0) / tf.exp(log)
-        slope = tf.where(distance < -downwards, log, slope)
-        downwards = downwards + reach
-    position = tf.clip_by_value(position, -_FARTHEST, _FARTHEST)
-    rho = _logistic(position)
-    stretch = tf.where(position < 0, _A * tf.ones_like(position), _A + 3 * _B * position * position)
-    density = -tf.nn.softplus(-parameters[0]) - tf.nn.softplus(rho) - tf.nn.softplus(-rho)
-    density = density + tf.math.log(stretch) - slope
-    return rho, density + logarithm - value
-
-
-def scores_of_hits(rho: tf.Tensor, logit: tf.Tensor) -> tf.Tensor:
+def scores_of_hits(depth: tf.Tensor, logit: tf.Tensor) -> tf.Tensor:
     """Logistic scores of hits: the inverse of what `hit_energies` makes of them."""
-    point = -logit
-    other = tf.nn.softplus(point) + rho
-    return tf.maximum(point, other) + tf.nn.softplus(-tf.abs(point - other))
+    total = tf.maximum(depth + tf.nn.softplus(-logit), 1e-6)
+    return total + tf.math.log(-tf.math.expm1(-total))
 
 
 def scores_of_others(uniform: tf.Tensor, logit: tf.Tensor) -> tf.Tensor:

@@ -32,6 +32,8 @@ _CHUNK = 500
 """Showers that are measured at a time."""
 _SMALLEST_EIGENVALUE = 1e-4
 """Of the correlation of the numbers: smaller ones, of numbers that follow from others, count as this."""
+_LEAST_REST = 0.1
+"""Added to the size of a rest before its logarithm, in standard deviations."""
 _LEAST_DISTANCE = 1e-4
 """Of neighbouring quantiles, in standard deviations."""
 
@@ -56,8 +58,9 @@ def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
 def measure_whitening(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
 ) -> list[NDArray[np.float32]]:
-    """Values of `Whitening`: coefficients of the mean (least squares), quantiles of what is left, root and inverse root
-    of the covariance of its normal numbers (ZCA of the correlation), and the largest whitened numbers.
+    """Values of `Whitening`: coefficients of the mean and of the logarithm of the width (least squares), quantiles of
+    what is left, root and inverse root of the covariance of its normal numbers (ZCA of the correlation), and the
+    largest whitened numbers.
 
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
@@ -71,6 +74,9 @@ def measure_whitening(
     design, found = (np.concatenate(parts).astype(np.float64) for parts in (terms, numbers))
     mean = np.linalg.lstsq(design, found, rcond=None)[0]
     rest = found - design @ mean
+    spread = np.maximum(rest.std(axis=0), 1e-6)
+    log_width = np.linalg.lstsq(design, np.log(np.abs(rest) + _LEAST_REST * spread), rcond=None)[0]
+    rest = rest * np.exp(-(design @ log_width))
     knots = np.quantile(rest, ndtr(NORMAL_KNOTS), axis=0)
     least = _LEAST_DISTANCE * np.maximum(rest.std(axis=0), 1e-3) * np.arange(len(knots))[:, None]
     knots = (np.maximum.accumulate(knots + least, axis=0)).astype(np.float32)
@@ -82,7 +88,7 @@ def measure_whitening(
     root = (vectors * np.sqrt(values)) @ vectors.T * width
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
-    return [array.astype(np.float32) for array in (mean, knots, root, inverse, largest)]
+    return [array.astype(np.float32) for array in (mean, log_width, knots, root, inverse, largest)]
 
 
 def _measure(

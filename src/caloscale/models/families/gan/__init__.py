@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 from caloscale.errors import InvalidValueError
 from caloscale.models.families.family import Family, Networks
 from caloscale.spec import Data, Model, Run
+from caloscale.spec.family import OPTIONAL_FIELDS
 
 if TYPE_CHECKING:
     from caloscale.models.families.gan.step import Computed
@@ -19,6 +20,7 @@ class Gan(Family):
     1/unitsPerGev GeV), each (B, 1), and with model.binCounts bins (B, 8).
     """
 
+    fields = frozenset(OPTIONAL_FIELDS) - {"model.filters"}
     phases = ("fakes", "discriminator_real", "discriminator_fake", "generator")
     losses_shown = ("generator", "discriminator_real", "discriminator_fake")
     presets: ClassVar[tuple[str, ...]] = ()

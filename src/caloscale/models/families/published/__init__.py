@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 class _Published(Gan):
     """What both have in common."""
 
+    fields = Gan.fields | {"model.filters"}
     shape: ClassVar[tuple[int, int, int]]
     """Cells of the showers that the networks are made for."""
 

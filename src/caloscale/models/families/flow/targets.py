@@ -1,0 +1,98 @@
+"""Cells that are drawn one by one get the sums and moments that stage 1 has drawn for their layers and their shower.
+
+All arrays of cells are what the cells (B, L, X, Y) have above the faintest one, in its units. How many cells are hit
+does not change.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.representation import depth_positions
+from caloscale.models.layers.plain import centred
+
+REPETITIONS = 2
+"""Corrections of the moments, each by Newton's method; after one the widths still are 10% of their spread off."""
+_FARTHEST = 0.5
+"""Largest logarithm of a correction's factors along an axis."""
+_RIDGE = 1e-2
+"""Added to the diagonal of the correlation of the three functions along an axis."""
+_LEAST = 0.05
+"""Added to the variance of each of them: a shower in one column of cells cannot be widened."""
+_TINY = 1e-6
+
+
+def hold_sums(cells: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """Cells whose layers have these sums (B, L), as far as a layer has any.
+
+    Drawn one by one, the largest cells miss their layer by most: the others hardly change, nor do numbers of hits.
+    What a cell gets in proportion to its energy's square is followed by a common factor of the layer.
+    """
+    missing = wanted - tf.reduce_sum(cells, axis=(2, 3))
+    rate = missing / (tf.reduce_sum(cells * cells, axis=(2, 3)) + _TINY)
+    change = rate[..., None, None] * cells
+    cells = tf.where(change > 0, cells * (1 + change), cells / (1 - tf.minimum(change, 0.0)))
+    return cells * (wanted / (tf.reduce_sum(cells, axis=(2, 3)) + _TINY))[..., None, None]
+
+
+def hold_moments(
+    cells: tf.Tensor, hits: tf.Tensor, wanted: tf.Tensor, moments: tf.Tensor, axis: tf.Tensor, detector: Detector
+) -> tf.Tensor:
+    """Cells whose layers have these sums (B, L), of a shower with the barycentre, slope and rms of ``moments`` (B, 12).
+
+    hits (B, L, X, Y): 1 for a cell with energy. axis (B, 2, L). Each cell is multiplied by functions of x and of y with
+    the exponents a d + b d^2 + c d z, d the distance from the barycentre, z the layer.
+    """
+    frames = [_functions(moments, axis, at, detector) for at in (0, 1)]
+    faintest = [tf.reduce_sum(hits, axis=3 - at) for at in (0, 1)]
+    for _ in range(REPETITIONS):
+        factors = []
+        for at in (0, 1):
+            above = tf.reduce_sum(cells, axis=3 - at)
+            goals = (moments[:, 4 * at + 1], moments[:, 4 * at + 2])
+            factors.append(_tilt(above, faintest[at], frames[at], *goals, detector))
+        cells = cells * factors[0][:, :, :, None] * factors[1][:, :, None]
+        cells = cells * (wanted / (tf.reduce_sum(cells, axis=(2, 3)) + _TINY))[..., None, None]
+    return cells
+
+
+def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
+    """Distances from the barycentre (B, L, X) along an axis of the window."""
+    positions = tf.constant(centred(detector.shape[at]))[None, None]
+    return positions - axis[:, at, :, None] - moments[:, 4 * at : 4 * at + 1, None]
+
+
+def _tilt(
+    above: tf.Tensor, faintest: tf.Tensor, distance: tf.Tensor, slope: tf.Tensor, width: tf.Tensor, detector: Detector
+) -> tf.Tensor:
+    """Factors of the cells (B, L, X) along an axis, from energies summed over the other one."""
+    energy = above + faintest
+    layers, depth = tf.reduce_sum(energy, axis=2), depth_positions(detector)[:, 0]
+    total = tf.reduce_sum(layers, axis=1, keepdims=True) + _TINY
+    layer = depth - tf.reduce_sum(layers * depth, axis=1, keepdims=True) / total
+    spread = tf.reduce_sum(layers * layer**2, axis=1) / total[:, 0] + 1e-4
+    share, own = energy / total[..., None], above / total[..., None]
+    mean_of = own / (tf.reduce_sum(own, axis=2, keepdims=True) + _TINY)
+    functions = (distance, distance * distance, distance * layer[..., None])
+    goals = (tf.zeros_like(width), tf.exp(2 * width), slope * spread)
+    missing = [goal - tf.reduce_sum(share * one, axis=(1, 2)) for one, goal in zip(functions, goals)]
+    inner = [one - tf.reduce_sum(mean_of * one, axis=2, keepdims=True) for one in functions]
+    products = [[tf.reduce_sum(own * one * other, axis=(1, 2)) for other in inner] for one in inner]
+    exponent = tf.add_n([rate[:, None, None] * one for rate, one in zip(_solve(products, missing), inner)])
+    return tf.exp(tf.clip_by_value(exponent, -_FARTHEST, _FARTHEST))
+
+
+def _solve(matrix: list[list[tf.Tensor]], right: list[tf.Tensor]) -> list[tf.Tensor]:
+    """Solution of three equations with a symmetric matrix, (B,) each, by Cramer's rule: OpenVINO has no inverse."""
+    scales = [tf.math.rsqrt(matrix[at][at] + _LEAST) for at in range(3)]
+    a, b, c = (matrix[one][other] * scales[one] * scales[other] for one, other in ((0, 1), (0, 2), (1, 2)))
+    d = 1 + _RIDGE
+    x, y, z = (value * scale for value, scale in zip(right, scales))
+    determinant = d * (d * d - a * a - b * b - c * c) + 2 * a * b * c
+    solution = (
+        (d * d - c * c) * x + (b * c - a * d) * y + (a * c - b * d) * z,
+        (b * c - a * d) * x + (d * d - b * b) * y + (a * b - c * d) * z,
+        (a * c - b * d) * x + (a * b - c * d) * y + (d * d - a * a) * z,
+    )
+    return [value / determinant * scale for value, scale in zip(solution, scales)]
