@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 
 from kfp import dsl
 
+from caloscale.cluster.workload.pod_template import SHARED
 from caloscale.stages.pipeline_run import RUN_VARIABLE
+from caloscale.storage.s3 import KUBEFLOW_KEY, KUBEFLOW_SECRET
 from components.cost_report.component import cost_report
 from components.gate.component import gate
 from components.plan.component import plan
@@ -14,6 +16,8 @@ from components.simulate.component import simulate
 from components.train.component import train
 from components.validate.component import validate
 
+VOLUME = SHARED
+"""Where a volume is mounted, as in the workers of a TrainingRun."""
 LONGEST_RETRY = "520w"
 """Argo takes this limit for the time from the first start of a step to the end of its last attempt, and kills a healthy
 attempt when it is over. The compiler's default is one hour. Ten years mean no limit."""
@@ -44,24 +48,30 @@ HEAVY = Resources("1", "4Gi", "16", "32Gi")
 """Simulation (a process of a quarter GiB per core), shards, a training in its step, validation."""
 
 
-def chain(form: Mapping[str, Any], fail_unless_accepted: Any = False, *, here: bool = False) -> None:
+def chain(
+    form: Mapping[str, Any],
+    fail_unless_accepted: Any = False,
+    *,
+    here: bool = False,
+    volume_claim: str | None = None,
+) -> None:
     """Plan, showers, training, validation, and at exit report and bill, also when one of them failed.
 
     form: the entries of `FORM` with run, workspace and resume. fail_unless_accepted: a model that is not accepted fails
     the run. here: on one's own machine a step is not tried again (what fails there fails again, after a wait), and the
-    training stays in its step, whatever the run configuration contains.
+    training stays in its step, whatever the run configuration contains. volume_claim: mounted by all steps.
     """
     bill = cost_report(workspace=form["workspace"], resume=form["resume"]).set_display_name("Report and bill")
     bill.set_caching_options(False)
     if not here:
-        in_cluster(bill, LIGHT)
+        in_cluster(bill, LIGHT, volume_claim=volume_claim)
     with dsl.ExitHandler(bill, name="Run"):
-        judged = steps(form, here=here)
+        judged = steps(form, here=here, volume_claim=volume_claim)
         if not here:  # Kubeflow's local runner has no conditions
             show_verdict(judged, fail_unless_accepted)
 
 
-def steps(form: Mapping[str, Any], *, here: bool = False) -> Any:
+def steps(form: Mapping[str, Any], *, here: bool = False, volume_claim: str | None = None) -> Any:
     """Plan, showers, training and validation, which is returned.
 
     Simulation and preparation are given what their results depend on and nothing else, as it is the key by which the
@@ -82,7 +92,8 @@ def steps(form: Mapping[str, Any], *, here: bool = False) -> Any:
     judged.set_caching_options(False)
     if not here:
         for task in (planned, simulated, prepared, trained, judged):
-            in_cluster(task, LIGHT if task is planned else HEAVY, retries=RETRIES[task.name])
+            resources = LIGHT if task is planned else HEAVY
+            in_cluster(task, resources, retries=RETRIES[task.name], volume_claim=volume_claim)
     return judged
 
 
@@ -103,13 +114,30 @@ def show_verdict(judged: Any, fail_unless_accepted: Any) -> None:
         shown("Undecided or not assessed")
 
 
-def in_cluster(task: Any, resources: Resources, retries: int = 0) -> None:
-    """Requests and limits of the pod of a step, tries again, and the id of the pipeline run in its environment."""
+def in_cluster(task: Any, resources: Resources, *, retries: int = 0, volume_claim: str | None = None) -> None:
+    """Requests and limits of the pod of a step, tries again, its environment: the id of the pipeline run and the key of
+    Kubeflow's own store, where there is one; and a volume, at `VOLUME`.
+    """
     task.set_cpu_request(resources.cpu).set_memory_request(resources.memory)
     task.set_cpu_limit(resources.cpu_limit).set_memory_limit(resources.memory_limit)
     if retries:
         task.set_retry(retries, "60s", 2.0, LONGEST_RETRY)
-    # As kfp-kubernetes' use_field_path_as_env writes it. Kubeflow Pipelines labels the pods of a run with its id.
+    # As kfp-kubernetes writes them. Kubeflow Pipelines labels the pods of a run with its id.
     task.platform_config["kubernetes"] = {
-        "fieldPathAsEnv": [{"name": RUN_VARIABLE, "fieldPath": "metadata.labels['pipeline/runid']"}]
+        "fieldPathAsEnv": [{"name": RUN_VARIABLE, "fieldPath": "metadata.labels['pipeline/runid']"}],
+        "secretAsEnv": [
+            {
+                "secretName": KUBEFLOW_SECRET,
+                "secretNameParameter": _constant(KUBEFLOW_SECRET),
+                "keyToEnv": [{"secretKey": entry, "envVar": name} for entry, name in KUBEFLOW_KEY.items()],
+                "optional": True,
+            }
+        ],
     }
+    if volume_claim:
+        mount = {"mountPath": VOLUME, "constant": volume_claim, "pvcNameParameter": _constant(volume_claim)}
+        task.platform_config["kubernetes"]["pvcMount"] = [mount]
+
+
+def _constant(text: str) -> dict[str, Any]:
+    return {"runtimeValue": {"constant": text}}

@@ -35,7 +35,7 @@ def build(here: bool = False) -> Any:
             run: The run configuration. Its block solver names the problem, the optimiser, and the number of ranks,
                 which are processes of the step.
             workspace: gs://bucket/prefix in which each run has a folder, named after its id, with records, checkpoints
-                and report (or the path of a volume that all steps mount). Empty: beside the artifacts of the run.
+                and report (also s3:// and minio://). Empty: beside the artifacts of the run.
             resume: Id of an earlier run in the same workspace to continue, with the same run configuration. Empty: a
                 new run.
         """

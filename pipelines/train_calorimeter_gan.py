@@ -16,7 +16,7 @@ from typing import Any
 from kfp import compiler, dsl
 
 from caloscale.spec import FORM
-from pipelines.chain import chain
+from pipelines.chain import VOLUME, chain
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "train-calorimeter-gan": {"preset": "compact", "run": {}},
@@ -36,8 +36,9 @@ OTHERS: Mapping[str, tuple[type, Any, str]] = {
     "workspace": (
         str,
         "",
-        "gs://bucket/prefix in which each run has a folder, named after its id, with records, checkpoints and report "
-        "(or the path of a volume that all steps mount). Empty: beside the artifacts of the run.",
+        "gs://bucket/prefix (also s3:// and minio://) in which each run has a folder, named after its id, with "
+        "records, checkpoints and report, or the path of a volume that all steps mount. Empty: beside the artifacts of "
+        "the run.",
     ),
     "resume": (
         str,
@@ -55,15 +56,20 @@ OTHERS: Mapping[str, tuple[type, Any, str]] = {
 """Entries of the form beside `FORM`: type, default, description."""
 
 
-def build(here: bool = False, name: str = "train-calorimeter-gan") -> Any:
-    """The pipeline; `here`: as one runs it on one's own machine. name: of `DEFAULTS`."""
+def build(here: bool = False, name: str = "train-calorimeter-gan", volume_claim: str | None = None) -> Any:
+    """The pipeline; `here`: as one runs it on one's own machine. name: of `DEFAULTS`. volume_claim: of a volume that
+    all steps mount, and the workers of a TrainingRun, with the workspace.
+    """
     entries = {key: (field.kind, field.empty, field.description) for key, field in FORM.items()}
     entries |= OTHERS
     defaults = {key: DEFAULTS[name].get(key, default) for key, (_, default, _) in entries.items()}
+    if volume_claim:
+        defaults["workspace"] = VOLUME
+        defaults["run"] = {**defaults["run"], "cluster": {"volumeClaim": volume_claim}}
 
     def train_calorimeter_gan(*given: Any) -> None:
         form = dict(zip(entries, given, strict=True))
-        chain(form, form.pop("fail_unless_accepted"), here=here)
+        chain(form, form.pop("fail_unless_accepted"), here=here, volume_claim=volume_claim)
 
     train_calorimeter_gan.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
@@ -90,9 +96,9 @@ def _description(entries: Mapping[str, tuple[type, Any, str]]) -> str:
     )
 
 
-def compile_pipeline(path: Path, name: str = "train-calorimeter-gan") -> None:
+def compile_pipeline(path: Path, name: str = "train-calorimeter-gan", volume_claim: str | None = None) -> None:
     """Write the pipeline with the default run configuration of a name as the YAML that the Kubeflow UI takes."""
-    compiler.Compiler().compile(build(name=name), str(path))
+    compiler.Compiler().compile(build(name=name, volume_claim=volume_claim), str(path))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -105,9 +111,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
     parser.add_argument("--compile", type=Path, metavar="OUT.yaml", help="compile instead of running")
     parser.add_argument("--on-cluster", action="store_true", help="with --compile: trains as a TrainingRun by default")
+    parser.add_argument("--volume-claim", metavar="NAME", help="with --compile: a claim that all steps mount")
     given = parser.parse_args(arguments)
     if given.compile:
-        compile_pipeline(given.compile, "train-on-cluster" if given.on_cluster else "train-calorimeter-gan")
+        name = "train-on-cluster" if given.on_cluster else "train-calorimeter-gan"
+        compile_pipeline(given.compile, name, given.volume_claim)
         return 0
     from pipelines import local
 

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
 from caloscale.ports import free_ports
+from caloscale.storage import s3
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and programs they start inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -103,3 +104,23 @@ def bucket_server() -> Iterator[str]:
         server.stop()
         reader.join()
         pipe.close()
+
+
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """A server of the protocol of S3 on this machine, and a bucket in it."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=free_ports(1)[0], verbose=False)
+    server.start()
+    given = {
+        "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+    }
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in given.items():
+            environment.setenv(name, value)
+        s3.client("s3").create_bucket(Bucket="showers")
+        yield "s3://showers"
+    server.stop()

@@ -116,7 +116,7 @@ def test_a_working_directory_that_is_gone_is_named(
             " gs://b/run",
             "GS://b/run",
             "gcs://b/run",
-            "s3://b/run",
+            "az://b/run",
             "file:///b",
             "gs://",
             "gs:/b",

@@ -316,7 +316,7 @@ def test_a_mismatch_with_the_plan_is_a_condition() -> None:
 
 def test_a_spec_that_says_nothing_to_the_operator_leaves_the_workers_alone() -> None:
     w = world(steps=600).until(lambda w: w.phase == "Running" and w.step > 100)
-    w.spec["checkpoint"] = {"uri": "s3://bucket/checkpoints"}
+    w.spec["checkpoint"] = {"uri": "az://bucket/checkpoints"}
     w.generation = 2
     w.until(settled)
     assert w.phase == "Succeeded" and len(w.attempts) == 1 and not w.removed

@@ -213,6 +213,23 @@ open({str(tmp_path / "configuration")!r}, "w").write(done.output)
     assert load_run(tmp_path / "run/run.yaml") == wanted
 
 
+def test_every_step_mounts_the_volume_and_has_the_key_of_the_store(tmp_path: Path) -> None:
+    compile_pipeline(tmp_path / "volume.yaml", "--volume-claim", "runs")
+    compiled, platforms = yaml.safe_load_all((tmp_path / "volume.yaml").read_text())
+    executors = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+    assert executors.keys() == compiled["deploymentSpec"]["executors"].keys()
+    for name, executor in executors.items():
+        (secret,) = executor["secretAsEnv"]
+        assert secret["optional"] and secret["secretName"] == "mlpipeline-minio-artifact"
+        if "gate" not in name:  # it reads nothing but its input
+            (mount,) = executor["pvcMount"]
+            assert (mount["constant"], mount["mountPath"]) == ("runs", "/workspace")
+            assert mount["pvcNameParameter"]["runtimeValue"]["constant"] == "runs"
+    form = compiled["root"]["inputDefinitions"]["parameters"]
+    run = run_of_form({**EMPTY_FORM, "preset": "compact"}, form["run"]["defaultValue"])
+    assert run.cluster.volume_claim == "runs" and form["workspace"]["defaultValue"] == "/workspace"
+
+
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_components_are_thin_adapters(name: str) -> None:
     """At module level only kfp and the image are imported, and the body is about thirty lines at most."""

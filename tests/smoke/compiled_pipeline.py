@@ -182,7 +182,8 @@ def run_here(step: Step, folder: Path, environment: dict[str, str]) -> int:
     there = {**environment, **step.environment, "GCS_FOLDER": str(work / "gcs"), "PYTHONPATH": str(site)}
     there["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     with (folder / f"{step.name}.log").open("w") as log:
-        command = step.launched(sys.executable, str(LAUNCHER))
+        # KFP's executor writes its output file to the path that it is given.
+        command = [word.replace('"/gcs/', f'"{work}/gcs/') for word in step.launched(sys.executable, str(LAUNCHER))]
         return subprocess.run(command, cwd=work, env=there, stdout=log, stderr=log, check=False).returncode
 
 

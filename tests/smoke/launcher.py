@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from caloscale.storage.objects import download, upload
+from caloscale.storage.objects import download, read_object, upload
 
 GCS_FOLDER = Path(os.environ.get("GCS_FOLDER", "/gcs"))
 
@@ -36,7 +36,11 @@ def launch(executor_input: dict[str, Any], command: list[str]) -> int:
     """Run a step; its exit code."""
     inputs, outputs = executor_input["inputs"], executor_input["outputs"]
     for uri in uris(inputs.get("artifacts", {})):
-        download(uri, local(uri))  # all that our steps hand on are folders
+        if (content := read_object(uri)) is None:
+            download(uri, local(uri))  # a folder
+        else:
+            local(uri).parent.mkdir(parents=True, exist_ok=True)
+            local(uri).write_bytes(content)
     for uri in uris(outputs.get("artifacts", {})):
         local(uri).parent.mkdir(parents=True, exist_ok=True)
     code = subprocess.run(command, check=False).returncode
@@ -46,7 +50,7 @@ def launch(executor_input: dict[str, Any], command: list[str]) -> int:
                 upload(local(uri), uri)
         written = local(outputs["outputFile"])
         if written.is_file():
-            upload(written, f"gs://{outputs['outputFile'].removeprefix('/gcs/')}")
+            upload(written, f"gs://{written.relative_to(GCS_FOLDER)}")
     return code if code >= 0 else 128 - code
 
 

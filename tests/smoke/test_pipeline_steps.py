@@ -25,13 +25,14 @@ PLANNED = {"preset": "variable-angle", "accelerator": "v100", "run": {"hardware"
 TINY_FORM = {"preset": "", "run": yaml.safe_load(TINY)}
 
 
-def pipeline(bucket: str, form: dict[str, Any], name: str) -> CompiledPipeline:
+def pipeline(bucket: str, form: dict[str, Any], name: str, workspace: str | None = None) -> CompiledPipeline:
     places = {"root": f"{bucket}/pipelines", "run_id": name}
-    return CompiledPipeline(FIRST, {"workspace": f"{bucket}/runs", **form}, **places)
+    return CompiledPipeline(FIRST, {"workspace": workspace or f"{bucket}/runs", **form}, **places)
 
 
 def environment(home: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "STORAGE_EMULATOR_HOST")}
+    given = ("PATH", "STORAGE_EMULATOR_HOST")
+    kept = {name: value for name, value in os.environ.items() if name in given or name.startswith("AWS_")}
     return {**kept, "HOME": str(home), "TMPDIR": str(home), "CALOSCALE_CACHE": str(home / "cache")}
 
 
@@ -81,13 +82,18 @@ def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
 
 
 @pytest.mark.long
-def test_the_whole_pipeline_gives_what_the_command_gives(bucket_server: str, tmp_path: Path) -> None:
-    walk = pipeline(bucket_server, TINY_FORM, "whole")
+@pytest.mark.parametrize("place", ["bucket_server", "s3_server", "volume"])
+def test_the_whole_pipeline_gives_what_the_command_gives(
+    request: pytest.FixtureRequest, bucket_server: str, tmp_path: Path, place: str
+) -> None:
+    """With its workspace in a bucket of either kind, and on a volume."""
+    workspace = str(tmp_path / "volume") if place == "volume" else f"{request.getfixturevalue(place)}/runs"
+    walk = pipeline(bucket_server, TINY_FORM, f"whole-{place.partition('_')[0]}", workspace)
     succeeded = walk.run(lambda step: run_here(step, tmp_path, environment(tmp_path)))
     logs = {path.stem: path.read_text()[-1500:] for path in tmp_path.glob("*.log")}
     assert succeeded, (walk.ended, logs)
     assert list(walk.ended) == ["plan", "simulate", "preprocess", "train", "validate", "gate-3", "cost-report"]
-    download(f"{bucket_server}/runs/whole", tmp_path / "fetched")
+    download(f"{workspace}/{walk.run_id}", tmp_path / "fetched")
     by_pipeline = json.loads((tmp_path / "fetched/summary.json").read_text())
     run = spec.parse_run(TINY)
     stages.run_all(run, tmp_path / "here")

@@ -89,7 +89,7 @@ BAD = {
         "validation.gates.0.quantity",
         "one of: response",
     ),
-    "checkpoint.uri=s3://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
+    "checkpoint.uri=az://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
     "checkpoint.uri=''": ("checkpoint.uri", "gs://bucket/prefix"),
     "nonsense": ("", "block.field=value"),
     "a..b=1": ("", "block.field=value"),

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import StorageError, UnreachableError
-from caloscale.storage import google_cloud
+from caloscale.storage import answers
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
 
@@ -90,7 +90,7 @@ def test_missing_bucket(bucket_server: str, tree: Path, tmp_path: Path, way: str
     assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3://bucket/a"])
+@pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3:///a", "az://bucket/a"])
 def test_addresses_that_name_no_bucket_are_refused(uri: str, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="gs://bucket/prefix"):
         download(uri, tmp_path)
@@ -164,7 +164,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Fixed]]:
     thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.server_port}")
-    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 1.5)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 1.5)
     yield handler
     listening.shutdown()
     thread.join()
@@ -219,7 +219,7 @@ def test_names_that_would_leave_the_folder_are_refused(server: type[_Fixed], tmp
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tree: Path) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
-    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.5)
     with pytest.raises(StorageError, match="does not serve it"):
         upload(tree, "gs://b/x")
 
@@ -252,6 +252,6 @@ def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
     given = {"type": "authorized_user", "client_id": "i", "client_secret": "s", "refresh_token": "r"}
     (tmp_path / "user.json").write_text(json.dumps({**given, "token_uri": "http://127.0.0.1:1/"}))
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
-    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match="gs://b/x"):
         download("gs://b/x", tmp_path)

@@ -1,4 +1,4 @@
-"""What the two stores have in common: a folder, and a bucket of a real server."""
+"""What the stores have in common: a folder, and buckets of real servers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from caloscale.storage.objects import locate
 from caloscale.storage.store import ObjectStore
 
 
-@pytest.fixture(params=["local", "bucket"])
+@pytest.fixture(params=["local", "bucket_server", "s3_server"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ObjectStore, str]:
     """A store, and a prefix that only this test uses."""
     if request.param == "local":
         return locate(str(tmp_path / "root"))
-    return locate(f"{request.getfixturevalue('bucket_server')}/{request.node.name}")
+    return locate(f"{request.getfixturevalue(request.param)}/{request.node.name}")
 
 
 def test_objects_come_back_by_name(store: tuple[ObjectStore, str], tmp_path: Path) -> None:

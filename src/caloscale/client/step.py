@@ -47,7 +47,7 @@ def train_on_cluster(
 
     ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
     folder that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
-    shards: when ``dataset`` is in no bucket of Google Cloud Storage, they are put into the workspace. A step of
+    shards: when ``dataset`` is not in a bucket as the workspace is, they are put into the workspace. A step of
     Kubeflow Pipelines does not delete the run when it is cancelled: its container has less than a second, and the
     operator suspends the run, after a checkpoint, when the pod of the step has ended. Elsewhere SIGTERM and Ctrl-C
     delete the run, after a checkpoint. What was used goes into the workspace, for the bill.
@@ -57,7 +57,7 @@ def train_on_cluster(
         connected = connect() if connection is None else connection
         where = namespace or active_namespace()
         name = run_name(run, step)
-        if shards is not None and not is_remote(dataset):
+        if shards is not None and dataset.partition(":")[0] != workspace.partition(":")[0]:
             dataset = share_shards(shards, f"{workspace.rstrip('/')}/{DATASET}")
         cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
         configured = run.model_copy(update={"cluster": cluster})

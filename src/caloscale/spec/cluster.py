@@ -30,7 +30,8 @@ class Cluster(Block):
     suspend: bool = False
     """Stop after a checkpoint and give the nodes back; false resumes from there."""
     workspace: Place | None = Field(default=None, max_length=1024)
-    """Folder of the run that all workers see: gs://bucket/prefix, or a path below /workspace with volumeClaim.
+    """Folder of the run that all workers see: gs://bucket/prefix (also s3:// and minio://), or a path below
+    /workspace with volumeClaim.
     Absent: run/ below checkpoint.uri, when that is in a bucket; else the pod's own disk, which ends with it."""
     dataset: Place | None = Field(default=None, max_length=1024)
     """Shards that were prepared before: gs://bucket/prefix, of which each worker fetches what it reads, or a path below
@@ -41,8 +42,9 @@ class Cluster(Block):
     """Service account of the workers, such as one that may use the bucket. Absent: caloscale-worker, which comes
     with manifests/run-namespace and may report progress and nothing else."""
     credentials_secret: str | None = Field(default=None, max_length=253)
-    """Secret of the run's namespace with a key of Google Cloud as key.json, for workers elsewhere. Google's own
-    clusters need none (Workload Identity)."""
+    """Secret of the run's namespace with a key of Google Cloud as key.json, for workers elsewhere, or for a workspace
+    with the API of S3 a shared credentials file of AWS as credentials. Google's own clusters need none (Workload
+    Identity)."""
     termination_grace_period_seconds: int = Field(default=GRACE_SECONDS, ge=30, le=3600)
     """Time from SIGTERM until a worker is killed, s: a step may take 2 s less, the checkpoint included. A spot node
     gives 15 to 120 s, whatever is set here."""

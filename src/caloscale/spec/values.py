@@ -44,18 +44,23 @@ Duration = Annotated[
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
 
 
+BUCKETS = ("gs://", "s3://", "minio://")
+"""How addresses of buckets begin: Google Cloud Storage, the API of S3, and the same of a Kubeflow installation."""
 _FOR_A_SHELL = re.compile(r"\s*(~|\$\w+|\$\{\w+\})(?:/|$)")
 _ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*(?=:/|:$)|(?i:gs|gcs|s3a?)(?=:))")
 
 
 def check_place(place: str, *, bucket: bool = True) -> str:
-    """A path of this machine or, with ``bucket``, gs://bucket/prefix; raises InvalidValueError for anything else.
+    """A path of this machine or, with ``bucket``, an address of a bucket such as gs://bucket/prefix; raises
+    InvalidValueError for anything else.
 
-    Any other address, such as s3://bucket, would be the path of a folder ``s3:``. ``/home/me/s3:/x`` is such a path.
+    Any other address, such as az://bucket, would be the path of a folder ``az:``. ``/home/me/az:/x`` is such a path.
     ~ and $HOME at the beginning, which only a shell replaces, would be names of folders, too.
     """
     found = _ADDRESS.match(place)
-    known = "the path of a folder or file" + (", or gs://bucket/prefix" if bucket else " of this machine")
+    known = "the path of a folder or file" + (
+        ", or gs://bucket/prefix (also s3:// and minio://)" if bucket else " of this machine"
+    )
     if found is None:
         if not place.strip() or "\0" in place:
             raise InvalidValueError("is no path", remedy=f"write {known}")
@@ -64,7 +69,7 @@ def check_place(place: str, *, bucket: bool = True) -> str:
                 f"begins with {name[1]}, which is not replaced here", remedy=f"write {known}, in full"
             )
         return place
-    if not bucket or not re.match(r"gs://[^/\s]", place):
+    if not bucket or not re.match(rf"({'|'.join(BUCKETS)})[^/\s]", place):
         raise InvalidValueError(
             f"is no address of a bucket that works here: {found[1]}://"
             if place == place.strip()
@@ -75,4 +80,4 @@ def check_place(place: str, *, bucket: bool = True) -> str:
 
 
 Place = Annotated[str, AfterValidator(check_place)]
-"""A path, or gs://bucket/prefix."""
+"""A path, or gs://bucket/prefix (also s3:// and minio://)."""

@@ -68,7 +68,9 @@ def _root(workspace: str, beside: str) -> str:
     run = run_id()
     root, found, _ = beside.partition(f"/{run}/")
     if run is None or not found:
-        raise ConfigurationError("is empty", field="workspace", remedy="write gs://bucket/prefix")
+        raise ConfigurationError(
+            "is empty", field="workspace", remedy="write gs://bucket/prefix, s3://... or minio://..."
+        )
     return root
 
 

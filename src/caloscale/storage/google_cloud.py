@@ -10,19 +10,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from caloscale.errors import ChangedError, StorageError, UnreachableError
-from caloscale.storage.store import StoredObject
+from caloscale.errors import StorageError, UnreachableError
+from caloscale.storage import answers
+from caloscale.storage.answers import Answer, answer
+from caloscale.storage.store import NO_VERSION, StoredObject
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Client
 
-RETRY_SECONDS = 60.0
-"""For how long a request that fails temporarily (429, 5xx, a lost connection) is repeated."""
-_TIMEOUT_SECONDS = 30.0
-"""For how long one answer of the server is awaited."""
-_SERVER_ERROR = 500
 _ENVIRONMENT = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
 
 _clients: dict[tuple[str | None, ...], Client] = {}
@@ -65,7 +62,7 @@ def client() -> Client:
 
 
 class GoogleStore:
-    """The objects of a bucket. See `ObjectStore`."""
+    """The objects of a bucket. See `VersionedStore`; a version is the generation of an object."""
 
     def __init__(self, bucket: str, retry_seconds: float | None = None) -> None:
         self._bucket = bucket
@@ -108,22 +105,22 @@ class GoogleStore:
             else:
                 self._blob(name).upload_from_filename(str(content), **self._options())
 
-    def get_version(self, name: str) -> tuple[bytes | None, int]:
+    def get_version(self, name: str) -> tuple[bytes | None, str]:
         """See `VersionedStore`."""
         with self._explained(name):
             found = client().bucket(self._bucket).get_blob(name, **self._options())
             if found is None:
-                return self.get(name), 0
+                return self.get(name), NO_VERSION
             blob = client().bucket(self._bucket).blob(name, generation=found.generation)
-            return bytes(blob.download_as_bytes(checksum="auto", **self._options())), int(found.generation)
+            return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
 
-    def put_version(self, name: str, content: bytes, generation: int) -> int:
+    def put_version(self, name: str, content: bytes, version: str) -> str:
         """See `VersionedStore`."""
         with self._explained(name):
             blob = self._blob(name)
-            options = {"if_generation_match": generation, **self._options()}
+            options = {"if_generation_match": int(version or 0), **self._options()}
             blob.upload_from_string(content, "application/octet-stream", **options)
-            return int(blob.generation)
+            return str(blob.generation)
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
@@ -139,8 +136,8 @@ class GoogleStore:
     def _options(self) -> dict[str, Any]:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
-        seconds = RETRY_SECONDS if self._retry_seconds is None else self._retry_seconds
-        return {"retry": DEFAULT_RETRY.with_timeout(seconds), "timeout": _TIMEOUT_SECONDS}
+        seconds = answers.RETRY_SECONDS if self._retry_seconds is None else self._retry_seconds
+        return {"retry": DEFAULT_RETRY.with_timeout(seconds), "timeout": answers.TIMEOUT_SECONDS}
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:
@@ -166,35 +163,14 @@ class GoogleStore:
             raise explain(error, uri) from error
 
 
-class _Answer(NamedTuple):
-    """What an answer of the server means."""
-
-    problem: str
-    remedy: str
-    kind: type[StorageError] = StorageError
-
-
-_REFUSED = _Answer("the server refuses the request", "correct the address; the same request is refused again")
-_PASSING = _Answer("the server {host} does not serve it", "check the network, or try again later", UnreachableError)
-_ACCESS = _Answer("access is refused", "give your account the role storage.objectAdmin on bucket {bucket!r}")
-_REQUESTER_PAYS = _Answer(
+_ACCESS = Answer("access is refused", "give your account the role storage.objectAdmin on bucket {bucket!r}")
+_REQUESTER_PAYS = Answer(
     "the bucket is a requester pays bucket, which caloscale does not use",
     "turn requester pays off (gcloud storage buckets update gs://{bucket} --no-requester-pays), or use another bucket",
 )
-_NO_STORE = _Answer(
+_NO_STORE = Answer(
     "the server {host} does not answer as Google Cloud Storage", "check STORAGE_EMULATOR_HOST and proxies"
 )
-_ANSWERS = {
-    401: _ACCESS,
-    403: _ACCESS,
-    404: _Answer("there is no such bucket or object", "check the name {bucket!r}, or create it"),
-    408: _PASSING,
-    410: _PASSING,  # an upload in parts that has run out: it begins again
-    412: _Answer("another process has changed it meanwhile", "let one process alone write here", ChangedError),
-    429: _PASSING,
-    501: _REFUSED,
-}
-"""Status codes of answers; others from 500 on are passing, those below refusals, which a repetition meets again."""
 
 
 def explain(error: Exception, uri: str) -> StorageError:
@@ -202,12 +178,10 @@ def explain(error: Exception, uri: str) -> StorageError:
     cause = getattr(error, "cause", None) or error  # of a request that was repeated until the time was over
     response = getattr(cause, "response", None)
     code = getattr(cause, "code", None) or getattr(response, "status_code", None)
-    answer = _PASSING if code is None else _ANSWERS.get(int(code), _PASSING if code >= _SERVER_ERROR else _REFUSED)
+    meant = answer(None if code is None else int(code), _ACCESS)
     if "requester pays" in str(error).lower():
-        answer = _REQUESTER_PAYS
+        meant = _REQUESTER_PAYS
     elif isinstance(cause, ValueError):  # of requests: an address that is none, an answer that is not JSON
-        answer = _NO_STORE
-    bucket = uri.removeprefix("gs://").partition("/")[0]
+        meant = _NO_STORE
     host = os.environ.get("STORAGE_EMULATOR_HOST", "https://storage.googleapis.com")
-    problem, remedy = (text.format(bucket=bucket, host=host) for text in (answer.problem, answer.remedy))
-    return answer.kind(f"{problem}: {getattr(error, 'message', None) or error}", file=uri, remedy=remedy)
+    return meant.error(uri, host, getattr(error, "message", None) or error)

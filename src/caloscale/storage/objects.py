@@ -11,10 +11,10 @@ from typing import Any, TypeVar, cast
 
 from caloscale.errors import StorageError
 from caloscale.progress import bar
+from caloscale.spec.values import BUCKETS
 from caloscale.storage.atomic import atomic_writer, refuse_address
 from caloscale.storage.store import LocalStore, ObjectStore, StoredObject, VersionedStore
 
-_SCHEME = "gs://"
 _BUCKET = re.compile(r"[a-z0-9]([a-z0-9._-]*[a-z0-9])?")
 _NAME_BYTES = 1024
 _SIMULTANEOUS = 8
@@ -26,31 +26,38 @@ _B = TypeVar("_B")
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is in a bucket (gs://...); raises StorageError for an address of another kind."""
+    """Whether a path is in a bucket (gs://, s3://, minio://); raises StorageError for an address of another kind."""
     refuse_address(path, bucket=True)
-    return path.startswith(_SCHEME)
+    return path.startswith(BUCKETS)
 
 
 def locate(uri: str, *, retry_seconds: float | None = None) -> tuple[ObjectStore, str]:
     """The store of a URI or local path, and the name of the object in it. Raises StorageError: not a URI.
 
-    retry_seconds: for how long requests that fail temporarily are repeated; absent: `google_cloud.RETRY_SECONDS`.
+    retry_seconds: for how long requests that fail temporarily are repeated; absent: `answers.RETRY_SECONDS`.
     """
     if not is_remote(uri):
         return LocalStore(Path(uri).parent), Path(uri).name
-    from caloscale.storage.google_cloud import GoogleStore
-
-    bucket, _, name = uri.removeprefix(_SCHEME).partition("/")
+    scheme, _, place = uri.partition("://")
+    bucket, _, name = place.partition("/")
     name = name.removesuffix("/")
     check_names(bucket, name, uri)
-    return GoogleStore(bucket, retry_seconds), name
+    if scheme == "gs":
+        from caloscale.storage.google_cloud import GoogleStore
+
+        return GoogleStore(bucket, retry_seconds), name
+    from caloscale.storage.s3 import S3Store
+
+    return S3Store(scheme, bucket, retry_seconds), name
 
 
 def check_names(bucket: str, name: str, uri: str) -> None:
-    """Raise StorageError when Google Cloud Storage has no bucket of this name, or no object that is usable as a file.
+    """Raise StorageError when there can be no bucket of this name, or no object that is usable as a file.
 
-    https://docs.cloud.google.com/storage/docs/buckets#naming and /objects#naming; an emulator's may be shorter.
+    https://docs.cloud.google.com/storage/docs/buckets#naming and /objects#naming; an emulator's may be shorter, and
+    S3's have no '_'.
     """
+    scheme = uri.partition("://")[0]
     ip = bucket.count(".") == 3 and bucket.replace(".", "").isdecimal()
     long = len(bucket) > (222 if "." in bucket else 63) or any(len(part) > 63 for part in bucket.split("."))
     if not _BUCKET.fullmatch(bucket) or ".." in bucket or ip or long or bucket.startswith("goog"):
@@ -58,7 +65,7 @@ def check_names(bucket: str, name: str, uri: str) -> None:
             "is not a name of a bucket",
             file=uri,
             value=bucket,
-            remedy="write gs://bucket/prefix; the name of a bucket has 3 to 63 of a-z, 0-9, '-', '_' and '.', a "
+            remedy=f"write {scheme}://bucket/prefix; the name of a bucket has 3 to 63 of a-z, 0-9, '-', '_' and '.', a "
             "letter or a digit first and last, is no IP address, and does not begin with 'goog'",
         )
     parts = name.split("/") if name else []
@@ -100,7 +107,8 @@ def delete_object(uri: str) -> None:
 def download(
     uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: tuple[str, ...] = ()
 ) -> list[Path]:
-    """Copy the objects below ``gs://bucket/prefix`` whose names match into ``folder``; their paths, sorted.
+    """Copy the objects below a URI such as ``gs://bucket/prefix`` whose names match into ``folder``; their paths,
+    sorted.
 
     ``prefix`` is a folder (all objects below it, with their relative paths) or one object. The last component
     of the name must match the pattern or one of the patterns; folders in ``without`` are left out.
@@ -127,7 +135,7 @@ def download(
 
 
 def upload(source: Path, uri: str) -> None:
-    """Copy a file to ``gs://bucket/name``, or the content of a folder to names below ``gs://bucket/prefix``.
+    """Copy a file to an object, or the content of a folder to names below a prefix such as ``gs://bucket/prefix``.
 
     manifest.json is written last, so that it never lists objects that are not there yet. Raises as `download`.
     """

@@ -43,14 +43,18 @@ class ObjectStore(Protocol):
         """Delete an object if it exists."""
 
 
+NO_VERSION = ""
+"""The version of an object that does not exist."""
+
+
 class VersionedStore(ObjectStore, Protocol):
-    """A bucket, whose objects have generations: a number for each version of an object, 0 where there is none."""
+    """A bucket, whose objects have versions: a text for each content that an object has had."""
 
-    def get_version(self, name: str) -> tuple[bytes | None, int]:
-        """The content of an object and its generation."""
+    def get_version(self, name: str) -> tuple[bytes | None, str]:
+        """The content of an object and its version."""
 
-    def put_version(self, name: str, content: bytes, generation: int) -> int:
-        """Write an object whose generation is this one, and return the new one; ChangedError when it is another."""
+    def put_version(self, name: str, content: bytes, version: str) -> str:
+        """Write an object whose version is this one, and return the new one; ChangedError when it is another."""
 
 
 class LocalStore:

@@ -14,29 +14,35 @@ from hypothesis import strategies as st
 from caloscale.errors import ChangedError, HeldError, SupersededError, UnreachableError
 from caloscale.storage import objects
 from caloscale.storage.atomic import machine
+from caloscale.storage.store import NO_VERSION
 from caloscale.training.checkpoint import store as module
 from caloscale.training.checkpoint.store import POINTER, BucketCopy, Holder, Pointer, this_process
 
 URI = "gs://bucket/run"
 FAULTS = ("none", "none", "none", "answer lost", "no answer", "not carried out")
-"""What happens to a write; with a lost answer the client repeats it, and meets its own generation."""
+"""What happens to a write; with a lost answer the client repeats it, and meets its own version."""
 
 
 class Bucket:
-    """A bucket with generations; ``before``: called before each request, with its name."""
+    """A bucket whose versions are hashes of the content, as S3's are: equal contents have equal versions.
+
+    ``before``: called before each request, with its name.
+    """
 
     def __init__(self, before: Callable[[str], str] = lambda _: "none") -> None:
-        self.content: dict[str, tuple[bytes, int]] = {}
-        self.generation = 0
+        self.content: dict[str, bytes] = {}
         self.before = before
+
+    def version(self, name: str) -> str:
+        return hashlib.sha256(self.content[name]).hexdigest() if name in self.content else NO_VERSION
 
     def get(self, name: str) -> bytes | None:
         self.before("get")
-        return self.content.get(name, (None, 0))[0]
+        return self.content.get(name)
 
-    def get_version(self, name: str) -> tuple[bytes | None, int]:
+    def get_version(self, name: str) -> tuple[bytes | None, str]:
         self.before("get")
-        return self.content.get(name, (None, 0))
+        return self.content.get(name), self.version(name)
 
     def list(self, prefix: str) -> list[objects.StoredObject]:
         self.before("list")
@@ -49,26 +55,25 @@ class Bucket:
     def put(self, name: str, content: bytes) -> None:
         self._write(name, content, None)
 
-    def put_version(self, name: str, content: bytes, generation: int) -> int:
-        return self._write(name, content, generation)
+    def put_version(self, name: str, content: bytes, version: str) -> str:
+        return self._write(name, content, version)
 
-    def _write(self, name: str, content: bytes, generation: int | None) -> int:
+    def _write(self, name: str, content: bytes, version: str | None) -> str:
         fault = self.before("put")
         if fault == "not carried out":
             raise UnreachableError("away")
-        if generation not in (None, self.content.get(name, (b"", 0))[1]):
-            raise ChangedError("another generation")
-        self.generation += 1
-        self.content[name] = content, self.generation
+        if version not in (None, self.version(name)):
+            raise ChangedError("another version")
+        self.content[name] = content
         if fault == "no answer":
             raise UnreachableError("away")
-        if fault == "answer lost" and generation is not None:
-            raise ChangedError("another generation")
-        return self.generation
+        if fault == "answer lost" and version is not None:
+            raise ChangedError("another version")
+        return self.version(name)
 
     @property
     def pointer(self) -> Pointer:
-        return Pointer.model_validate_json(self.content[f"run/{POINTER}"][0])
+        return Pointer.model_validate_json(self.content[f"run/{POINTER}"])
 
 
 @pytest.fixture
@@ -106,7 +111,7 @@ class Writer:
                 self.number += 1
             else:
                 self.copy._point({})
-        except UnreachableError:
+        except (ChangedError, UnreachableError):
             return
         except SupersededError:
             self.superseded = True
@@ -150,7 +155,7 @@ def test_no_checkpoint_of_the_newer_attempt_is_lost_or_mixed(data: st.DataObject
     assert pointer.holder is not None and pointer.holder.attempt == 2
     listed = list(pointer.checkpoints)
     for entry in (*listed, *filter(None, [pointer.selected])):
-        content = bucket.content[f"run/{entry.name}"][0]
+        content = bucket.content[f"run/{entry.name}"]
         assert hashlib.sha256(content).hexdigest() == entry.sha256, "what is pointed to is there, and whole"
     steps = [entry.file for entry in listed]
     assert steps == sorted(set(steps), reverse=True) and len(steps) <= 2
@@ -159,9 +164,9 @@ def test_no_checkpoint_of_the_newer_attempt_is_lost_or_mixed(data: st.DataObject
     saves = [file for file in newer.saved if file.startswith("step")]
     if saves:
         last = max(saves, key=lambda file: int(newer.saved[file].rpartition(b" ")[2]))
-        assert bucket.content[f"run/{listed[0].name}"][0] == newer.saved[last] and listed[0].file == last
+        assert bucket.content[f"run/{listed[0].name}"] == newer.saved[last] and listed[0].file == last
     if chosen := newer.saved.get("selected.safetensors"):
-        assert pointer.selected is not None and bucket.content[f"run/{pointer.selected.name}"][0] == chosen
+        assert pointer.selected is not None and bucket.content[f"run/{pointer.selected.name}"] == chosen
 
 
 def claimed(uri: str = URI, **options: object) -> BucketCopy:
@@ -176,7 +181,7 @@ def test_a_process_that_gives_signs_is_not_replaced(bucket: Bucket) -> None:
     before = bucket.pointer
     with pytest.raises(HeldError, match="process 7 on far is at work here") as error:
         claimed(holder=holder("b"), wait=lambda _: first._point({}))
-    assert error.value.exit_code == 2 and bucket.pointer == before
+    assert error.value.exit_code == 2 and bucket.pointer.holder == before.holder
     first.release()
     assert claimed(holder=holder("b"), wait=pytest.fail).holder == bucket.pointer.holder
 
@@ -185,7 +190,7 @@ def test_one_that_gave_none_for_long_is_replaced_and_stops(bucket: Bucket, monke
     monkeypatch.setattr(module, "EXPIRY_SECONDS", 0.0)
     first = claimed(holder=holder("a"))
     first.upload(Path("step-000000001.safetensors"), b"one")
-    bucket.content[f"run/step-000000002-{'a' * 16}.safetensors"] = b"not pointed to", 1
+    bucket.content[f"run/step-000000002-{'a' * 16}.safetensors"] = b"not pointed to"
     second = claimed(holder=holder("b"))
     assert len(bucket.content) == 2, "what the first had not finished is gone"
     with pytest.raises(SupersededError, match="process 7 on far has taken over") as error:
@@ -219,11 +224,14 @@ def test_an_attempt_replaces_an_earlier_one_of_its_run_alone(bucket: Bucket, mon
     assert bucket.pointer == before
 
 
-def test_a_bucket_of_a_real_server_has_generations(bucket_server: str) -> None:
+@pytest.mark.parametrize("kind", ["bucket_server", "s3_server"])
+def test_a_bucket_of_a_real_server_has_versions(request: pytest.FixtureRequest, kind: str) -> None:
+    bucket_server = request.getfixturevalue(kind)
     store, name = objects.bucket_of(f"{bucket_server}/fencing/{POINTER}")
-    assert store.get_version(name) == (None, 0)
-    first = store.put_version(name, b"1", 0)
-    for wrong in (0, first + 1):
+    assert store.get_version(name) == (None, NO_VERSION)
+    first = store.put_version(name, b"1", NO_VERSION)
+    other = store.put_version(f"{name}-other", b"2", NO_VERSION)
+    for wrong in (NO_VERSION, other):
         with pytest.raises(ChangedError):
             store.put_version(name, b"2", wrong)
     assert store.get_version(name) == (b"1", first)

@@ -13,7 +13,7 @@ from typing import ClassVar
 import pytest
 
 from caloscale.errors import StorageError
-from caloscale.storage import google_cloud
+from caloscale.storage import answers
 from caloscale.training.checkpoint import saver as saver_module
 from caloscale.training.checkpoint.saver import Saver
 from caloscale.training.checkpoint.store import SELECTED, BucketCopy, CheckpointFolder
@@ -117,7 +117,7 @@ def door(bucket_server, monkeypatch):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(google_cloud, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.5)
     monkeypatch.setattr(saver_module, "PAUSE_SECONDS", 0.1)
     yield handler
     server.shutdown()

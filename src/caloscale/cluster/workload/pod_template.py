@@ -10,6 +10,7 @@ from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.spec import AnyRun, Run
+from caloscale.spec.values import BUCKETS
 from caloscale.status import ATTEMPT_VARIABLE
 
 USER = 65532
@@ -33,8 +34,10 @@ ENVIRONMENT = "caloscale-workers"
 STORAGE_EMULATOR_HOST, a proxy. Not for secrets."""
 CREDENTIALS = "/var/run/secrets/caloscale"
 """Where the Secret cluster.credentialsSecret is mounted."""
-KEY = "key.json"
-"""Its entry with the key."""
+GOOGLE_KEY = "GOOGLE_APPLICATION_CREDENTIALS", "key.json"
+"""Environment variable with the path of a key of Google Cloud, and its entry in the Secret."""
+S3_KEY = "AWS_SHARED_CREDENTIALS_FILE", "credentials"
+"""The same of a key for the API of S3, in a shared credentials file of AWS."""
 SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
@@ -44,7 +47,7 @@ def workspace_of(run: AnyRun) -> str | None:
     bucket; else nowhere that outlives its pods.
     """
     uri = run.checkpoint.uri if isinstance(run, Run) else None
-    beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith("gs://") else None
+    beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith(BUCKETS) else None
     return run.cluster.workspace or beside
 
 
@@ -179,8 +182,15 @@ def _environment(launch: Launch) -> list[Manifest]:
     if cluster.dataset:
         values[DATASET_VARIABLE] = cluster.dataset
     if cluster.credentials_secret:
-        values["GOOGLE_APPLICATION_CREDENTIALS"] = f"{CREDENTIALS}/{KEY}"
+        variable, entry = _key_of(launch.run)
+        values[variable] = f"{CREDENTIALS}/{entry}"
     return [{"name": name, "value": value} for name, value in values.items()]
+
+
+def _key_of(run: AnyRun) -> tuple[str, str]:
+    """Variable and entry of the key for the bucket of a run."""
+    place = workspace_of(run) or run.cluster.dataset or ""
+    return S3_KEY if place.startswith(("s3://", "minio://")) else GOOGLE_KEY
 
 
 def _resources(launch: Launch) -> Manifest:
@@ -215,6 +225,7 @@ def _volumes(launch: Launch) -> list[tuple[str, Manifest, str, bool]]:
     if claim := launch.run.cluster.volume_claim:
         volumes.append(("workspace", {"persistentVolumeClaim": {"claimName": claim}}, SHARED, False))
     if secret := launch.run.cluster.credentials_secret:
-        key = {"secretName": secret, "items": [{"key": KEY, "path": KEY}], "defaultMode": 0o440}
+        _, entry = _key_of(launch.run)
+        key = {"secretName": secret, "items": [{"key": entry, "path": entry}], "defaultMode": 0o440}
         volumes.append(("credentials", {"secret": key}, CREDENTIALS, True))
     return volumes

@@ -25,6 +25,7 @@ from caloscale.spec.block import Block
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
 from caloscale.storage.objects import bucket_of, delete_object, read_object, write_object
+from caloscale.storage.store import NO_VERSION
 from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
 from caloscale.training.checkpoint.metadata import Progress, first_difference, value_at
 
@@ -254,6 +255,8 @@ class Pointer(Block):
     """The selected generator; null: the object SELECTED, if there is one."""
     holder: Holder | None = None
     """Who writes them; null: nobody now."""
+    writes: int = 0
+    """How often it was written: no two are equal, as the version of an object may be a hash of its content."""
 
     @property
     def objects(self) -> set[str]:
@@ -264,7 +267,7 @@ class Pointer(Block):
 class BucketCopy:
     """The same checkpoints below ``gs://bucket/prefix``, which one process at a time writes: their holder.
 
-    The pointer lists them. It is written only in the generation that its writer has read or written itself, so that
+    The pointer lists them. It is written only in the version that its writer has read or written itself, so that
     who has lost it, to a later attempt for example, changes nothing any more and gets a SupersededError. Objects have
     the holder's token in their names: nobody writes over those of another.
     """
@@ -275,7 +278,7 @@ class BucketCopy:
         """``wait``: waits for so many s."""
         self.uri, self.keep_entries, self.holder = uri.rstrip("/"), keep, holder or this_process()
         self._wait = wait
-        self._pointer, self._generation = Pointer(), 0
+        self._pointer, self._version = Pointer(), NO_VERSION
         self._holds, self._released = False, threading.Event()
         self._lost: SupersededError | None = None
         self._lock = threading.Lock()
@@ -286,21 +289,21 @@ class BucketCopy:
         Raises HeldError: another process is the holder; SupersededError: a later attempt of this run is; StorageError.
         """
         self.check()
-        watched: tuple[int, float] | None = None
+        watched: tuple[str, float] | None = None
         while True:
-            pointer, generation = self._look(START_RETRY_SECONDS)
+            pointer, version = self._look(START_RETRY_SECONDS)
             other = pointer.holder
             if other is not None and not self._may_replace(other):
                 if watched is None:
                     log.info("%s: %s was at work here; waiting for a sign of it", self.uri, other.title)
-                    watched = generation, time.monotonic()
-                elif watched[0] != generation:
+                    watched = version, time.monotonic()
+                elif watched[0] != version:
                     raise HeldError(other.title, self.uri)
                 if time.monotonic() - watched[1] < EXPIRY_SECONDS:
                     self._wait(LOOK_SECONDS)
                     continue
             try:
-                self._write(pointer.model_copy(update={"holder": self.holder}), generation)
+                self._write(pointer.model_copy(update={"holder": self.holder}), version)
             except ChangedError:
                 continue
             self._holds = True
@@ -391,28 +394,29 @@ class BucketCopy:
                 return
             pointer = self._pointer.model_copy(update=change)
             try:
-                self._write(pointer, self._generation, retry_seconds)
+                self._write(pointer, self._version, retry_seconds)
             except ChangedError:
-                found, generation = self._look(retry_seconds)
+                found, version = self._look(retry_seconds)
                 holder = found.holder
-                if generation and (holder is None or holder.token != self.holder.token):
+                if version != NO_VERSION and (holder is None or holder.token != self.holder.token):
                     self._lost = SupersededError("another process" if holder is None else holder.title, self.uri)
                     raise self._lost from None
                 # A write of this process whose answer was lost, or somebody has deleted the pointer.
-                self._write(pointer, generation, retry_seconds)
+                self._write(pointer, version, retry_seconds)
 
-    def _write(self, pointer: Pointer, generation: int, retry_seconds: float | None = None) -> None:
+    def _write(self, pointer: Pointer, version: str, retry_seconds: float | None = None) -> None:
         store, name = bucket_of(f"{self.uri}/{POINTER}", retry_seconds=retry_seconds)
+        pointer = pointer.model_copy(update={"writes": pointer.writes + 1})
         content = pointer.model_dump_json(by_alias=True).encode()
-        self._generation = store.put_version(name, content, generation)
+        self._version = store.put_version(name, content, version)
         self._pointer = pointer
 
-    def _look(self, retry_seconds: float | None = None) -> tuple[Pointer, int]:
-        """The pointer as it is, and its generation; 0: there is none."""
+    def _look(self, retry_seconds: float | None = None) -> tuple[Pointer, str]:
+        """The pointer as it is, and its version; `NO_VERSION`: there is none."""
         store, name = bucket_of(f"{self.uri}/{POINTER}", retry_seconds=retry_seconds)
-        content, generation = store.get_version(name)
+        content, version = store.get_version(name)
         try:
-            return Pointer() if content is None else Pointer.model_validate_json(content), generation
+            return Pointer() if content is None else Pointer.model_validate_json(content), version
         except ValidationError as error:
             raise StorageError(
                 "is not a list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"

@@ -1,0 +1,240 @@
+"""Buckets with the API of Amazon S3 (AWS, MinIO, SeaweedFS, Ceph), with the credentials that boto3 finds.
+
+AWS_ENDPOINT_URL names a server that is not Amazon's; without it, minio:// is the store of a Kubeflow installation, and
+its key is in the variables of `KUBEFLOW_KEY`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from caloscale.errors import StorageError, UnreachableError
+from caloscale.storage import answers
+from caloscale.storage.answers import CHANGED, PASSING, Answer, answer
+from caloscale.storage.store import NO_VERSION, StoredObject
+
+KUBEFLOW_ENDPOINT = "http://minio-service.kubeflow:9000"
+"""Address of the store that Kubeflow Pipelines installs, whichever program it is."""
+KUBEFLOW_SECRET = "mlpipeline-minio-artifact"  # noqa: S105 (a name)
+"""Secret with the key of that store, in each namespace in which pipelines run."""
+KUBEFLOW_KEY = {"accesskey": "MINIO_ACCESS_KEY", "secretkey": "MINIO_SECRET_KEY"}
+"""Environment variables of a step by the entries of the Secret. Absent: the credentials that boto3 finds."""
+_ENVIRONMENT = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_REGION", "AWS_SHARED_CREDENTIALS_FILE", *KUBEFLOW_KEY.values())
+_SHA256 = "sha256"
+"""Entry of an object's own metadata: not all servers keep a checksum of what they were sent."""
+_CHUNK_BYTES = 2**20
+_ACCESS = Answer(
+    "access is refused",
+    "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and give their owner the rights s3:ListBucket, s3:GetObject, "
+    "s3:PutObject and s3:DeleteObject on bucket {bucket!r}",
+)
+_NO_CREDENTIALS = Answer(
+    "no valid credentials",
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a cluster see docs/pipeline.md (Kubeflow's own store)",
+)
+_CONFLICT = 409
+"""Of a conditional write: another one is under way."""
+
+_clients: dict[tuple[str | None, ...], Any] = {}
+_lock = threading.Lock()
+_A = TypeVar("_A")
+
+
+def _forget_clients() -> None:
+    """A child process must not use the connections of its parent, nor wait for a lock that a thread there holds."""
+    global _clients, _lock
+    _clients, _lock = {}, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_clients)
+
+
+def _endpoint(scheme: str) -> str | None:
+    given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return given or (KUBEFLOW_ENDPOINT if scheme == "minio" else None)
+
+
+def client(scheme: str) -> Any:
+    """The client of this process, created at the first call. Clients may be shared by threads, not by processes."""
+    import boto3
+    from botocore.config import Config
+
+    endpoint = _endpoint(scheme)
+    own = [os.environ.get(name) if scheme == "minio" else None for name in KUBEFLOW_KEY.values()]
+    key = (scheme, endpoint, *(os.environ.get(name) for name in _ENVIRONMENT))
+    with _lock:
+        if key not in _clients:
+            _clients[key] = boto3.session.Session().client(
+                "s3",
+                endpoint_url=endpoint,
+                aws_access_key_id=own[0],
+                aws_secret_access_key=own[1],
+                region_name=os.environ.get("AWS_REGION") or ("us-east-1" if endpoint else None),
+                config=Config(
+                    connect_timeout=answers.TIMEOUT_SECONDS,
+                    read_timeout=answers.TIMEOUT_SECONDS,
+                    retries={"total_max_attempts": 1},  # `S3Store._ask` repeats, for a bounded time
+                    s3={"addressing_style": "path"} if endpoint else {},
+                    # Checksums in trailers are not understood by all servers; `_SHA256` is.
+                    request_checksum_calculation="when_required",
+                    response_checksum_validation="when_required",
+                ),
+            )
+        return _clients[key]
+
+
+class S3Store:
+    """The objects of a bucket. See `VersionedStore`; a version is the ETag of an object."""
+
+    def __init__(self, scheme: str, bucket: str, retry_seconds: float | None = None) -> None:
+        """scheme: s3 or minio."""
+        self._scheme, self._bucket = scheme, bucket
+        self._retry_seconds = answers.RETRY_SECONDS if retry_seconds is None else retry_seconds
+
+    def list(self, prefix: str) -> Sequence[StoredObject]:
+        """See `ObjectStore`. Markers of folders are not objects."""
+
+        def ask() -> list[StoredObject]:
+            pages = client(self._scheme).get_paginator("list_objects_v2")
+            found = pages.paginate(Bucket=self._bucket, Prefix=prefix)
+            return [StoredObject(one["Key"], one["Size"]) for page in found for one in page.get("Contents", ())]
+
+        return [
+            one
+            for one in self._ask(prefix, ask)
+            if not one.name.endswith("/") and (not prefix or one.name == prefix or one.name.startswith(prefix + "/"))
+        ]
+
+    def get(self, name: str) -> bytes | None:
+        """See `ObjectStore`."""
+        return self.get_version(name)[0]
+
+    def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
+        """See `ObjectStore`."""
+
+        def ask() -> None:
+            answered = client(self._scheme).get_object(Bucket=self._bucket, Key=name)
+            digest = hashlib.sha256()
+            with closing(answered["Body"]) as body, path.open("wb") as file:
+                for chunk in body.iter_chunks(_CHUNK_BYTES):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    received(len(chunk))
+            self._check(answered, digest.hexdigest(), name)
+
+        self._ask(name, ask)
+
+    def put(self, name: str, content: bytes | Path) -> None:
+        """See `ObjectStore`."""
+        if isinstance(content, bytes):
+            self._put(name, content)
+            return
+        with content.open("rb") as file:
+            metadata = {_SHA256: hashlib.file_digest(file, "sha256").hexdigest()}
+        upload = client(self._scheme).upload_file  # in parts where the file is large
+        self._ask(name, lambda: upload(str(content), self._bucket, name, ExtraArgs={"Metadata": metadata}))
+
+    def get_version(self, name: str) -> tuple[bytes | None, str]:
+        """See `VersionedStore`."""
+
+        def ask() -> tuple[bytes | None, str]:
+            try:
+                answered = client(self._scheme).get_object(Bucket=self._bucket, Key=name)
+            except client(self._scheme).exceptions.NoSuchKey:
+                return None, NO_VERSION
+            with closing(answered["Body"]) as body:
+                content = bytes(body.read())
+            self._check(answered, hashlib.sha256(content).hexdigest(), name)
+            return content, str(answered["ETag"])
+
+        return self._ask(name, ask)
+
+    def put_version(self, name: str, content: bytes, version: str) -> str:
+        """See `VersionedStore`."""
+        condition = {"IfNoneMatch": "*"} if version == NO_VERSION else {"IfMatch": version}
+        return self._put(name, content, **condition)
+
+    def delete(self, name: str) -> None:
+        """See `ObjectStore`."""
+        self._ask(name, lambda: client(self._scheme).delete_object(Bucket=self._bucket, Key=name))
+
+    def _put(self, name: str, content: bytes, **condition: str) -> str:
+        metadata = {_SHA256: hashlib.sha256(content).hexdigest()}
+        given = {"Bucket": self._bucket, "Key": name, "Body": content, "Metadata": metadata, **condition}
+        return str(self._ask(name, lambda: client(self._scheme).put_object(**given))["ETag"])
+
+    def _check(self, answered: Any, found: str, name: str) -> None:
+        wanted = answered["Metadata"].get(_SHA256, found)
+        if wanted != found:
+            raise PASSING.error(self._uri(name), self._host, f"its content has the SHA-256 {found}, not {wanted}")
+
+    def _ask(self, name: str, request: Callable[[], _A]) -> _A:
+        """Repeat a request that fails temporarily. A write whose answer was lost may meet its own result: ChangedError,
+        as with any other writer.
+        """
+        from google.api_core.retry import Retry, if_exception_type
+
+        def explained() -> _A:
+            with self._explained(name):
+                return request()
+
+        failed: list[Exception] = []
+        retry = Retry(
+            predicate=if_exception_type(UnreachableError), timeout=self._retry_seconds, on_error=failed.append
+        )
+        try:
+            return retry(explained)()
+        except Exception as error:
+            if failed and not isinstance(error, StorageError):  # the time is over
+                raise failed[-1] from error
+            raise
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Turn the exceptions of the client library into a StorageError with the URI and a remedy."""
+        from boto3.exceptions import S3UploadFailedError
+        from botocore.exceptions import (
+            BotoCoreError,
+            ClientError,
+            ConnectionError,
+            HTTPClientError,
+            IncompleteReadError,
+            NoCredentialsError,
+            PartialCredentialsError,
+        )
+
+        uri = self._uri(name)
+        try:
+            yield
+        except S3UploadFailedError as error:  # of a file: it holds the error as its context
+            cause = error.__context__
+            code = self._code(cause) if isinstance(cause, ClientError) else None
+            raise answer(code, _ACCESS).error(uri, self._host, error) from error
+        except ClientError as error:
+            code = self._code(error)
+            meant = CHANGED if code == _CONFLICT else answer(code, _ACCESS)
+            raise meant.error(uri, self._host, error) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise _NO_CREDENTIALS.error(uri, self._host, error) from error
+        except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
+            raise PASSING.error(uri, self._host, error) from error
+        except BotoCoreError as error:
+            raise answer(400, _ACCESS).error(uri, self._host, error) from error
+
+    @staticmethod
+    def _code(error: Any) -> int:
+        return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
+
+    @property
+    def _host(self) -> str:
+        return _endpoint(self._scheme) or "of Amazon S3"
+
+    def _uri(self, name: str) -> str:
+        return f"{self._scheme}://{self._bucket}/{name}"

@@ -1,0 +1,120 @@
+"""s3:// and minio:// against a real server of the protocol (moto) and against none."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from caloscale.errors import ChangedError, StorageError, UnreachableError
+from caloscale.storage import answers, s3
+from caloscale.storage.objects import bucket_of, download, read_object, upload, write_object
+from caloscale.storage.store import NO_VERSION
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("scheme", ["s3", "minio"])
+def test_what_is_uploaded_comes_back(s3_server: str, tmp_path: Path, scheme: str) -> None:
+    """Also what goes in parts, and what is empty; run1 brings no run10 with it."""
+    uri = f"{scheme}://{s3_server.partition('://')[2]}/{scheme}"
+    for name, text in {"manifest.json": b"{}", "deeper/empty.h5": b"", "large.h5": bytes(range(256)) * 50_000}.items():
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tree" / name).write_bytes(text)
+    upload(tmp_path / "tree", f"{uri}/run1/")
+    write_object(b"x", f"{uri}/run10/a.h5")
+    paths = download(f"{uri}/run1", tmp_path / "back")
+    assert content(tmp_path / "back") == content(tmp_path / "tree")
+    assert paths == sorted(path for path in (tmp_path / "back").rglob("*") if path.is_file())
+    assert [path.name for path in download(f"{uri}/run1/large.h5", tmp_path / "one")] == ["large.h5"]
+
+
+def test_more_objects_than_a_page_has(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
+    for number in range(5):
+        write_object(b"", f"{s3_server}/many/{number}")
+    assert len(bucket_of(f"{s3_server}/many")[0].list("many")) == 5
+
+
+def test_of_writers_that_meet_one_wins(s3_server: str) -> None:
+    """Each writes under the condition that the object is as it was when all looked."""
+    store, name = bucket_of(f"{s3_server}/race")
+    barrier = threading.Barrier(8)
+
+    def write(number: int) -> bool:
+        barrier.wait()
+        try:
+            store.put_version(name, str(number).encode(), version)
+        except ChangedError:
+            return False
+        return True
+
+    version = NO_VERSION
+    for _ in range(3):
+        with ThreadPoolExecutor(8) as pool:
+            won = list(pool.map(write, range(8)))
+        found, version = store.get_version(name)
+        assert won.count(True) == 1 and found == str(won.index(True)).encode()
+
+
+def test_content_that_is_damaged_is_not_taken(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.1)
+    s3.client("s3").put_object(Bucket="showers", Key="damaged", Body=b"is", Metadata={"sha256": "that of another"})
+    with pytest.raises(UnreachableError, match=r"s3://showers/damaged.*SHA-256"):
+        read_object(f"{s3_server}/damaged")
+    with pytest.raises(UnreachableError, match="SHA-256"):
+        download(f"{s3_server}/damaged", tmp_path)
+    s3.client("s3").put_object(Bucket="showers", Key="another's", Body=b"without")
+    assert read_object(f"{s3_server}/another's") == b"without"
+
+
+@pytest.mark.parametrize("way", ["read", "download", "upload", "write"])
+def test_missing_bucket(s3_server: str, tmp_path: Path, way: str) -> None:
+    (tmp_path / "file").write_text("x")
+    ways = {
+        "read": lambda: read_object("s3://nobody/here"),
+        "download": lambda: download("s3://nobody/here", tmp_path / "x"),
+        "upload": lambda: upload(tmp_path / "file", "s3://nobody/here"),
+        "write": lambda: write_object(b"x", "s3://nobody/here"),
+    }
+    with pytest.raises(StorageError, match=r"s3://nobody/here.*no such bucket") as caught:
+        ways[way]()
+    assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
+
+
+def test_a_child_of_fork_has_connections_of_its_own(s3_server: str) -> None:
+    write_object(b"x", f"{s3_server}/kept")
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=lambda: sender.send(read_object(f"{s3_server}/kept")))
+    process.start()
+    assert receiver.poll(60) and receiver.recv() == b"x"
+    process.join()
+
+
+def test_without_credentials_the_message_names_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setattr(s3, "_clients", {})
+    with pytest.raises(StorageError, match="no valid credentials") as caught:
+        read_object("minio://mlpipeline/x")
+    assert "AWS_ACCESS_KEY_ID" in caught.value.remedy and not isinstance(caught.value, UnreachableError)
+
+
+def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Within a bounded time, and nobody's mistake: to be started again."""
+    for name, value in {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "b", "ENDPOINT_URL": "http://127.0.0.1:1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.1)
+    (tmp_path / "file").write_text("x")
+    for request in (lambda: read_object("s3://b/x"), lambda: upload(tmp_path / "file", "s3://b/x")):
+        with pytest.raises(UnreachableError, match=r"s3://b/x.*127\.0\.0\.1:1 does not serve it"):
+            request()
