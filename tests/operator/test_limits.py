@@ -275,6 +275,18 @@ def test_a_smaller_run_asks_for_the_planned_nodes_again_when_its_queue_has_taken
     assert [a.get("reason") for a in w.attempts] == ["Requeued", "NodeLost", "Preempted", None]
 
 
+def test_a_smaller_run_that_is_not_understood_keeps_its_nodes() -> None:
+    """What a spec of a newer version needs of more nodes is not known."""
+    w = queued({"recovery": {"waitForCapacity": "60s", "elastic": {"minNodes": 2}}})
+    w.until(waiting_for(2))
+    admit(w)
+    w.until(lambda w: w.phase == "Running" and w.step >= 20)
+    w.spec, w.generation = {**w.spec, "train": {"aNewerField": 1}}, 2
+    w.preempt()
+    w.until(lambda w: len(w.attempts) == 3)
+    assert [a["nodes"] for a in w.attempts] == [4, 2, 2]
+
+
 @pytest.mark.parametrize(("times", "nodes"), [(1.5, 4), (2.5, 2), (4.5, 1)])
 def test_no_fewer_nodes_are_asked_for_than_end_in_time(times: float, nodes: int) -> None:
     """Half of the nodes take at most twice the estimate."""

@@ -267,6 +267,9 @@ def test_the_end_of_a_pipelines_step_concerns_the_run_that_it_follows() -> None:
     store.put("Pod", pod("step", 4, run=""))
     assert GAN in store.put("Pod", pod("step", 5, run=""), gone=True)
     assert not store.is_there("physics", "step")
+    for version, phase, there in ((20, "Running", True), (21, "Failed", False)):  # a worker may be a client, too
+        store.put("Pod", pod("worker", version, phase))
+        assert store.is_there("physics", "worker") is there
     elsewhere = {**pod("step", 6, "Failed", run="")}
     elsewhere["metadata"] = {**elsewhere["metadata"], "namespace": "others"}
     assert GAN not in store.put("Pod", elsewhere)
