@@ -110,6 +110,21 @@ def test_a_working_directory_that_is_gone_is_named(
 
 
 @pytest.mark.parametrize(
+    ("streams", "code"), [(">/dev/full", 2), (">&-", 0), ("2>&-", 0), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 0)]
+)
+def test_streams_that_are_full_or_closed(streams: str, code: int, tmp_path: Path) -> None:
+    """The file that is opened next does not get the number of a closed one."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file["ECAL"], file["energy"], file["theta"] = np.ones((2, 5, 5, 5), "f4"), [20.0, 20.0], [1.5, 1.5]
+    words = ["sh", "-c", f'exec "$0" -m caloscale.cli.main inspect "$1" {streams}', sys.executable, path]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == code and "Traceback" not in done.stderr
+    assert ("variable-angle" in done.stdout) == (">" not in streams.replace("2>", ""))
+    assert ("standard output: cannot be written: No space left" in done.stderr) == (code == 2)
+
+
+@pytest.mark.parametrize(
     "place",
     [
         *(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -206,6 +207,7 @@ def main() -> None:
     os.environ["MPLBACKEND"] = "agg"  # figures go into files; Matplotlib does not load with an unknown name
     if os.environ.pop("TF_USE_LEGACY_KERAS", None) is not None:  # a training that needs tf_keras sets it itself
         OVERRIDDEN.append("TF_USE_LEGACY_KERAS")
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a name that the encoding of the terminal does not have
@@ -244,6 +246,22 @@ def main() -> None:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+            raise
+        problem = f"error: standard output: cannot be written: {error.strerror}"
+        print(f"{problem}\n  remedy: free space where it goes, or send it elsewhere", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(2)
+
+
+def _open_streams() -> None:
+    """Open the standard streams that whoever started this process has closed: the next file would get their numbers,
+    and what a library writes for people would go into it."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))  # noqa: PTH123, SIM115
 
 
 def _leave(code: int) -> NoReturn:
