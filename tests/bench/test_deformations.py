@@ -41,6 +41,8 @@ def test_each_deformation_of_monte_carlo_is_rejected(name: str) -> None:
         "one dead layer": "longitudinalProfileSeparation",
         "resolution halved": "responseSpread",
         "100 showers repeated": "diversity",
+        "layers exchanged": "depthSpread",
+        "cells of a layer exchanged": "hits",
     }
     assert gates[expected[name]] == "rejected"
 
@@ -68,4 +70,10 @@ def test_deformations_do_what_they_say() -> None:
         spreads.append((response - np.polyval(np.polyfit(energy, response, 3), energy)).std())
     assert spreads[1] == pytest.approx(spreads[0] / 2, rel=0.02)
     assert len(np.unique(sums["100 showers repeated"])) == 100
+    layers = {name: sample.cells_gev.sum(axis=(1, 2)) for name, sample in made.items()}
+    own = showers.cells_gev.sum(axis=(1, 2))
+    np.testing.assert_allclose(np.sort(layers["layers exchanged"], axis=0), np.sort(own, axis=0), rtol=1e-5)
+    assert (layers["layers exchanged"] == own).mean() < 0.2
+    filled = layers["cells of a layer exchanged"] > 0
+    np.testing.assert_allclose(layers["cells of a layer exchanged"][filled], own[filled], rtol=1e-4)
     assert (sums["mean shower"] / showers.energy_gev).std() < 1e-6

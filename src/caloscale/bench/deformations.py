@@ -13,6 +13,8 @@ from caloscale.showers.arrays import Showers
 
 COLLAPSED = 100
 """Showers that a collapsed generator repeats."""
+NEIGHBOURS = 20
+"""Showers next to each other in energy that exchange layers."""
 
 
 def scale_energy(showers: Showers, factor: float = 1.05) -> Showers:
@@ -49,6 +51,29 @@ def repeat_mean(showers: Showers, training: Showers) -> Showers:
     return _with_cells(showers, mean_shower(training) * showers.energy_gev[:, None, None, None])
 
 
+def exchange_layers(showers: Showers) -> Showers:
+    """Each layer of another shower of nearly the same energy: layers that do not depend on each other."""
+    order, rng = np.argsort(showers.energy_gev, kind="stable"), np.random.default_rng(0)
+    cells = showers.cells_gev.copy()
+    for layer in range(cells.shape[-1]):
+        for first in range(0, len(order), NEIGHBOURS):
+            part = order[first : first + NEIGHBOURS]
+            cells[part, ..., layer] = showers.cells_gev[rng.permutation(part), ..., layer]
+    return _with_cells(showers, cells)
+
+
+def exchange_cells(showers: Showers) -> Showers:
+    """The cells of each layer from another shower of any energy, scaled to the layer's energy: a first stage that is
+    right, and a second one that ignores it."""
+    layers = showers.cells_gev.sum(axis=(1, 2), dtype=np.float64)
+    cells, rng = np.zeros_like(showers.cells_gev), np.random.default_rng(0)
+    for layer in range(cells.shape[-1]):
+        other = rng.permutation(len(showers))
+        scale = layers[:, layer] / np.where(layers[other, layer] > 0, layers[other, layer], 1)
+        cells[..., layer] = showers.cells_gev[other, ..., layer] * scale[:, None, None]
+    return _with_cells(showers, cells)
+
+
 def deformations(training: Showers) -> dict[str, Callable[[Showers], Showers]]:
     """All of them, by name."""
     return {
@@ -57,6 +82,8 @@ def deformations(training: Showers) -> dict[str, Callable[[Showers], Showers]]:
         "one dead layer": kill_layer,
         "resolution halved": narrow_response,
         f"{COLLAPSED} showers repeated": repeat_few,
+        "layers exchanged": exchange_layers,
+        "cells of a layer exchanged": exchange_cells,
     }
 
 
