@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from caloscale.showers.files import write_showers
 from caloscale.spec import dump_run, load_run
 from caloscale.stages.record import StageRecord, this_machine, write_record
 from caloscale.stages.reporting import keep_use
@@ -224,7 +225,7 @@ def test_a_command_needs_its_own_extra_only(extra, document, folder):
     modules = {MODULES.get(name, name.replace("-", "_")) for name in brought} | {"keras", "matplotlib"}
     assert {"tensorflow", "kfp", "sklearn", "tensorboard", "google.cloud"} <= modules
     assert ("kubernetes" in modules) == (extra in ("plan", "")) and ("scipy" in modules) == (extra == "")
-    make_showers(2).write(document.parent / "showers.h5")
+    write_showers(make_showers(2), document.parent / "showers.h5")
     code = WITHOUT_EXTRAS.replace("{names}", repr(modules))
     command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(NEED[extra])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
