@@ -391,7 +391,7 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         going = threads.submit(changes.run)
         try:
             time.sleep(REPORT_SECONDS)
-            settle(store, plane, port, given, begun)  # the first report of each run is written
+            settle(store, plane, port, given, begun, reported=True)
             first = Watched(plane, operator, port, changes)
             time.sleep(given.seconds / 4)
             machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
@@ -484,17 +484,24 @@ def phases(runs: Iterable[dict[str, Any]]) -> Counter[str]:
     return Counter(each.get("status", {}).get("phase", "none") for each in runs)
 
 
-def settle(store: Store, plane: ControlPlane, port: int, given: argparse.Namespace, begun: float) -> Counter[str]:
-    """Until the operator only keeps money and progress up to date, or too late: runs by phase."""
+def settle(
+    store: Store, plane: ControlPlane, port: int, given: argparse.Namespace, begun: float, *, reported: bool = False
+) -> Counter[str]:
+    """Until the operator only keeps money and progress up to date, or too late: runs by phase.
+
+    ``reported``: and until the statuses of nearly all runs that run have a report.
+    """
     while True:
         before, asked = counts(port), time.monotonic()
         time.sleep(5)
         rate = (counts(port)["reconcile"][INFINITE] - before["reconcile"][INFINITE]) / (time.monotonic() - asked)
-        found = phases(stored(RUNS, store, given))
+        found = phases(runs := list(stored(RUNS, store, given)))
         memory = {name: round(mib) for name, mib in plane.memory_mib.items()}
         said = f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} decisions/s; MiB: {memory}"
         print(said, file=sys.stderr, flush=True)
-        if rate < QUIET_PER_SECOND or asked - begun > given.most_seconds:
+        running = [raw["status"] for raw in runs if raw.get("status", {}).get("phase") == "Running"]
+        silent = sum("progress" not in status for status in running) if reported else 0
+        if (rate < QUIET_PER_SECOND and silent <= len(running) / 50) or asked - begun > given.most_seconds:
             return found
 
 

@@ -40,6 +40,28 @@ def test_a_key_is_due_at_the_earliest_of_its_times(queue: WorkQueue[str], clock:
     assert [queue.get(0.0), queue.get(0.0)] == ["b", None]
 
 
+def test_what_can_wait_comes_after_what_cannot_and_is_not_lost(queue: WorkQueue[str], clock: Clock) -> None:
+    for key in ("listed", "both", "other"):
+        queue.add(key, can_wait=True)
+    queue.add("both", 1.0)
+    queue.add("event", 1.0)
+    queue.add("later", 9.0)
+    queue.add("later", 1.0, can_wait=True)
+    clock.now += 1.0
+    assert [queue.get(0.0) for _ in range(6)] == ["both", "event", "listed", "other", "later", None]
+    for key in ("both", "event", "listed", "other", "later"):
+        queue.done(key)
+    queue.add("event")
+    assert queue.get(0.0) == "event"
+    queue.add("event", can_wait=True)
+    assert queue.get(0.0) is None
+    queue.done("event")
+    assert queue.get(0.0) == "event"
+    queue.done("event")
+    clock.now += 10.0
+    assert queue.get(0.0) is None
+
+
 def test_a_key_is_not_processed_twice_at_once_and_no_addition_is_lost(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add("a")
     assert queue.get(0.0) == "a"

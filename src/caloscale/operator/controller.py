@@ -70,13 +70,13 @@ class Controller:
         self.metrics.events.labels(kind).inc()
         for run in self.store.put(kind, raw, gone=gone):
             self._first_event.setdefault(run, time.monotonic())
-            self.queue.add(run, self.settings.debounce_seconds)
+            self.queue.add(run, self.settings.debounce_seconds, can_wait=kind == names.PROGRESS_KIND)
 
     def listed(self, kind: str, namespace: str, pages: Iterable[Page]) -> int:
         """Take in all objects of a kind, in a namespace (empty: in all); returns the version of the list."""
         concerned, version = self.store.resync(kind, pages, namespace)
-        for run in concerned:
-            self.queue.add(run)
+        for run in concerned:  # of 10,000 runs these are minutes of writes, behind which no user is to wait
+            self.queue.add(run, can_wait=True)
         return version
 
     def _refresh(self) -> None:

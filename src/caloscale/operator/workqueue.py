@@ -1,4 +1,7 @@
-"""Keys that are due at some time, as in client-go's util/workqueue: delayed, never twice at once, with a back-off."""
+"""Keys that are due at some time, as in client-go's util/workqueue: delayed, never twice at once, with a back-off.
+
+As in controller-runtime's priority queue, what an event asks for comes before what a list does.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,21 @@ class WorkQueue(Generic[Key]):
         """``clock``: seconds."""
         self._clock = clock
         self._changed = threading.Condition()
-        self._due: dict[Key, float] = {}
-        self._heap: list[tuple[float, Key]] = []
+        self._due: dict[bool, dict[Key, float]] = {False: {}, True: {}}
+        self._heaps: dict[bool, list[tuple[float, Key]]] = {False: [], True: []}
         self._processed: set[Key] = set()
         self._failures: dict[Key, int] = {}
 
-    def add(self, key: Key, seconds: float = 0.0) -> None:
-        """The key is due in so many seconds, or earlier where it was added so already."""
+    def add(self, key: Key, seconds: float = 0.0, *, can_wait: bool = False) -> None:
+        """The key is due in so many seconds, or earlier where it was added so already.
+
+        ``can_wait``: after all keys that are due and cannot wait.
+        """
         due = self._clock() + seconds
         with self._changed:
-            if due < self._due.get(key, float("inf")):
-                self._due[key] = due
-                heapq.heappush(self._heap, (due, key))
+            if due < self._due[can_wait].get(key, float("inf")):
+                self._due[can_wait][key] = due
+                heapq.heappush(self._heaps[can_wait], (due, key))
                 self._changed.notify()
 
     def get(self, seconds: float) -> Key | None:
@@ -41,25 +47,29 @@ class WorkQueue(Generic[Key]):
         with self._changed:
             while True:
                 now = self._clock()
-                while self._heap and self._heap[0][0] <= now:
-                    due, key = heapq.heappop(self._heap)
-                    # another time counts by now, or `done` puts it back
-                    if self._due.get(key) != due or key in self._processed:
-                        continue
-                    del self._due[key]
-                    self._processed.add(key)
-                    return key
+                for can_wait, heap in self._heaps.items():
+                    while heap and heap[0][0] <= now:
+                        due, key = heapq.heappop(heap)
+                        # another time counts by now, or `done` puts it back
+                        if self._due[can_wait].get(key) != due or key in self._processed:
+                            continue
+                        for times in self._due.values():
+                            times.pop(key, None)
+                        self._processed.add(key)
+                        return key
                 if now >= until:
                     return None
-                self._changed.wait(min(self._heap[0][0] if self._heap else until, until) - now)
+                first = min((heap[0][0] for heap in self._heaps.values() if heap), default=until)
+                self._changed.wait(min(first, until) - now)
 
     def done(self, key: Key) -> None:
         """The key was processed; it is due again if it was added meanwhile."""
         with self._changed:
             self._processed.discard(key)
-            if key in self._due:
-                heapq.heappush(self._heap, (self._due[key], key))
-                self._changed.notify()
+            for can_wait, times in self._due.items():
+                if key in times:
+                    heapq.heappush(self._heaps[can_wait], (times[key], key))
+                    self._changed.notify()
 
     def retry(self, key: Key) -> float:
         """After a failure: how long to pause, s; longer with each one in a row."""
