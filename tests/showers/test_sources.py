@@ -55,6 +55,18 @@ def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> 
     assert find_files(str(folder / "showers-001.h5"), tmp_path) == [folder / "showers-001.h5"]
 
 
+def test_links_give_a_file_once_and_lead_somewhere(folder_of_showers: MakeFolder, tmp_path: Path) -> None:
+    folder = folder_of_showers(2)
+    names = sorted(path.name for path in folder.glob("*.h5"))
+    (folder / "zz-latest.h5").symlink_to(names[0])
+    for source in (folder, f"{folder}/*.h5"):
+        assert [path.name for path in find_files(source, tmp_path)] == names
+    (folder / "gone.h5").symlink_to("nowhere.h5")
+    for source in (folder, f"{folder}/*.h5"):
+        with pytest.raises(ShowerFileError, match=r"gone\.h5: is a link, and there is nothing.*nowhere\.h5"):
+            find_files(source, tmp_path)
+
+
 def test_files_of_a_bucket(folder_of_showers: MakeFolder, tmp_path: Path, bucket_server: str) -> None:
     from caloscale.storage.objects import upload
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,7 +80,7 @@ class FileSlice:
 def find_files(source: str | Path, scratch: Path) -> list[Path]:
     """The HDF5 files of a path, folder, glob or gs:// URI (downloaded into ``scratch``), sorted by name.
 
-    Raises ShowerFileError when there is none; StorageError from a bucket.
+    Raises ShowerFileError when there is none, or a link leads to nothing; StorageError from a bucket.
     """
     text = str(source)
     path = Path(text)
@@ -92,7 +92,7 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
         return [path]
     else:
         found = [Path(name) for name in glob.glob(text, recursive=True)]  # noqa: PTH207 (absolute patterns)
-    files = sorted(file for file in found if file.is_file() and not file.name.startswith("."))
+    files = _distinct(found)
     if not files:
         raise ShowerFileError(
             "no showers found",
@@ -104,9 +104,27 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
 
 
 def hdf5_files(folder: Path) -> list[Path]:
-    """The HDF5 files of a folder, sorted by name; hidden files are left out."""
-    found = {path for pattern in HDF5_NAMES for path in folder.glob(pattern)}
-    return sorted(path for path in found if path.is_file() and not path.name.startswith("."))
+    """The HDF5 files of a folder, sorted by name; hidden files are left out. Raises ShowerFileError as `find_files`."""
+    return _distinct(path for pattern in HDF5_NAMES for path in folder.glob(pattern))
+
+
+def _distinct(paths: Iterable[Path]) -> list[Path]:
+    """The files among paths, sorted by name: each once, whatever links lead to it, as a shower that is there twice
+    would be trained on and held out."""
+    files: dict[Path, Path] = {}
+    for path in sorted(set(paths)):
+        if path.name.startswith("."):
+            continue
+        if path.is_symlink() and not path.exists():
+            raise ShowerFileError(
+                "is a link, and there is nothing where it leads",
+                file=path,
+                value=str(path.readlink()),
+                remedy="bring the file that it leads to, or remove the link",
+            )
+        if path.is_file():
+            files.setdefault(path.resolve(), path)
+    return list(files.values())
 
 
 def survey_file(path: Path, data: Data) -> SurveyedFile:
