@@ -10,8 +10,8 @@ from typing import Any
 
 from caloscale.stages.record import read_records
 
-SECTION = """The whole pipeline of the compact preset (`make run`) with {count} seeds of the training on the same
-showers, one column per seed: `make bench BENCH=runs`.
+SECTION = """The whole pipeline of the compact preset (`make run PRESET=compact`) with {count} seeds of the training on
+the same showers, one column per seed: `make bench BENCH=runs`.
 
 ### From showers to a report
 

@@ -52,7 +52,7 @@ Runs on two cores, each with its run configuration, report with all gates, figur
 `python -m tools.gallery` writes this page from folders of runs. [How often a verdict is wrong](verdicts.md) has what
 the gates decide on good and on bad generators.
 
-![Report of make run](report.png)
+![Report of a run of the preset compact](report.png)
 """
 
 

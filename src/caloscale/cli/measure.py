@@ -204,7 +204,7 @@ def bench(
             "caloscale study exchange."
         ),
     ],
-    preset: Annotated[str, typer.Option(help="compact, par04, variable-angle or fixed-angle.")] = "variable-angle",
+    preset: Annotated[str, typer.Option(help="A preset; compact, for example.")] = "variable-angle",
     precision: Annotated[
         Precision | None, typer.Option(help="Absent: that of the preset; for generate all that a runtime offers.")
     ] = None,

@@ -19,7 +19,7 @@ Configuration = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="Preset beneath the configuration: compact, par04, variable-angle or fixed-angle."),
+    typer.Option(help="Preset beneath the configuration: flow, compact, par04, variable-angle or fixed-angle."),
 ]
 Overrides = Annotated[
     list[str] | None,
