@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu", "keras": "tensorflow-cpu"}
 _DISTRIBUTIONS |= {"matplotlib": "mplhep", "boost_histogram": "hist", "google": "google-cloud-storage"}
-_DISTRIBUTIONS |= {"socks": "pysocks"}
+_DISTRIBUTIONS |= {"socks": "pysocks", "botocore": "boto3"}
 """Packages that bring a module of another name; all others have the module's."""
 
 

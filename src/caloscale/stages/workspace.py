@@ -16,7 +16,6 @@ from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
-from caloscale.training.checkpoint.store import BucketCopy
 
 EARLIER_SECONDS = 60.0
 """How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
@@ -61,6 +60,8 @@ def open_workspace(workspace: str | Path, run: Run | None = None, *, shared: boo
         return
     there = str(workspace).rstrip("/")
     with tempfile.TemporaryDirectory(prefix="caloscale-") as name, ExitStack() as held:
+        from caloscale.training.checkpoint.store import BucketCopy  # needs an extra that a plan does not need
+
         claim = BucketCopy(f"{there}/{HOLDER}", keep=0)
         if not shared:
             claim.claim()
