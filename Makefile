@@ -93,8 +93,8 @@ cluster-status: $(VENV)/.dev ## What is missing for them, what runs
 	@$(BIN)/python -m tools.cluster nodes status --cluster '$(CLUSTER)'
 
 .PHONY: deploy
-deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE=
-	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)'
+deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1
+	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)' $(if $(DRY_RUN),--dry-run)
 
 .PHONY: undeploy
 undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)

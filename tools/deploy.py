@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OVERLAYS = ROOT / "manifests" / "overlays"
 IMAGE = "caloscale/operator"
 DEPLOYMENT = "caloscale-operator"
+SELECTOR = "app.kubernetes.io/name=caloscale-operator"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is no default.")]
@@ -38,6 +39,7 @@ def deploy(
     trainer: Trainer = "",
     solver: Solver = "",
     namespace: Namespace = "caloscale-system",
+    dry_run: Annotated[bool, typer.Option(help="Have the server check it, and change nothing.")] = False,
 ) -> None:
     """Apply an overlay by server-side apply and wait until the operator runs."""
     check_context(context)
@@ -47,8 +49,45 @@ def deploy(
     others = [each for each in rendered if each not in first]
     for objects in (first, others):
         text = "---\n".join(yaml.safe_dump(each) for each in objects)
-        kubectl(context, "apply", "--server-side", "--force-conflicts", "--filename=-", stdin=text, show=True)
-    kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", "-n", namespace, "--timeout=180s", show=True)
+        options = ["--server-side", "--force-conflicts", *(["--dry-run=server"] if dry_run else [])]
+        if dry_run and objects is others and not _exists(context, namespace):
+            options = ["--dry-run=client"]  # the server refuses what would be in a namespace that is not there yet
+        kubectl(context, "apply", *options, "--filename=-", stdin=text, show=True)
+    if dry_run:
+        return
+    try:
+        kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", "-n", namespace, "--timeout=180s", show=True)
+    except InputError as error:
+        raise not_running(context, namespace) or error from None
+
+
+def _exists(context: str, namespace: str) -> bool:
+    return bool(kubectl(context, "get", "namespace", namespace, "--ignore-not-found", "--output=name"))
+
+
+def not_running(context: str, namespace: str) -> InputError | None:
+    """Why the pods of the operator do not run, as far as the server knows; None: they do."""
+    found = json.loads(kubectl(context, "get", "pods", "-n", namespace, f"--selector={SELECTOR}", "--output=json"))
+    reasons = [text for pod in found["items"] for text in _reasons(pod)]
+    if found["items"] and not reasons:
+        return None
+    return InputError(
+        f"the operator does not run: {'; '.join(reasons) or 'it has no pod'}",
+        remedy=f"kubectl --context={context} -n {namespace} describe deployment,pods; correct it, then deploy again",
+    )
+
+
+def _reasons(pod: dict[str, Any]) -> list[str]:
+    """What keeps a pod from running: it has no node, or a container waits or has ended."""
+    name, status = pod["metadata"]["name"], pod.get("status", {})
+    conditions = [each for each in status.get("conditions", ()) if each["type"] == "PodScheduled"]
+    reasons = [f"pod {name}: {each.get('message', '')}" for each in conditions if each["status"] == "False"]
+    for container in status.get("containerStatuses", ()):
+        state = container["state"].get("waiting") or container["state"].get("terminated") or {}
+        if state:
+            said = [state.get("reason", ""), state.get("message", ""), f"{container['restartCount']} restarts"]
+            reasons.append(f"pod {name}: {', '.join(filter(None, said))}")
+    return reasons
 
 
 @app.command()
@@ -148,7 +187,12 @@ def kubectl(context: str, *arguments: str, stdin: str | None = None, show: bool 
     where = [f"--context={context}"] if context else []
     done = subprocess.run([command, *where, *arguments], input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise InputError(f"kubectl {arguments[0]}: {done.stderr.strip()}", remedy="see the message")
+        away = any(sign in done.stderr for sign in ("refused", "Unable to connect", "no such host", "timeout"))
+        look = f"is the server of the context there? kubectl {' '.join(where)} cluster-info"
+        raise InputError(
+            f"kubectl {arguments[0]}: {done.stderr.strip()}",
+            remedy=look if away else "correct what the message names, and give the same command again",
+        )
     if show:
         print(done.stdout, end="")
     return done.stdout

@@ -12,6 +12,7 @@ def cost_report(
     status: dsl.PipelineTaskFinalStatus,
     report: dsl.Output[dsl.HTML],
     bill: dsl.Output[dsl.Markdown],
+    result: dsl.Output[dsl.Metrics],
 ) -> None:
     """Write the report and the bill of a run, also when a step before failed or the run was terminated.
 
@@ -21,6 +22,7 @@ def cost_report(
         status: How the steps before ended; the pipeline fills it in.
         report: The whole report as one self-contained page.
         bill: What each stage took and what it costs.
+        result: Verdict, AUC, dollars and showers per second, as far as they are known.
     """
     from pathlib import Path
 
@@ -35,3 +37,4 @@ def cost_report(
     outcome = stages.report_pipeline_run(workspace, resume, report.uri, failure=failure)
     Path(report.path).write_text(outcome.html, encoding="utf-8")
     Path(bill.path).write_text(outcome.bill, encoding="utf-8")
+    result.metadata.update(outcome.metrics)

@@ -11,7 +11,7 @@ def train(
     folder: str,
     dataset: dsl.Input[dsl.Dataset],
     trained: dsl.Output[dsl.Model],
-    metrics: dsl.Output[dsl.Metrics],
+    speed: dsl.Output[dsl.Metrics],
 ) -> None:
     """Train generator and discriminator: in this step, or, with a hardware block, as a TrainingRun.
 
@@ -23,7 +23,7 @@ def train(
         folder: Folder or gs://bucket/prefix of the run, with its records and checkpoints; workers see it too.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks with their card.
-        metrics: Steps, showers per second, times; of a TrainingRun also attempts and money.
+        speed: Steps, showers per second, times; of a TrainingRun also attempts and money.
     """
     from pathlib import Path
 
@@ -38,4 +38,4 @@ def train(
         places = {"workspace": folder, "dataset": dataset.uri, "shards": shards, "model": model}
         figures = step.metrics_of(step.train_on_cluster(configuration, step=f"{stages.run_id()} {folder}", **places))
     for name, value in figures.items():
-        metrics.log_metric(name, value)
+        speed.log_metric(name, value)

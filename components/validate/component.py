@@ -14,7 +14,7 @@ def validate(
     dataset: dsl.Input[dsl.Dataset],
     trained: dsl.Input[dsl.Model],
     model: dsl.Output[dsl.Model],
-    metrics: dsl.Output[dsl.Metrics],
+    physics: dsl.Output[dsl.Metrics],
     roc: dsl.Output[dsl.ClassificationMetrics],
     verdict: dsl.Output[dsl.Markdown],
 ) -> NamedTuple("Judged", [("decision", str)]):
@@ -26,7 +26,7 @@ def validate(
         dataset: TFRecord shards and their manifest.
         trained: The trained networks.
         model: The networks with their verdict (verdict.json); only the reasons when they are rejected.
-        metrics: Separation from Monte Carlo of each observable, and that of Monte Carlo itself.
+        physics: Separation from Monte Carlo of each observable, and that of Monte Carlo itself.
         roc: ROC curve of a classifier of generated against Monte Carlo showers.
         verdict: The decision, each gate, and the observables.
         decision: accepted, rejected, undecided or not assessed.
@@ -40,7 +40,7 @@ def validate(
     model.metadata["decision"] = outcome.decision
     model.metadata["released"] = outcome.decision == "accepted"
     for name, value in outcome.metrics.items():
-        metrics.log_metric(name, value)
+        physics.log_metric(name, value)
     if outcome.roc is not None:
         roc.log_roc_curve(*outcome.roc)
     Path(verdict.path).write_text(outcome.verdict, encoding="utf-8")

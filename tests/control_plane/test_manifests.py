@@ -452,3 +452,57 @@ def test_make_deploy_refuses_in_a_sentence(
     written = capsys.readouterr().err
     assert "CONTEXT: no context was named" in written or "kubectl is missing" in written
     assert "Traceback" not in written
+
+
+def pod_with(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "operator-1"}, "status": status}
+
+
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "it has no pod"),
+        ([pod_with(containerStatuses=[{"state": WAITING, "restartCount": 0}])], "ImagePullBackOff, no such image"),
+        (
+            [pod_with(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have memory"}])],
+            "operator-1: 0/3 nodes",
+        ),
+    ],
+)
+def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
+    pods: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answered(context: str, *arguments: str, **_: Any) -> str:
+        if arguments[0] == "rollout":
+            raise InputError("kubectl rollout: timed out waiting for the condition")
+        return json.dumps({"items": pods}) if arguments[:2] == ("get", "pods") else "there"
+
+    monkeypatch.setattr(deploy, "kubectl", answered)
+    monkeypatch.setattr(deploy, "check_context", lambda _: None)
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace"}])
+    with pytest.raises(InputError, match=said) as caught:
+        deploy.deploy(context="here")
+    assert "kubectl --context=here -n caloscale-system describe" in caught.value.remedy
+
+
+def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    monkeypatch.setattr(deploy, "kubectl", lambda context, *words, **_: asked.append(words) or "")
+    monkeypatch.setattr(deploy, "check_context", lambda _: None)
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace"}, {"kind": "Deployment"}])
+    deploy.deploy(context="here", dry_run=True)
+    changing = [words for words in asked if words[0] != "get"]
+    assert len(changing) == 2 and all(any(word.startswith("--dry-run=") for word in words) for words in changing)
+
+
+def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\necho 'The connection to the server was refused' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(InputError, match="refused") as caught:
+        deploy.kubectl("here", "get", "pods")
+    assert "kubectl --context=here cluster-info" in caught.value.remedy

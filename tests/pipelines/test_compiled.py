@@ -164,8 +164,10 @@ def report(workspace: Path, made: Path, resume: str = "", state: str = "COMPLETE
     """The page that the exit handler makes."""
     made.mkdir()
     status = SimpleNamespace(state=state, error_message="")
-    outputs = {name: SimpleNamespace(path=str(made / name), uri=str(made / name)) for name in ("report", "bill")}
+    names = ("report", "bill", "result")
+    outputs = {name: SimpleNamespace(path=str(made / name), uri=str(made / name), metadata={}) for name in names}
     cost_report.python_func(workspace=str(workspace), resume=resume, status=status, **outputs)
+    (made / "result").write_text(json.dumps(outputs["result"].metadata))
     return (made / "report").read_text()
 
 
@@ -276,6 +278,7 @@ def test_a_form_that_is_refused_leaves_a_report(tmp_path: Path, monkeypatch: pyt
         begin(tmp_path / "step", preset="compct", workspace=str(tmp_path / "runs"))
     page = report(tmp_path / "runs", tmp_path / "made", state="FAILED")
     assert "compct" in page and "did you mean" in page and "This run failed" in page
+    assert json.loads((tmp_path / "made/result").read_text()) == {"verdict": "failed"}
     assert "no stage ran" in (tmp_path / "made/bill").read_text()
 
 

@@ -113,7 +113,7 @@ def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> Non
 
     assert "nvidia-tesla-v100" in text_of(walk.artifact("plan", "plan"))
     said = json.loads(text_of(f"{walk.root}/train/executor_output.json"))
-    metrics = said["artifacts"]["metrics"]["artifacts"][0]["metadata"]
+    metrics = said["artifacts"]["speed"]["artifacts"][0]["metadata"]
     assert metrics["steps"] == 24 and metrics["attempts"] == 1
     assert metrics["usd"] == pytest.approx(float(status["cost"]["usd"]), abs=1e-4) and metrics["usd"] > 0
     download(folder, tmp_path / "fetched")

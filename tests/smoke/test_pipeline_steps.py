@@ -107,5 +107,8 @@ def test_the_whole_pipeline_gives_what_the_command_gives(
     ]
     assert physics[0] == pytest.approx(physics[1], abs=0.1)
     assert text_of(walk.artifact("cost-report", "report")).startswith("<!")
+    said = json.loads(text_of(f"{walk.root}/cost-report/executor_output.json"))
+    result = said["artifacts"]["result"]["artifacts"][0]["metadata"]
+    assert result["verdict"] == by_pipeline["physics"]["decision"] and result["usd"] == by_pipeline["bill"]["usd"]
     trained = {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "trained")}
     assert "generator.keras" in trained

@@ -73,6 +73,21 @@ class Report:
     bill: str
     """The bill, Markdown."""
 
+    @property
+    def metrics(self) -> dict[str, float | str]:
+        """Verdict, AUC, dollars and showers per second, as far as they are known."""
+        summary = self.summary
+        found: dict[str, float | str | None] = {"verdict": "failed" if summary.outcome == "failed" else None}
+        if summary.physics is not None:
+            found |= {"verdict": summary.physics.decision, "classifierAuc": summary.physics.classifier_auc}
+        if summary.bill is not None:
+            found["usd"] = summary.bill.usd
+        if summary.train is not None:
+            found["trainingShowersPerSecond"] = summary.train.showers_per_second
+        if summary.generate is not None:
+            found["generatedShowersPerSecond"] = summary.generate.showers_per_second
+        return {name: value for name, value in found.items() if value is not None}
+
 
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
     """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.

@@ -100,6 +100,8 @@ class SolutionReport:
     html: str
     bill: str
     """The bill, Markdown."""
+    metrics: Mapping[str, float | str]
+    """Dollars, where they are known."""
 
 
 def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Path:
@@ -236,7 +238,7 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
         write_text(folder / "bill.json", text)
         write_text(folder / "report.html", html)
     bill_text = f"There is no bill: {money}\n" if isinstance(money, str) else markdown(*bill_blocks(money, OWN_MACHINE))
-    return SolutionReport(html, bill_text)
+    return SolutionReport(html, bill_text, {} if isinstance(money, str) else {"usd": money.usd})
 
 
 def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
