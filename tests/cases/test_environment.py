@@ -136,6 +136,7 @@ def test_streams_that_are_full_or_closed(streams: str, code: int, tmp_path: Path
             "gs://",
             "gs:/b",
             "gs:b/run",
+            "minio:b/run",
             "hdfs:/b",
         ),
         *("~/run", "~", "$HOME/run", "${SCRATCH}/run"),

@@ -47,7 +47,7 @@ Duration = Annotated[
 BUCKETS = ("gs://", "s3://", "minio://")
 """How addresses of buckets begin: Google Cloud Storage, the API of S3, and the same of a Kubeflow installation."""
 _FOR_A_SHELL = re.compile(r"\s*(~|\$\w+|\$\{\w+\})(?:/|$)")
-_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*(?=:/|:$)|(?i:gs|gcs|s3a?)(?=:))")
+_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*(?=:/|:$)|(?i:gs|gcs|s3a?|minio)(?=:))")
 
 
 def check_place(place: str, *, bucket: bool = True) -> str:
