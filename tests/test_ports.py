@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from caloscale import ports
+from tools.cluster import upstream
+from tools.cluster.errors import ClusterError
 
 
 def test_all_are_different_and_can_be_listened_on():
@@ -32,3 +34,13 @@ def test_one_that_is_taken_is_not_given(monkeypatch):
         monkeypatch.setattr(ports, "_FIRST", taken - 1)
         monkeypatch.setattr(ports, "_LAST", taken + 1)
         assert not any(taken in ports.free_ports(1) for _ in range(20))
+
+
+def test_a_program_that_needs_one_port_is_refused_where_it_is_taken(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert not ports.is_free(port) and not ports.is_free(port, "")
+        monkeypatch.setattr(upstream, "MPI_PORT", port)
+        with pytest.raises(ClusterError, match=f"port {port}, which the mpi-operator"):
+            upstream._mpi_operator(None, None)
+    assert ports.is_free(port) and ports.is_free(port, "")

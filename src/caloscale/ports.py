@@ -15,15 +15,17 @@ def free_ports(count: int) -> list[int]:
     chosen: set[int] = set()
     while len(chosen) < count:
         port = chance.randint(_FIRST, _LAST)
-        if _is_free(port):
+        if is_free(port):
             chosen.add(port)
     return list(chosen)
 
 
-def _is_free(port: int) -> bool:
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
+    """Whether nobody listens on a port of an address; empty: of all addresses of this machine."""
     with socket.socket() as one:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # what has ended keeps it from nobody
         try:
-            one.bind(("127.0.0.1", port))
+            one.bind((address, port))
         except OSError:
             return False
     return True

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from caloscale.ports import free_ports
+from caloscale.ports import free_ports, is_free
 from tools.cluster.certificates import Authority, KeyPair
 from tools.cluster.daemons import Daemon, answers
+from tools.cluster.errors import ClusterError
 from tools.cluster.programs import manifest
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 _POD_OBJECTS = ("Deployment", "Service", "Secret")
 # training-operator waits until something lies here, and reads its certificate from $TMPDIR.
 _TRAINING_OPERATOR_CERTIFICATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")  # noqa: S108
+
+MPI_PORT = 8080
+"""The mpi-operator 0.7 listens there on all addresses; no flag changes it."""
 
 
 def install(plane: ControlPlane, name: str) -> None:
@@ -83,7 +87,12 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
 
 
 def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
-    """mpi-operator for MPIJobs (v2beta1)."""
+    """mpi-operator for MPIJobs (v2beta1). Raises ClusterError: its port is taken."""
+    if not is_free(MPI_PORT, ""):
+        raise ClusterError(
+            f"another program listens on port {MPI_PORT}, which the mpi-operator takes for its health check",
+            remedy=f"end it (ss -ltnp 'sport = :{MPI_PORT}' names it), or use another machine",
+        )
     (health,) = free_ports(1)
     plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("mpi-operator")), 0, None))
     environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
