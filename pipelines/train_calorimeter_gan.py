@@ -1,6 +1,6 @@
 """The calorimeter GAN from showers to a released generator, its report and its bill.
 
-python -m pipelines.train_calorimeter_gan --preset compact        # here, without a cluster
+python -m pipelines.train_calorimeter_gan --preset flow           # here, without a cluster
 python -m pipelines.train_calorimeter_gan --compile OUT.yaml      # for the Kubeflow UI
 python -m pipelines.train_calorimeter_gan --on-cluster --compile OUT.yaml      # the default trains as a TrainingRun
 """
@@ -16,10 +16,11 @@ from typing import Any
 from kfp import compiler, dsl
 
 from caloscale.spec import FORM
+from caloscale.spec.model import FIRST_PRESET
 from pipelines.chain import VOLUME, chain
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "train-calorimeter-gan": {"preset": "compact", "run": {}},
+    "train-calorimeter-gan": {"preset": FIRST_PRESET, "run": {}},
     "train-on-cluster": {"preset": "variable-angle", "run": {"hardware": {}}},
 }
 """What a form begins with, by the name under which the pipeline is compiled."""

@@ -15,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from caloscale.planning.search.own_machine import reference_speeds
 from caloscale.showers.files import write_showers
 from caloscale.spec import dump_run, load_run
+from caloscale.spec.model import FIRST_PRESET
 from caloscale.stages.record import StageRecord, this_machine, write_record
 from caloscale.stages.reporting import keep_use
 from tests.showers.conftest import make_showers
@@ -154,6 +156,23 @@ def test_a_local_run_makes_the_machine_at_hand_a_measured_one(command, tmp_path)
     assert shown.out.splitlines()[3].startswith("cheaper than Monte Carlo from ")
     rows = [line for line in shown.out.splitlines()[4:] if not line.startswith("- ")]
     assert max(len(row.rstrip()) for row in rows) <= 80
+
+
+def test_the_group_leaders_question_on_a_machine_that_measured_nothing(command, tmp_path, monkeypatch):
+    """No run configuration: the preset of `make run`, on the reference machine, break-even in the first lines."""
+    monkeypatch.chdir(tmp_path)
+    made = json.loads(command("plan", "--generate", 10_000_000, "--json").out)
+    reference, speeds = made["making"]["trainingReference"], {s.network: s for s in reference_speeds()}
+    speed = speeds[FIRST_PRESET]
+    assert made["network"] == FIRST_PRESET and reference["machineType"] == speed.machine_type
+    assert reference["seconds"] == pytest.approx(made["epochs"] * made["showers"] / speed.trained_per_second)
+    shown = command("plan", "--generate", 10_000_000)
+    assert shown.code == 0 and shown.out.startswith(f"chosen: the reference machine ({speed.machine_type}, ")
+    assert any(line.startswith("cheaper than Monte Carlo from ") for line in shown.out.splitlines()[:5])
+    assert command("plan", "--generate", 10_000_000, "--set", "budget.maxUsd=0.000001").code == 8
+    assert command("plan").code == 2
+    makefile = (ROOT / "Makefile").read_text()
+    assert f"PRESET ?= {FIRST_PRESET}\n" in makefile
 
 
 def test_showers_from_the_cache_are_no_measurement_of_geant4(command, tmp_path):

@@ -20,6 +20,7 @@ from kubernetes.utils import parse_quantity
 from caloscale import stages
 from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import EMPTY_FORM, FORM, Run, build_any_run, load_run, parse_run, run_of_form
+from caloscale.spec.model import FIRST_PRESET
 from caloscale.stages.pipeline_run import HERE, RUN_VARIABLE, own_folder, run_folder
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.storage.failure import failure_kept
@@ -132,7 +133,7 @@ def test_the_form_has_a_typed_entry_for_each_field(compiled: dict) -> None:
     assert set(parameters) == {*FORM, "run", "workspace", "resume", "fail_unless_accepted"}
     for name, field in FORM.items():
         assert parameters[name]["parameterType"] == KINDS[field.kind], name
-        given = {"preset": "compact"}.get(name, field.empty)
+        given = {"preset": FIRST_PRESET}.get(name, field.empty)
         assert parameters[name].get("defaultValue", given) == given, name
         block, key = field.path
         kind = Run.model_fields[block].annotation

@@ -61,11 +61,12 @@ def plan(
     from caloscale.planning.catalogue.prices import load_prices
     from caloscale.planning.search.plan import plan
     from caloscale.report.plan import describe_speed, is_met
+    from caloscale.spec.model import FIRST_PRESET
     from caloscale.stages.planning import keep_speeds, load_speeds
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
-    run = resolve(configuration, preset, overrides, ".")
+    run = resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
     if measure:
         from caloscale.bench.own_machine import measure_machine
 

@@ -68,8 +68,16 @@ FIGURES = (".svg", ".png", ".pdf")
 RunName = Annotated[str, typer.Argument(help="Name of the run.")]
 
 
-def resolve(configuration: Path | None, preset: str | None, overrides: list[str] | None, workspace: str) -> Run:
-    """The run of the options; without configuration and preset, that of the workspace."""
+def resolve(
+    configuration: Path | None,
+    preset: str | None,
+    overrides: list[str] | None,
+    workspace: str,
+    fallback: str | None = None,
+) -> Run:
+    """The run of the options; without configuration and preset, that of the workspace, or else the preset fallback."""
+    if configuration is None and preset is None and not (Path(workspace) / "run.yaml").is_file():
+        preset = fallback
     return load_run(_file(configuration, preset, workspace), preset=preset, overrides=overrides or ())
 
 

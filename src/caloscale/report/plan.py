@@ -45,6 +45,13 @@ def verdict(plan: Plan) -> str:
         return f"{cap(plan, plan.own_training)}chosen: {own_in_words(plan.own_training)}"
     if plan.nearest is None and plan.own_training is not None:
         return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
+    if plan.nearest is None and (reference := _reference(plan)) is not None:
+        chosen = "chosen" if reference.meets_limits else "nothing meets the limits; nearest"
+        price = f"{reference.seconds / _HOUR:.2g} h, {_cents(reference.usd)}"
+        return (
+            f"{cap(plan, reference)}{chosen}: the reference machine ({reference.machine_type}, {reference.processor}); "
+            f"{price}; no rented machine was measured with {plan.network}, and hardware.accelerator names none"
+        )
     if plan.nearest is None:
         unmeasured = not any(candidate.measured for candidate in plan.candidates)
         why = f": {plan.network} was measured on no machine, and hardware.accelerator names none" if unmeasured else ""
@@ -55,8 +62,13 @@ def verdict(plan: Plan) -> str:
 
 
 def is_met(plan: Plan) -> bool:
-    """Whether a rented machine or the machine at hand meets the limits."""
-    return plan.chosen is not None or (plan.own_training is not None and plan.own_training.meets_limits)
+    """Whether a rented machine, the machine at hand, or else the reference machine meets the limits."""
+    own = plan.own_training or (_reference(plan) if plan.nearest is None else None)
+    return plan.chosen is not None or (own is not None and own.meets_limits)
+
+
+def _reference(plan: Plan) -> OwnTraining | None:
+    return None if plan.making is None else plan.making.training_reference
 
 
 def own_in_words(own: OwnTraining) -> str:

@@ -10,6 +10,9 @@ from caloscale.spec.block import Block
 
 Preset = Literal["compact", "par04", "flow", "variable-angle", "fixed-angle"]
 
+FIRST_PRESET: Preset = "flow"
+"""Of `make run`, of the pipeline's form, and of ``caloscale plan --generate`` without a run configuration."""
+
 
 def family_of_preset(preset: str) -> str:
     """The family of a preset."""

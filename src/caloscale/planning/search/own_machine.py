@@ -107,8 +107,8 @@ class Making(Block):
     never, or a price or speed is missing."""
     training_usd: float | None = None
     """The training of the plan, or on the reference machine where nothing is planned, US dollars."""
-    training_reference: bool = False
-    """The training is taken as on the reference machine."""
+    training_reference: OwnTraining | None = None
+    """The training on the reference machine, where no other is planned."""
     training_showers_usd: float | None = None
     """Monte Carlo showers for training and validation, US dollars; 0: the run configuration names finished ones."""
     offers: tuple[MakingOffer, ...]
@@ -213,7 +213,7 @@ def plan_making(
         as_of=as_of,
         break_even_showers=break_even,
         training_usd=training_usd,
-        training_reference=reference is not None,
+        training_reference=reference,
         training_showers_usd=needed_usd,
         offers=tuple(offers),
     )
