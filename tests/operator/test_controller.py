@@ -433,6 +433,55 @@ def test_a_process_without_the_lease_follows_and_decides_nothing(
     assert not loop.is_alive() and status(controller).phase != "Pending"
 
 
+def test_an_event_is_decided_before_what_is_listed_and_not_begun(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads are busy with writes of a list: what an event asks for is the next one, not the last.
+
+    What no thread is free for stays in the queue, which knows what comes first.
+    """
+    decided: list[RunKey] = []
+    begun, go_on, all_done = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
+    threads = controller.settings.threads
+    keys = [RunKey("listed", str(number), "u") for number in range(5 * threads)]
+
+    def decide(run: RunKey) -> None:
+        begun.release()
+        assert go_on.acquire(timeout=60)
+        decided.append(run)
+        if len(decided) == len(keys) + 1:
+            all_done.set()
+
+    drained, take = threading.Event(), controller.queue.get
+
+    def get(seconds: float) -> RunKey | None:
+        key = take(seconds)
+        if key == keys[-1]:
+            drained.set()
+        return key
+
+    monkeypatch.setattr(controller.queue, "get", get)
+    monkeypatch.setattr(controller, "_reconcile", decide)
+    monkeypatch.setattr(controller.watches, "are_listed", lambda: True)
+    monkeypatch.setattr(controller, "_refresh", lambda: None)
+    for key in keys:
+        controller.queue.add(key, can_wait=True)
+    controller.lead()
+    loop = threading.Thread(target=controller.run, daemon=True)
+    loop.start()
+    try:
+        for _ in range(threads):
+            assert begun.acquire(timeout=60)
+        assert not drained.wait(1.0)
+        controller.queue.add(RUN)
+        go_on.release(len(keys) + 1)
+        assert all_done.wait(60)
+    finally:
+        controller.stop()
+        loop.join(60)
+    assert decided.index(RUN) <= 2 * threads
+
+
 class Clock:
     now = 100.0
 

@@ -60,6 +60,7 @@ class Controller:
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
+        self._free_threads = threading.BoundedSemaphore(settings.threads)
         self._has_queues = self._may_boost = True
         self.catalogue()  # before the nodes are listed: it says what their labels mean
 
@@ -121,9 +122,13 @@ class Controller:
             if not self._leads.is_set():
                 self._leads.wait(0.05)
                 continue
+            if not self._free_threads.acquire(timeout=1.0):
+                continue  # what is due stays in the queue, which knows what comes first
             run = self.queue.get(1.0)
             if run is not None and not self._stop.is_set():
-                self._threads.submit(self._work, run)
+                self._threads.submit(self._work, run).add_done_callback(lambda _: self._free_threads.release())
+            else:
+                self._free_threads.release()
 
     def stop(self) -> None:
         """End `run` after the reconciles that are on their way."""
