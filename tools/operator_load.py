@@ -501,7 +501,8 @@ def settle(
         print(said, file=sys.stderr, flush=True)
         running = [raw["status"] for raw in runs if raw.get("status", {}).get("phase") == "Running"]
         silent = sum("progress" not in status for status in running) if reported else 0
-        if (rate < QUIET_PER_SECOND and silent <= len(running) / 50) or asked - begun > given.most_seconds:
+        few = max(len(running) / 50, 2 * REPORT_SECONDS)  # a run begins every second
+        if (rate < QUIET_PER_SECOND and silent <= few) or asked - begun > given.most_seconds:
             return found
 
 
