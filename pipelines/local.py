@@ -30,7 +30,7 @@ def run_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
         return error.exit_code
 
     try:
-        if not _run(build(here=True), folder, run):
+        if not _run(build(here=True), folder, training=True):
             return 130
     finally:
         stages.point_latest(folder)
@@ -48,7 +48,7 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    if not _run(build(here=True), folder, run):
+    if not _run(build(here=True), folder, training=False):
         return 130
     failed = next((record for record in read_records(folder).values() if record.outcome != "succeeded"), None)
     if failed is not None:
@@ -58,7 +58,7 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     return 0
 
 
-def _run(pipeline: Callable[..., Any], folder: Path, run: spec.AnyRun) -> bool:
+def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> bool:
     """Run a pipeline with a workspace on this machine; whether it was not stopped by Ctrl-C."""
     log = folder / "pipeline.log"
     print(f"run {folder.name}: {folder}, log {log}", flush=True)
@@ -73,8 +73,8 @@ def _run(pipeline: Callable[..., Any], folder: Path, run: spec.AnyRun) -> bool:
     )
     try:
         with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
-            given = {"preset": ""} if isinstance(run, spec.Run) else {}  # the whole configuration is in run
-            pipeline(workspace=str(folder), run=run.model_dump(mode="json", by_alias=True), **given)
+            # The folder holds the configuration; the runner takes no null.
+            pipeline(workspace=str(folder), run={}, **({"preset": ""} if training else {}))
     except KeyboardInterrupt:
         print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
         return False

@@ -18,7 +18,7 @@ def solve(
     """Solve an inverse problem on several ranks; an interrupted step resumes from the newest save of all ranks.
 
     Args:
-        run: The run configuration with a block solver.
+        run: The run configuration with a block solver; empty: that which the folder holds.
         workspace: Folder or gs://bucket/prefix with the folders of runs. Empty: beside the artifacts of the run.
         resume: Folder in the workspace to continue; empty: a new one, named after the id of the pipeline run.
         generators: Time-stamped checkpoints of the generator of each rank.
@@ -27,11 +27,11 @@ def solve(
     """
     from pathlib import Path
 
-    from caloscale import errors, spec, stages
+    from caloscale import errors, stages
 
     errors.show_message_alone()
     with stages.begun("solve", workspace, resume, generators.uri) as folder:
-        summary = stages.solve(spec.build_solver_run(run), folder, Path(generators.path))
+        summary = stages.solve(stages.solver_run(run, folder), folder, Path(generators.path))
     for name, value in summary.metrics.items():
         metrics.log_metric(name, value)
     return (folder,)

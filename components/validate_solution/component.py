@@ -16,7 +16,7 @@ def validate_solution(
     """Compute residuals of the parameters and the spread of the ranks' generators, where the truth is known.
 
     Args:
-        run: The run configuration with a block solver.
+        run: The run configuration with a block solver; empty: that which the folder holds.
         folder: Folder or gs://bucket/prefix of the run, with its records.
         generators: Time-stamped checkpoints of the generator of each rank.
         metrics: Residual of each parameter, and the mean of their absolute values.
@@ -24,10 +24,10 @@ def validate_solution(
     """
     from pathlib import Path
 
-    from caloscale import errors, spec, stages
+    from caloscale import errors, stages
 
     errors.show_message_alone()
-    values, table = stages.validate_solution(spec.build_solver_run(run), folder, Path(generators.path))
+    values, table = stages.validate_solution(stages.solver_run(run, folder), folder, Path(generators.path))
     for name, value in values.items():
         metrics.log_metric(name, value)
     Path(residuals.path).write_text(table, encoding="utf-8")

@@ -247,7 +247,7 @@ def test_components_are_thin_adapters(name: str) -> None:
     calls = [
         n.func.attr for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func).startswith("stages.")
     ]
-    places = {"own_folder", "run_folder", "run_id", "begun"}
+    places = {"own_folder", "run_folder", "run_id", "begun", "solver_run"}
     assert len(set(calls) - places) == (0 if name == "gate" else 1)
 
 
@@ -333,6 +333,14 @@ def test_a_run_that_is_continued_has_the_records_of_all_its_steps(
     assert [record.figures for record in earlier.stages] == [{"source": "first"}]
     report(runs, tmp_path / "again", resume="first")
     assert len(read_earlier(runs / "first")) == 1
+
+
+def test_an_empty_form_continues_the_run_of_the_folder(tmp_path: Path) -> None:
+    """As it is, nulls included, which the local runner cannot hand on."""
+    run = load_run(preset="compact", overrides=["train.maxMinutes=null", "train.seed=5"])
+    stages.plan(run, tmp_path / "run")
+    begin(tmp_path / "step", workspace=str(tmp_path / "run"))
+    assert load_run(tmp_path / "run/run.yaml") == run
 
 
 def test_without_a_workspace_the_run_is_beside_its_artifacts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,6 +96,7 @@ def test_the_whole_pipeline_gives_what_the_command_gives(
     download(f"{workspace}/{walk.run_id}", tmp_path / "fetched")
     by_pipeline = json.loads((tmp_path / "fetched/summary.json").read_text())
     run = spec.parse_run(TINY)
+    (tmp_path / "here").mkdir()
     stages.run_all(run, tmp_path / "here")
     by_command = json.loads((tmp_path / "here/summary.json").read_text())
     for part in ("data", "outcome"):

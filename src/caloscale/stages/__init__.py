@@ -15,7 +15,15 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 
 if TYPE_CHECKING:
     from caloscale.stages.generation import Generation, GenerationRecord, generate
-    from caloscale.stages.pipeline_run import begin, begun, own_folder, report_pipeline_run, run_folder, run_id
+    from caloscale.stages.pipeline_run import (
+        begin,
+        begun,
+        own_folder,
+        report_pipeline_run,
+        run_folder,
+        run_id,
+        solver_run,
+    )
     from caloscale.stages.planning import plan
     from caloscale.stages.reporting import report
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
@@ -44,6 +52,7 @@ __all__ = [
     "run_id",
     "simulate",
     "solve",
+    "solver_run",
     "train",
     "validate",
     "validate_int8",
@@ -70,6 +79,7 @@ _MODULES = {
     "run_id": "pipeline_run",
     "simulate": "showers",
     "solve": "solving",
+    "solver_run": "pipeline_run",
     "train": "training",
     "validate": "validation",
     "validate_int8": "validation",

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.errors import ConfigurationError
-from caloscale.spec import parse_any_run, run_of_form
+from caloscale.spec import (
+    EMPTY_FORM,
+    SolverRun,
+    build_solver_run,
+    parse_any_run,
+    parse_run,
+    parse_solver_run,
+    run_of_form,
+)
 from caloscale.stages.planning import plan
 from caloscale.stages.record import adopt_records
 from caloscale.stages.reporting import Report, report_of_refusal
@@ -100,10 +108,12 @@ class Begun:
 def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, resume: str, beside: str) -> Begun:
     """Resolve the form of a run (`run_of_form`), plan it, and keep both in its folder.
 
-    A form that is refused changes nothing in a folder that the run was to continue. Raises what `plan` raises.
+    An empty form continues the run that the folder holds as it is. A form that is refused changes nothing in a folder
+    that the run was to continue. Raises what `plan` raises.
     """
     with begun("plan", workspace, resume, beside) as folder:
-        configured = run_of_form(form, run)
+        kept = None if run or any(form[name] != EMPTY_FORM[name] for name in form) else _kept(folder)
+        configured = run_of_form(form, run) if kept is None else parse_run(kept)
         data = configured.data
         return Begun(
             folder,
@@ -112,6 +122,20 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
             prepared_part(data).model_dump_json(by_alias=True),
             plan(configured, folder).table,
         )
+
+
+def solver_run(run: Mapping[str, Any], folder: str) -> SolverRun:
+    """The solver run of an entry of a form; an empty one: that which the folder holds, as it is. Raises
+    ConfigurationError.
+    """
+    kept = None if run else _kept(folder)
+    return build_solver_run(run) if kept is None else parse_solver_run(kept)
+
+
+def _kept(folder: str) -> str | None:
+    """The run configuration in the folder of a run."""
+    content = read_object(f"{folder}/run.yaml")
+    return None if content is None else content.decode()
 
 
 def report_pipeline_run(
@@ -123,10 +147,10 @@ def report_pipeline_run(
     """
     own, folder = own_folder(workspace, beside), run_folder(workspace, resume, beside)
     refusal = read_failure(own) if own != folder else None
-    configuration = None if refusal else read_object(f"{folder}/run.yaml")
+    configuration = None if refusal else _kept(folder)
     if configuration is None:
         return report_of_refusal(refusal or read_failure(own) or failure or "no step has begun", folder)
     if own != folder:
         with open_workspace(own, shared=True) as source, open_workspace(folder, shared=True) as target:
             adopt_records(source, target)
-    return report_any(parse_any_run(configuration.decode()), folder, failure=failure)
+    return report_any(parse_any_run(configuration), folder, failure=failure)
