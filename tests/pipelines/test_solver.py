@@ -26,7 +26,7 @@ TINY = [
 
 def test_the_chain_and_what_runs_at_exit(tmp_path: Path) -> None:
     compile_pipeline(tmp_path / "p.yaml")
-    compiled = yaml.safe_load((tmp_path / "p.yaml").read_text())
+    compiled = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
     inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
     assert {name: set(task.get("dependentTasks", [])) for name, task in inner.items()} == {
         "solve": set(),
