@@ -277,6 +277,8 @@ class Changes:
         self._running: list[tuple[str, str]] = []
         self._values: dict[str, dict[str, Any]] = {}
         self._stop_now = threading.Event()
+        self.ends_since = INFINITE
+        """From when on runs end (time.monotonic)."""
         self.done: Counter[str] = Counter()
         """What was written so far."""
 
@@ -298,7 +300,8 @@ class Changes:
                 while self._is_behind("reports", elapsed * len(self._running) / REPORT_SECONDS):
                     self._report(*self._running[self.done["reports"] % len(self._running)])
                     self.done["reports"] += 1
-                if self._running and self._is_behind("ends", elapsed - 1):
+                ending = time.monotonic() - self.ends_since
+                if self._running and self._is_behind("ends", ending - 1):
                     namespace, run = self._running.pop(0)
                     selector = f"{names.RUN_LABEL}={run}"
                     threads.submit(machines.end_pods, self._api, namespace, selector=selector)
@@ -312,10 +315,11 @@ class Changes:
     def _look(self) -> None:
         """Which runs are running, and what they have reported."""
         self._values = {key: json.loads(value) for key, value in self._store.get(f"/registry/{REPORTS}/").items()}
+        kept = name_of(self._given.runs - 1)  # that which `kill` suspends
         self._running = [
             (raw["metadata"]["namespace"], raw["metadata"]["name"])
             for raw in stored(RUNS, self._store, self._given)
-            if raw.get("status", {}).get("phase") == "Running"
+            if raw.get("status", {}).get("phase") == "Running" and raw["metadata"]["name"] != kept
         ]
         self._found = len(self._running)
 
@@ -392,6 +396,7 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         try:
             time.sleep(REPORT_SECONDS)
             settle(store, plane, port, given, begun, reported=True)
+            changes.ends_since = time.monotonic()
             first = Watched(plane, operator, port, changes)
             time.sleep(given.seconds / 4)
             machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
