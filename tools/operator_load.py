@@ -191,6 +191,9 @@ class Store:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
+    def __del__(self) -> None:
+        self._connection.close()
+
     def get(self, prefix: str, *, keys: bool = False) -> dict[str, bytes]:
         """Values by key; ``keys``: without the values."""
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)

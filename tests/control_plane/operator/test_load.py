@@ -50,4 +50,4 @@ def test_a_leader_that_is_killed_among_pods_of_others_loses_no_bill_and_doubles_
     finally:
         loaded.stop()
     assert (figures["errors"], figures["doubled"], figures["billsLost"]) == (0, 0, 0), loaded.log.read_text()[-3000:]
-    assert figures["eventToStatusCount"] > 0 and figures["secondsToResume"] < MOST_SECONDS
+    assert figures["beforeKill"]["eventToStatusCount"] > 0 and figures["secondsToResume"] < MOST_SECONDS
