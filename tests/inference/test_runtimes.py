@@ -243,7 +243,8 @@ def test_the_faster_precision(folder, monkeypatch, seconds, batches, chosen, rea
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])
 def test_a_runtime_that_is_not_installed(folder, runtime, monkeypatch):
     monkeypatch.setitem(sys.modules, {"onnx": "onnxruntime"}.get(runtime, runtime), None)
-    with pytest.raises(InputError, match=re.escape(install_command("infer"))):
+    extra = {"onnx": "generate"}.get(runtime, "infer")
+    with pytest.raises(InputError, match=re.escape(install_command(extra))):
         open_runtime(folder, runtime)
 
 

@@ -124,7 +124,7 @@ def late(w: World) -> World:
 
 def not_understood(w: World) -> World:
     w.until(lambda w: running(w) and w.step > 100)
-    w.spec["checkpoint"], w.generation = {"uri": "s3://bucket/c"}, 2
+    w.spec["checkpoint"], w.generation = {"uri": "hdfs://bucket/c"}, 2
     return w.until(settled)
 
 
@@ -153,8 +153,9 @@ def renamed(w: World) -> World:
 REQUEUED = "queue q has not admitted 4 nodes for 60s; asking for 2 with the same global batch"
 STOPPED = "the pipeline step that waits for it, pod step, has ended; "
 NOT_UNDERSTOOD = (
-    "Running: checkpoint.uri: is no address of a bucket that works here: s3:// (got 's3://bucket/c')\n  remedy: write "
-    "the path of a folder or file, or gs://bucket/prefix; a path that looks like an address begins with ./"
+    "Running: checkpoint.uri: is no address of a bucket that works here: hdfs:// (got 'hdfs://bucket/c')\n  "
+    "remedy: write the path of a folder or file, or gs://bucket/prefix (also s3:// and minio://); a path that looks "
+    "like an address is written in full, from /"
 )
 STORIES: dict[str, tuple[Callable[[], World], list[str]]] = {
     "quiet": (

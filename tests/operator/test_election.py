@@ -132,7 +132,7 @@ def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
         asked.append((method, options["_request_timeout"]))
         assert body == ({"propagationPolicy": "Background"} if method == "DELETE" else None)
         assert path == "/apis/kubeflow.org/v1/namespaces/physics/tfjobs/gan-1"
-        return SimpleNamespace(data=b'{"kind": "TFJob", "metadata": {}}')
+        return SimpleNamespace(data=b'{"kind": "TFJob", "metadata": {"name": "gan-1"}}')
 
     connection = Connection(ApiClient())
     connection._client.request = request
