@@ -85,6 +85,9 @@ def main() -> None:
         try:
             figures = share(plane, operator, port, given) if given.shared else None
             figures = figures or drain(plane, psutil.Process(operator.pid), port, given)
+        except Exception:
+            print(operator.log.read_text(encoding="utf-8")[-4000:], file=sys.stderr)
+            raise
         finally:
             operator.stop()
     text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
