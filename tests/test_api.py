@@ -166,3 +166,6 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
     assert values[0] == pytest.approx(values[1], rel=1e-3) and generator.card.shape == run.data.shape
     files = caloscale.simulate(run, tmp_path / "showers")
     assert [file.name for file in files] == sorted(file.name for file in (folder / "showers").glob("*.h5"))
+    (made_by_pipeline := folder / "pipeline" / "first" / "preprocess").mkdir(parents=True)  # as `make run` leaves it
+    (folder / "dataset").rename(made_by_pipeline / "dataset")
+    assert compare_runs([folder, tmp_path / "made.h5"])[1].evaluation == file.evaluation

@@ -26,9 +26,10 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> tuple[Compared, ...]:
     """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
 
-    dataset: the shards of the first run, for files; None: ``<run>/dataset``. Raises InputError for fewer than two
-    sources, the same one twice, no run among them, a run that was not validated, and showers of a file outside of the
-    energies and angles of the run; StorageError and ShowerFileError for what cannot be read.
+    dataset: the shards of the first run, for files; None: ``<run>/dataset``, or those of the newest pipeline in the
+    folder. Raises InputError for fewer than two sources, the same one twice, no run among them, a run that was not
+    validated, and showers of a file outside of the energies and angles of the run; StorageError and ShowerFileError for
+    what cannot be read.
     """
     resolved = [source.resolve() for source in sources]
     if len(sources) < 2 or len(set(resolved)) < len(sources):
@@ -48,7 +49,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     first, configuration = by_source[runs[0]], load_run(runs[0] / "run.yaml")
     for source in sources:
         if source not in by_source:
-            found = judge_file(source, configuration, dataset or runs[0] / DATASET)
+            found = judge_file(source, configuration, dataset or _shards_of(runs[0]))
             by_source[source] = Compared(
                 name=source.name,
                 folder=str(source),
@@ -58,6 +59,12 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
                 figures=found[1],
             )
     return tuple(by_source[source] for source in sources)
+
+
+def _shards_of(folder: Path) -> Path:
+    """The shards in the folder of a run: of its own stages, or of the newest pipeline that made some there."""
+    made = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
+    return made[-1].parent if made and not (folder / DATASET).exists() else folder / DATASET
 
 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
