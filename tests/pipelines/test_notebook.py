@@ -20,6 +20,7 @@ FEWER = ["data.simulation.engine=parametrised", "data.simulation.showersPerFile=
 @pytest.mark.integration
 def test_every_cell_of_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # commands that ran in this process before set it
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     sized = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]
     sized[0].source = FEW
