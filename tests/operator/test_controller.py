@@ -696,14 +696,14 @@ def test_a_run_for_which_there_is_room_by_now_is_tried_again_and_the_next_of_its
     observed = timed._observe(RUN, dt.datetime.now(dt.UTC))
     assert observed is not None
     key = observed[0].pools()[0][0].key
-    timed._park(RUN, {key: Need(2, changed=False)})
+    timed._park(RUN, {key: Need(2, changed=False)}, timed.store.parking.changes)
     assert due_after(timed) is None
-    timed._park(RUN, {key: Need(1, changed=False)})
+    timed._park(RUN, {key: Need(1, changed=False)}, timed.store.parking.changes)
     assert due_after(timed) == 0.5
     follower = run()
     follower["metadata"] |= {"name": "next", "uid": "u-next"}
     timed.store.put("TrainingRun", follower)
     other = RunKey("physics", "next", "u-next")
-    timed.store.park(other, {key: Need(2, changed=False)})
-    timed._park(RUN, None)
+    timed.store.park(other, {key: Need(2, changed=False)}, timed.store.parking.changes)
+    timed._park(RUN, None, timed.store.parking.changes)
     assert timed.queue.get(0.0) == other

@@ -131,6 +131,27 @@ def test_who_was_listed_after_a_change_of_the_leader_waits_without_a_decision_of
     assert again.settle()[0] == first.name
 
 
+@pytest.mark.parametrize("nodes", [(("n1", "others"), ("n2", "others")), (("n1", "v100-8"),)], ids=["a pool", "a node"])
+def test_nodes_that_come_while_a_run_is_decided_about_are_not_missed(
+    crowd: Crowd, monkeypatch: pytest.MonkeyPatch, nodes: tuple[tuple[str, str], ...]
+) -> None:
+    """A decision takes long on a busy machine, and knows the pools as they were when it began."""
+    crowd.put("Node", ex.spot("n0"))
+    decide = module.reconcile
+
+    def slow(seen: Any, now: dt.datetime) -> Any:
+        decision = decide(seen, now)
+        if len(crowd.decided) == 1:
+            for name, pool in nodes:
+                crowd.put("Node", ex.spot(name, pool))
+        return decision
+
+    monkeypatch.setattr(module, "reconcile", slow)
+    crowd.submit("two", count=16, capacityType="spot")
+    crowd.settle()
+    assert crowd.phases == {"Starting": 1} and len(crowd.decided) == 2
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_nobody_waits_who_could_be_launched(crowd: Crowd, seed: int) -> None:
     """Against a decision about each waiting run after each event."""

@@ -92,7 +92,7 @@ def test_events_in_any_order_end_in_the_same_state() -> None:
 def test_a_heartbeat_concerns_nobody() -> None:
     store = Store()
     store.put("TrainingRun", run(1, phase="Waiting"))
-    store.park(GAN, {})
+    store.park(GAN, {}, store.parking.changes)
     assert store.put("Node", versioned(ex.node("n0"), 2)) == {GAN}
     assert store.put("Node", versioned(ex.node("n0"), 3)) == set()
 
@@ -104,7 +104,7 @@ def test_more_room_concerns_those_who_wait() -> None:
     store.put("Pod", pod("stranger", 3, run=""))
     (pool,) = store.pools_for(GAN)[0]
     assert pool.free == 0
-    store.park(GAN, {pool.key: Need(1, changed=False)})
+    store.park(GAN, {pool.key: Need(1, changed=False)}, store.parking.changes)
     assert store.put("Pod", pod("stranger", 4, "Succeeded", run="")) == {GAN}
     (pool,) = store.pools_for(GAN)[0]
     assert pool.free == 1
@@ -155,7 +155,7 @@ def test_what_a_queue_keeps_back_takes_no_room() -> None:
     other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0  # nobody knows yet that it is kept back
     store.put("TrainingRun", {**run(10), "metadata": {**run(10)["metadata"], "name": "other", "uid": "u-other"}})
-    store.park(other, {store.pools_for(other)[0][0].key: Need(4, changed=False)})
+    store.park(other, {store.pools_for(other)[0][0].key: Need(4, changed=False)}, store.parking.changes)
     job = w.jobs["gan-1"]
     assert store.put("TFJob", versioned(job, 11)) == {GAN, other}
     assert store.pools_for(other)[0][0].free == 4
@@ -439,7 +439,7 @@ def with_two_nodes_and_one_who_waits(free: int) -> tuple[Store, RunKey]:
     store.put("TrainingRun", waits)
     key = store.pools_for(other)[0][0].key
     assert store.pools_for(other)[0][0].free == 0
-    assert store.park(other, {key: Need(free, changed=False)}) is None
+    assert store.park(other, {key: Need(free, changed=False)}, store.parking.changes) is None
     return store, other
 
 
@@ -563,7 +563,7 @@ def test_who_waits_is_asked_about_prices_and_queues() -> None:
         raw["metadata"] |= {"name": phase.lower(), "uid": str(number)}
         store.put("TrainingRun", raw)
     waits = {RunKey("physics", name, uid) for uid, name in zip("012", ("waiting", "recovering", "pending"))}
-    store.park(min(waits), {})
+    store.park(min(waits), {}, store.parking.changes)
     assert store.pending_runs() == waits and not store.parking.firsts()
 
 

@@ -164,15 +164,16 @@ class Controller:
         while True:
             with self._deciding:  # two runs must not take the same node
                 now = dt.datetime.now(dt.UTC)
+                pool_changes = self.store.parking.changes
                 observed = self._observe(run, now)
                 if observed is None:
-                    self._park(run, None)
+                    self._park(run, None, pool_changes)
                     return None
                 seen, version = observed
                 decision = reconcile(seen, now)
                 if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
                     self.store.assume(run, decision.status, version)
-                    self._park(run, decision.awaits)
+                    self._park(run, decision.awaits, pool_changes)
                     break
             confirmed = True
             for newest in self.connection.each(job.kind, run.namespace, fields=f"metadata.name={job.name}"):
@@ -190,8 +191,8 @@ class Controller:
             return None
         return max((decision.again - now).total_seconds(), 0.05)
 
-    def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None) -> None:
-        following = self.store.park(run, needs)
+    def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None, seen_changes: int) -> None:
+        following = self.store.park(run, needs, seen_changes)
         if following is not None:
             self.queue.add(following, self.settings.debounce_seconds if following == run else 0.0)
 

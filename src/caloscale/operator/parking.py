@@ -18,15 +18,18 @@ class Parking:
         self._class_of: dict[RunKey, Hashable] = {}
         self._pools: set[PoolKey] = set()
         self._changed: set[Hashable] = set()
+        self.changes = 0
+        """How often a pool came, went, or got other nodes."""
 
-    def park(self, run: RunKey, group: Hashable, needs: Mapping[PoolKey, Need]) -> None:
-        """The run waits; ``needs``: what each pool of its kind would have to have free."""
+    def park(self, run: RunKey, group: Hashable, needs: Mapping[PoolKey, Need], *, outdated: bool = False) -> None:
+        """The run waits; ``needs``: what each pool of its kind would have to have free. ``outdated``: they are those of
+        pools that have changed since, so that the run is to be tried again."""
         if self._class_of.get(run, group) != group:
             self.leave(run)
         self._class_of[run] = group
         self._members.setdefault(group, {}).setdefault(run)
         self._needs[group] = needs
-        self._changed.discard(group)
+        (self._changed.add if outdated else self._changed.discard)(group)
 
     def joins(self, run: RunKey, group: Hashable) -> bool:
         """Whether the run waits behind others of its class, which need not be tried for it."""
@@ -65,6 +68,7 @@ class Parking:
         """The runs to try after a pool has got more room; ``changed``: its nodes are others, or it is new or gone."""
         is_new = exists and key not in self._pools
         (self._pools.add if exists else self._pools.discard)(key)
+        self.changes += is_new or changed
         woken = set()
         for group, needs in self._needs.items():
             need = needs.get(key)

@@ -431,17 +431,19 @@ class Store:
             woken |= self.parking.wake(key, self._free(key), exists=self.capacity.has(key), changed=changed)
         return woken
 
-    def park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None) -> RunKey | None:
+    def park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None, seen_changes: int) -> RunKey | None:
         """After a decision: the run waits until a pool has what it needs, or (None) waits no more.
 
+        ``seen_changes``: `Parking.changes` when the decision began; it does not know of pools that have come since.
         Returns the run that is to be tried next: the next of its class, or this one where there is room by now.
         """
         with self.lock:
             if needs is None or run not in self.runs:
                 return self.parking.leave(run)
-            self.parking.park(run, self._class_of(run), needs)
+            outdated = seen_changes != self.parking.changes
+            self.parking.park(run, self._class_of(run), needs, outdated=outdated)
             is_met = any(need.is_met(self._free(key), changed=False) for key, need in needs.items())
-            return run if is_met else None
+            return run if is_met or outdated else None
 
     def _free(self, key: PoolKey) -> int:
         return self.capacity.free(key, self._coming[key.name])
