@@ -22,6 +22,20 @@ from tests.operator.world import World, world
 GAN = RunKey("physics", "gan", "u")
 V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "capacityType": "spot", "region": "europe-west4"}
 QUEUED = {"model": {"preset": "variable-angle"}, "hardware": {**V100, "queue": "q"}}
+PLACED = {
+    "backend": "TFJob",
+    "pool": "v100-8",
+    "accelerator": "nvidia-tesla-v100",
+    "machineType": "n1-standard-64",
+    "capacityType": "on-demand",
+    "nodes": 2,
+    "workers": 2,
+    "perNode": 8,
+    "acceleratorsPerWorker": 8,
+    "plannedNodes": 2,
+    "globalBatch": 1024,
+    "batchPerReplica": 64,
+}
 
 
 def run(version: int, **status: Any) -> dict[str, Any]:
@@ -123,22 +137,8 @@ def test_launched_and_not_yet_bound_counts() -> None:
     store = Store()
     store.put("Node", versioned(ex.node("n0"), 1))
     store.put("Node", versioned(ex.node("n1"), 2))
-    placed = {
-        "backend": "TFJob",
-        "pool": "v100-8",
-        "accelerator": "nvidia-tesla-v100",
-        "machineType": "n1-standard-64",
-        "capacityType": "on-demand",
-        "nodes": 2,
-        "workers": 2,
-        "perNode": 8,
-        "acceleratorsPerWorker": 8,
-        "plannedNodes": 2,
-        "globalBatch": 1024,
-        "batchPerReplica": 64,
-    }
     attempt = {"number": 1, "job": "gan-1", "nodes": 2, "workers": 2, "launched": "2026-11-21T10:00:00Z"}
-    store.put("TrainingRun", run(3, phase="Starting", placement=placed, attempts=[attempt]))
+    store.put("TrainingRun", run(3, phase="Starting", placement=PLACED, attempts=[attempt]))
     other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0
     store.put("Pod", pod("gan-1-worker-0", 4))
@@ -334,20 +334,6 @@ def test_with_many_runs_money_and_steps_are_written_more_seldom() -> None:
     assert store.refresh_seconds == 60
 
 
-PLACED = {
-    "backend": "TFJob",
-    "pool": "v100-8",
-    "accelerator": "nvidia-tesla-v100",
-    "machineType": "n1-standard-64",
-    "capacityType": "on-demand",
-    "nodes": 2,
-    "workers": 2,
-    "perNode": 8,
-    "acceleratorsPerWorker": 8,
-    "plannedNodes": 2,
-    "globalBatch": 1024,
-    "batchPerReplica": 64,
-}
 MOMENT = "2026-11-21T10:00:00Z"
 OWNERS = [GAN, RunKey("physics", "gan", "u-again"), RunKey("physics", "other", "u-other")]
 
