@@ -13,7 +13,7 @@ def train(
     trained: dsl.Output[dsl.Model],
     speed: dsl.Output[dsl.Metrics],
 ) -> None:
-    """Train generator and discriminator: in this step, or, with a hardware block, as a TrainingRun.
+    """Train the networks: in this step, or, with a hardware block, as a TrainingRun.
 
     A retried step resumes from the last checkpoint in the workspace, or follows the TrainingRun that is there. The
     TrainingRun of a cancelled step is suspended, after a checkpoint.

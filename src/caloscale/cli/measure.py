@@ -336,7 +336,8 @@ def compare(
         typer.Argument(metavar="RUN", help="Folders of runs; a file of showers (.h5) is judged by the first run."),
     ],
     dataset: Annotated[
-        str | None, typer.Option(help="Shards of the first run, for files. Absent: <run>/dataset.")
+        str | None,
+        typer.Option(help="Shards of the first run, for files. Absent: <run>/dataset, or those of its pipeline."),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Page that is written.")] = Path("comparison.html"),
     as_json: Json = False,

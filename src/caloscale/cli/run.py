@@ -145,7 +145,7 @@ def train(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train generator and discriminator; resumes from the newest checkpoint in the workspace.
+    """Train the networks of a run; resumes from the newest checkpoint in the workspace.
 
     One worker of several when TF_CONFIG names several, as in a TFJob, JobSet or Azure ML job.
     """
