@@ -9,6 +9,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -111,8 +112,15 @@ def s3_server() -> Iterator[str]:
     """A server of the protocol of S3 on this machine, and a bucket in it."""
     from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer(port=free_ports(1)[0], verbose=False)
+    server = ThreadedMotoServer("127.0.0.1", free_ports(1)[0], verbose=False)
     server.start()
+    app, lock = server._server.app, threading.Lock()
+
+    def one_at_a_time(*request: Any) -> Any:
+        with lock:  # a store compares versions and writes in one step, moto in two
+            return app(*request)
+
+    server._server.app = one_at_a_time
     given = {
         "AWS_ENDPOINT_URL": "http://{}:{}".format(*server.get_host_and_port()),
         "AWS_ACCESS_KEY_ID": "key",
