@@ -206,6 +206,13 @@ def test_a_list_is_read_page_by_page_and_its_objects_say_what_they_are(
     assert server.asked[-1][1:3] == ("/api/v1/pods", {"limit": "500"})
 
 
+def test_a_list_without_an_end_is_refused(server: ApiServer, connected: Connection) -> None:
+    page = {**LISTED, "metadata": {"resourceVersion": "7", "continue": "t"}, "items": []}
+    server.answers = [(200, page)]
+    with pytest.raises(ApiException, match="a second time"):
+        list(connected.pages("Pod"))
+
+
 def test_a_watch_begins_at_a_version_and_ends_with_the_servers_error(server: ApiServer, connected: Connection) -> None:
     added, error = {"type": "ADDED", "object": {}}, {"type": "ERROR", "object": {"code": 410, "message": "too old"}}
     server.answers = [(200, b"".join(json.dumps(one).encode() + b"\n" for one in (added, added, error, added)))]

@@ -165,14 +165,17 @@ class Connection:
                 yield event
 
     def _pages(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> Iterator[Object]:
-        token = ""
-        while True:
+        token, before = "", set[str]()
+        while token not in before:
+            before.add(token)
             query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields, "continue": token}
             page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
             yield page
             token = page["metadata"].get("continue", "")
             if not token:
                 return
+        host = self.api.configuration.host
+        raise ApiException(status=0, reason=f"the server at {host} gives pages of its {kind}s a second time")
 
     def apply(
         self, manifest: Object, *, manager: str = names.FIELD_MANAGER, part: str | None = None, dry_run: bool = False

@@ -198,6 +198,9 @@ FAULTS: dict[str, tuple[Change, list[str]]] = {
     "zero energy": (replaced("energy", np.array([1, 1, 0, 1, 1.0])), ["energy", "shower 2", "not positive"]),
     "nan energy": (replaced("energy", np.array([1, 1, 1, math.nan, 1.0])), ["energy", "shower 3", "nan"]),
     "unit": (lambda file: file.attrs.update(unitsPerGev=-1.0), ["unitsPerGev", "-1.0"]),
+    "cells in MeV": (lambda file: file["ECAL"].attrs.update(units="MeV"), ["ECAL", "mev", "unitsPerGev: 1000"]),
+    "energies in MeV": (lambda file: file["energy"].attrs.update(unit=np.bytes_(b"MeV")), ["energy", "mev", "gev"]),
+    "angles in degrees": (lambda file: file["theta"].attrs.update(units="degrees"), ["theta", "degrees", "rad"]),
 }
 
 

@@ -36,6 +36,8 @@ UNITS_PER_GEV: dict[Layout, float] = {"variable-angle": 50.0, "fixed-angle": 1.0
 variable-angle arrays hold 50 x GeV; the fixed-angle ones GeV (their sum is about 2% of the primary energy
 as it stands); CaloChallenge holds MeV."""
 UNITS_ATTRIBUTE = "unitsPerGev"
+UNITS = {"ev": 1e9, "kev": 1e6, "mev": 1e3, "gev": 1.0, "tev": 1e-3}
+"""Units of energy per GeV by what an attribute ``units`` or ``unit`` of a dataset calls them."""
 PARTICLE_ATTRIBUTE = "particle"
 """The primary, where the file says it; else `LAYOUT_PARTICLE`. In a file with the dataset ``pdg``, a number for each
 shower, all primaries in a line."""
@@ -371,4 +373,32 @@ def _check_datasets(opened: OpenFile) -> None:
             field=opened.cells_field,
             value=opened.cells.shape,
             remedy="store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)"),
+        )
+    energy_units = 1000.0 if opened.layout == "calochallenge" else 1.0
+    for name in LAYOUTS[opened.layout]:
+        if name in opened.file and name != "theta":
+            _check_unit(opened, name, opened.units_per_gev if name == opened.cells_field else energy_units)
+    if angle in opened.file:
+        _check_unit(opened, angle, None)
+
+
+def _check_unit(opened: OpenFile, name: str, units_per_gev: float | None) -> None:
+    """Refuse a dataset that names another unit than it is read in; None: rad."""
+    attributes = read_attributes(opened.path, opened.file[name])
+    unit = str(attributes.get("units", attributes.get("unit", ""))).strip().lower()
+    if units_per_gev is None:
+        differs, remedy = unit.startswith("deg"), "store rad"
+    else:
+        differs = unit in UNITS and not math.isclose(UNITS[unit], units_per_gev)
+        read_in = next((known for known, units in UNITS.items() if math.isclose(units, units_per_gev)), None)
+        remedy = f"the layout has {read_in}: convert them" if read_in else "convert them"
+        if name == opened.cells_field and differs:
+            remedy = f"write the file's attribute {UNITS_ATTRIBUTE}: {UNITS[unit]:g} for {unit} (now {units_per_gev:g})"
+    if differs:
+        raise ShowerFileError(
+            "has another unit than it is read in",
+            file=opened.path,
+            field=f"{name}, attribute units",
+            value=unit,
+            remedy=remedy,
         )

@@ -61,11 +61,15 @@ def signature_position(path: Path) -> int | None:
             position = max(512, 2 * position)
 
 
-def read_attributes(path: Path, file: h5py.File) -> dict[str, Plain]:
-    """The attributes of a file as strings and numbers; those in the heap are read by a separate process."""
-    if any(_is_in_heap(file.attrs.get_id(name)) for name in file.attrs):
-        return _attributes_in_sandbox(path)
-    return {name: _plain(value) for name, value in file.attrs.items()}
+def read_attributes(path: Path, node: h5py.File | h5py.Dataset) -> dict[str, Plain]:
+    """The attributes of a file or of a dataset in it as strings and numbers; a separate process reads the heap."""
+    if any(_is_in_heap(node.attrs.get_id(name)) for name in node.attrs):
+        return _attributes_in_sandbox(path).get(node.name, {})
+    return _attributes(node)
+
+
+def _attributes(node: h5py.File | h5py.Dataset) -> dict[str, Plain]:
+    return {name: _plain(value) for name, value in node.attrs.items()}
 
 
 def fixed_length(text: str) -> np.ndarray[Any, Any]:
@@ -74,18 +78,21 @@ def fixed_length(text: str) -> np.ndarray[Any, Any]:
     return np.array(encoded, h5py.string_dtype("utf-8", max(1, len(encoded))))
 
 
-def _attributes_in_sandbox(path: Path) -> dict[str, Plain]:
+def _attributes_in_sandbox(path: Path) -> dict[str, dict[str, Plain]]:
     status = path.stat()
     return _run_sandbox(path, status.st_size, status.st_mtime_ns)
 
 
 @lru_cache(maxsize=256)
-def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, Plain]:
-    """The attributes of a file, read in a separate process, once for each state of the file. Raises DamagedError."""
+def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, dict[str, Plain]]:
+    """Attributes of a file and of its datasets by name, read once for each state of the file in a separate process.
+
+    Raises DamagedError.
+    """
     command = [sys.executable, "-m", "caloscale.showers.hdf5.sandbox", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
-        attributes: dict[str, Plain] = json.loads(done.stdout)
+        attributes: dict[str, dict[str, Plain]] = json.loads(done.stdout)
         return attributes
     except subprocess.TimeoutExpired:
         raise DamagedError("HDF5 does not finish reading it") from None
@@ -96,9 +103,10 @@ def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, Plain]:
         raise DamagedError(problem) from None
 
 
-def _read_structure(path: str) -> dict[str, Plain]:
+def _read_structure(path: str) -> dict[str, dict[str, Plain]]:
     """Read all that `reader` reads, except the cells; what is not all there is not read, and reported later."""
     with h5py.File(path, "r") as file:
+        attributes = {file.name: _attributes(file)}
         for name in file:
             try:
                 dataset = find_dataset(Path(path), file, name)
@@ -106,13 +114,14 @@ def _read_structure(path: str) -> dict[str, Plain]:
                 continue
             if dataset is None:
                 continue
+            attributes[dataset.name] = _attributes(dataset)
             if dataset.chunks is not None:
                 dataset.id.chunk_iter(lambda info: None)
             if len(dataset.shape) > 0 and dataset.nbytes <= _SMALL:
                 dataset[...]
             elif len(dataset.shape) > 0:
                 dataset[:1], dataset[-1:]
-        return {name: _plain(value) for name, value in file.attrs.items()}
+        return attributes
 
 
 def _is_in_heap(attribute: Any) -> bool:
