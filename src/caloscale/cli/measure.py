@@ -365,7 +365,7 @@ def compare(
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, TFRecord shard or folder of shards.")],
+    path: Annotated[Path, typer.Argument(help="HDF5 file or folder of them, or folder of shards.")],
     shower: Annotated[
         int | None, typer.Option(help="Number of the shower that is drawn. Absent: the first.", min=0)
     ] = None,
@@ -390,7 +390,7 @@ def inspect(
         raise StorageError(
             "is not a format of figures", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
         )
-    if path.suffix == ".tfrecord" or (path.is_dir() and not as_json):
+    if path.is_dir() and picture is not None:
         load_tensorflow_quietly()
     description = describe(path)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 
 import h5py
@@ -15,9 +15,8 @@ from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import REMOVE, read_showers, read_sums, refuse_first
-from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.sources import hdf5_files
-from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, Split, read_manifest
+from caloscale.showers.tfrecord.manifest import MANIFEST, Split, read_manifest
 from caloscale.spec.block import Block
 from caloscale.spec.data import CellShape, Geometry, LayerGroup, Particle, Preprocessing, Range
 
@@ -27,6 +26,8 @@ _AXES: dict[CellShape, Names] = {
 }
 Names = tuple[str, str, str]
 """Names of the three axes of a shower."""
+_RANGES = ("energy_gev", "angle_deg", "azimuth_deg", "entry_mm")
+ENTRIES = ("entry_x_mm", "entry_y_mm")
 
 
 class _Content(Block):
@@ -112,30 +113,12 @@ class ShardFolderDescription(_Content):
     """Software that made the shards."""
 
 
-class ShardDescription(_Content):
-    """Content of a TFRecord file."""
-
-    showers: int
-    """Number of records."""
-    shape: tuple[int, int, int]
-    """Cells of a shower, after re-binning (from the manifest beside the file)."""
-    sum_gev: Range | None
-    """Lowest and highest sum of cells (ECAL sum), GeV."""
-    source: Source
-    """Origin of the showers."""
-
-
-Description = FileDescription | SourceFolderDescription | ShardFolderDescription | ShardDescription
-
-
-def describe(path: str | Path) -> Description:
-    """Content of a path: an HDF5 file or a folder of them, a folder of shards or one shard. Raises ShowerFileError."""
+def describe(path: str | Path) -> FileDescription | SourceFolderDescription | ShardFolderDescription:
+    """Content of a path: an HDF5 file or a folder of them, or a folder of shards. Raises ShowerFileError."""
     path = Path(path)
     if path.name == MANIFEST or (path / MANIFEST).exists():
         return describe_shards(path.parent if path.name == MANIFEST else path)
-    if path.is_dir():
-        return describe_files(path)
-    return describe_shard(path) if path.suffix == ".tfrecord" else describe_file(path)
+    return describe_files(path) if path.is_dir() else describe_file(path)
 
 
 def describe_file(path: str | Path) -> FileDescription:
@@ -158,11 +141,12 @@ def describe_file(path: str | Path) -> FileDescription:
             bytes=Path(path).stat().st_size,
             energy_gev=_span(primaries["energy_gev"]),
             angle_deg=_span(np.degrees(primaries["angle_rad"])),
+            azimuth_deg=_span(np.degrees(primaries.get("azimuth_rad", np.empty(0)))),
+            entry_mm=_span(np.concatenate([np.empty(0), *(primaries[n] for n in ENTRIES if n in primaries)])),
             sum_gev=_span(read_sums(opened)),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
             particles=opened.particles,
-            **_further_spans(primaries),
             datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
             attributes=opened.attributes,
         )
@@ -185,14 +169,10 @@ def describe_files(folder: Path) -> SourceFolderDescription:
         layouts=tuple(sorted({one.layout for one in found})),
         shapes=tuple(sorted({one.shape for one in found})),
         bytes=sum(one.bytes for one in found),
-        energy_gev=_union(one.energy_gev for one in found),
-        angle_deg=_union(one.angle_deg for one in found),
-        sum_gev=_union(one.sum_gev for one in found),
+        **{name: _union(getattr(one, name) for one in found) for name in (*_RANGES, "sum_gev")},
         units_per_gev=tuple(sorted({one.units_per_gev for one in found})),
         sources=tuple(sorted({one.source for one in found})),
         particles=tuple(sorted({particle for one in found for particle in one.particles})),
-        azimuth_deg=_union(one.azimuth_deg for one in found),
-        entry_mm=_union(one.entry_mm for one in found),
     )
 
 
@@ -205,41 +185,14 @@ def describe_shards(folder: str | Path) -> ShardFolderDescription:
         showers=manifest.splits,
         shards={split: len(manifest.shards_of(split)) for split in manifest.splits},
         bytes=sum(shard.bytes for shard in manifest.shards),
-        energy_gev=manifest.energy_gev,
-        angle_deg=manifest.angle_deg,
+        **{name: getattr(manifest, name) for name in _RANGES},
         source=manifest.source,
         particles=manifest.particles,
-        azimuth_deg=manifest.azimuth_deg,
-        entry_mm=manifest.entry_mm,
         split_method=manifest.provenance.split_method,
         dropped={reason: count for reason, count in manifest.dropped.items() if count},
         preprocessing=manifest.preprocessing,
         files=tuple(file.name for file in manifest.provenance.files),
         versions=manifest.provenance.versions,
-    )
-
-
-def describe_shard(path: Path) -> ShardDescription:
-    """Content of a shard; reads all of it. Raises ShowerFileError (also without a manifest beside it)."""
-    from caloscale.showers.tfrecord.records import SCALARS, read_batches
-
-    manifest = _manifest_beside(path)
-    names = (*SCALARS, *manifest.spans)
-    batches = [{name: batch[name] for name in names} for batch in read_batches(path, manifest.shape, manifest.spans)]
-    if not batches:
-        raise ShowerFileError("contains no showers", file=path, remedy="make it again with `caloscale preprocess`")
-    values = {name: np.concatenate([batch[name] for batch in batches]).astype(float) for name in names}
-    return ShardDescription(
-        file=str(path),
-        showers=len(values["ecal_sum"]),
-        shape=manifest.shape,
-        bytes=path.stat().st_size,
-        energy_gev=_span(values["energy_gev"]),
-        angle_deg=_span(np.degrees(values["angle_rad"])),
-        sum_gev=_span(values["ecal_sum"] / manifest.preprocessing.units_per_gev),
-        source=manifest.source,
-        particles=manifest.particles,
-        **_further_spans(values),
     )
 
 
@@ -250,10 +203,10 @@ def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
     """
     path = Path(path)
     if path.name == MANIFEST or (path / MANIFEST).exists():
-        path, shower = _shard_of(path.parent if path.name == MANIFEST else path, shower)
-    elif path.is_dir():
+        return _of_shards(path.parent if path.name == MANIFEST else path, shower)
+    if path.is_dir():
         path, shower = _file_of(path, shower)
-    return _of_shard(path, shower) if path.suffix == ".tfrecord" else _of_file(path, shower)
+    return _of_file(path, shower)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -279,31 +232,13 @@ def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
     raise _no_such(folder, shower, before)
 
 
-def _shard_of(folder: Path, shower: int) -> tuple[Path, int]:
-    """The shard that contains a shower of the training split, and the number of the shower there."""
-    before = 0
-    for shard in read_manifest(folder).shards_of("train"):
-        if shower < before + shard.showers:
-            return folder / shard.file, shower - before
-        before += shard.showers
-    raise _no_such(folder, shower, before)
+def _of_shards(folder: Path, shower: int) -> tuple[Showers, Names]:
+    from caloscale.showers.tfrecord.shards import read_split
 
-
-def _of_shard(path: Path, shower: int) -> tuple[Showers, Names]:
-    from caloscale.showers.tfrecord.records import read_batches
-
-    manifest = _manifest_beside(path)
-    start = 0
-    for batch in read_batches(path, manifest.shape, manifest.spans):
-        count = len(batch["cells"])
-        if start <= shower < start + count:
-            one = slice(shower - start, shower - start + 1)
-            cells_gev = to_gev(batch["cells"][one], manifest.preprocessing)
-            primaries = {name: batch[name][one] for name in manifest.columns}
-            found = Showers.of(cells_gev, primaries, manifest.source)
-            return found, _AXES[manifest.geometry.cell_shape]
-        start += count
-    raise _no_such(path, shower, start)
+    manifest = read_manifest(folder)
+    if shower >= manifest.splits["train"]:
+        raise _no_such(folder, shower, manifest.splits["train"])
+    return read_split(folder, "train", np.array([shower])), _AXES[manifest.geometry.cell_shape]
 
 
 def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
@@ -321,20 +256,10 @@ def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
             remedy=f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels",
         )
     x, y, z = (number * factor for number, factor in zip(cells, rebin))
-    geometry = _any_geometry((x, y, z), cell_shape)
+    # A file does not state its materials, and a picture does not need them.
+    layers = (LayerGroup(count=z, absorber_mm=1.0),)
+    geometry = Geometry.model_construct(cells=(x, y, z), cell_shape=cell_shape, layers=layers, depth_mm=math.inf)
     return read_showers(path, geometry=geometry, rebin=rebin, start=shower, stop=shower + 1), _AXES[cell_shape]
-
-
-def _any_geometry(cells: tuple[int, int, int], cell_shape: CellShape) -> Geometry:
-    """A geometry of these cells: a file does not state its materials, and a picture does not need them."""
-    layers = (LayerGroup(count=cells[2], absorber_mm=1.0),)
-    return Geometry.model_construct(cells=cells, cell_shape=cell_shape, layers=layers, depth_mm=math.inf)
-
-
-def _manifest_beside(path: Path) -> Manifest:
-    if not path.is_file():
-        raise ShowerFileError("cannot be read: there is no such file", file=path, remedy="give the path of a shard")
-    return read_manifest(path.parent)
 
 
 def _no_such(path: Path, shower: int, count: int) -> ShowerFileError:
@@ -346,16 +271,6 @@ def _span(values: NDArray[np.generic]) -> Range | None:
     """Lowest and highest finite value, to the six digits that float32 has; None without any."""
     finite = values[np.isfinite(values)] if values.dtype.kind in "fiu" else np.empty(0)
     return (float(f"{finite.min():.6g}"), float(f"{finite.max():.6g}")) if finite.size else None
-
-
-def _further_spans(primaries: Mapping[str, NDArray[np.floating]]) -> dict[str, Range | None]:
-    """Fields of a description: the ranges of azimuths and entries of a table, None where it has none."""
-    azimuth = primaries.get("azimuth_rad", np.empty(0))
-    entries = [primaries[name] for name in ("entry_x_mm", "entry_y_mm") if name in primaries]
-    return {
-        "azimuth_deg": _span(np.degrees(azimuth)),
-        "entry_mm": _span(np.concatenate(entries)) if entries else None,
-    }
 
 
 def _union(spans: Iterable[Range | None]) -> Range | None:

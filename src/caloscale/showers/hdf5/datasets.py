@@ -9,10 +9,9 @@ import re
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import h5py
-from h5py import h5s, h5z
+from h5py import h5z
 
 from caloscale.errors import ShowerFileError
 
@@ -29,14 +28,14 @@ _FILTERS = {
     32026: "blosc2",
 }
 """Names of filters that h5py may lack, by their registered number."""
-_COPY = "copy the file with all that it refers to, or write it again with the numbers in it"
+_COPY = "write the file again with the numbers in it"
 
 
 def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
     """A dataset of numbers, None where the file has nothing of this name.
 
     Raises ShowerFileError for a link without a target, for what is no dataset of real numbers, and where HDF5 would
-    give zeros or could not read: parts in other files that are missing, chunks that were never written, filters.
+    give zeros or could not read: numbers in other files, chunks that were never written, filters.
     """
     if name not in file:
         return None
@@ -48,20 +47,13 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
         raise _error(path, name, "is no dataset", type(found).__name__, "store an array of numbers under this name")
     if found.dtype.kind not in "fiu" or found.shape is None:
         raise _error(path, name, "does not hold numbers", str(found.dtype), "store floating-point numbers")
-    check_stored(path, name, found)
-    return found
-
-
-def check_stored(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    """Raise ShowerFileError unless all numbers of a dataset were written and can be read."""
-    _check_filters(path, name, dataset)
-    if dataset.is_virtual:
-        _check_virtual(path, name, dataset)
-    elif dataset.external is not None:
-        _check_external(path, name, dataset)
-    elif dataset.size and not _is_written(dataset):
+    _check_filters(path, name, found)
+    if found.is_virtual or found.external is not None:
+        raise _error(path, name, "has its numbers in other files", found.shape, _COPY)
+    if found.size and not _is_written(found):
         problem = "was created and not, or not wholly, written: what is missing would be read as zeros"
-        raise _error(path, name, problem, dataset.shape, "wait until it is written, or write it again")
+        raise _error(path, name, problem, found.shape, "wait until it is written, or write it again")
+    return found
 
 
 def file_error(path: Path, error: Exception) -> ShowerFileError:
@@ -123,68 +115,6 @@ def _is_written(dataset: h5py.Dataset) -> bool:
         chunks = math.prod(math.ceil(size / chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
         whole = dataset.id.get_num_chunks() >= chunks
     return whole or bool(dataset.fillvalue)
-
-
-def _check_virtual(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    """Each part must exist, as large as it is mapped, and the parts must be all."""
-    mapped = 0
-    for part in dataset.virtual_sources():
-        own = Path(dataset.file.filename)
-        candidates = [own] if part.file_name == "." else _candidates(own, part.file_name, "HDF5_VDS_PREFIX")
-        origin = next((each for each in candidates if each.is_file()), None)
-        where = f"{part.file_name}:{part.dset_name}"
-        if origin is None:
-            raise _error(path, name, "is virtual, and a file with its numbers is missing", part.file_name, _COPY)
-        try:
-            with h5py.File(origin, "r") as file:
-                source = file[part.dset_name]
-                check_stored(path, name, source)
-                mapped += _mapped(part, source.shape)
-        except ShowerFileError:
-            raise
-        except (OSError, KeyError, ValueError, RuntimeError, AttributeError) as error:
-            problem = f"is virtual, and it is not certain that a part of it exists: {error}"
-            raise _error(path, name, problem, where, _COPY) from error
-    if mapped != dataset.size:
-        problem = f"is virtual, and its parts are {mapped} of its {dataset.size} numbers: others would be read as zeros"
-        raise _error(path, name, problem, dataset.shape, _COPY)
-
-
-def _mapped(part: Any, shape: tuple[int, ...]) -> int:
-    """Numbers that a part has. Raises ValueError for a source that is smaller, and for parts without a fixed size."""
-    count = int(part.vspace.get_select_npoints())
-    if part.src_space.get_select_type() == h5s.SEL_ALL:
-        fits = math.prod(shape) == count
-    else:
-        last = part.src_space.get_select_bounds()[1]
-        fits = len(last) == len(shape) and all(index < size for index, size in zip(last, shape))
-    if not fits:
-        raise ValueError(f"the source has the shape {shape}")
-    return count
-
-
-def _check_external(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    """Raw files must exist, as long as they are used: HDF5 reads zeros behind the end of one."""
-    needed = dataset.size * dataset.dtype.itemsize
-    for file_name, offset, size in dataset.external:  # size: or unlimited
-        wanted = needed if size < 0 else min(size, needed)
-        prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "").replace("${ORIGIN}", str(Path(dataset.file.filename).parent))
-        raw = Path(prefix, file_name)
-        if not raw.is_file():
-            raise _error(path, name, "has its numbers in another file, which is missing", file_name, _COPY)
-        if raw.stat().st_size < offset + wanted:
-            raise _error(path, name, "has its numbers in another file, which is too short", file_name, _COPY)
-        needed -= wanted
-    if needed > 0:
-        raise _error(path, name, "has more numbers than its other files hold", dataset.shape, _COPY)
-
-
-def _candidates(own: Path, name: str, variable: str) -> list[Path]:
-    """Where HDF5 looks for a file, in its order."""
-    listed = [folder for folder in os.environ.get(variable, "").split(":") if folder]
-    folders = [*(folder.replace("${ORIGIN}", str(own.parent)) for folder in listed), str(own.parent), ""]
-    first, relative = ([Path(name)], Path(name).name) if Path(name).is_absolute() else ([], name)
-    return [*first, *(Path(folder, relative) for folder in folders)]
 
 
 def _error(path: Path, name: str, problem: str, value: object, remedy: str) -> ShowerFileError:
