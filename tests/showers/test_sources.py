@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -67,14 +66,6 @@ def test_links_give_a_file_once_and_lead_somewhere(folder_of_showers: MakeFolder
             find_files(source, tmp_path)
 
 
-def test_files_of_a_bucket(folder_of_showers: MakeFolder, tmp_path: Path, bucket_server: str) -> None:
-    from caloscale.storage.objects import upload
-
-    upload(folder_of_showers(1, 1), f"{bucket_server}/sources/mc")
-    found = find_files(f"{bucket_server}/sources/mc", tmp_path / "scratch")
-    assert found == [tmp_path / "scratch" / f"showers-00{index}.h5" for index in (0, 1)]
-
-
 @pytest.mark.parametrize("source", ["", "/*.h5", "/**/*.csv"])
 def test_nothing_there(tmp_path: Path, source: str) -> None:
     with pytest.raises(ShowerFileError, match=r"no showers found[\s\S]*\*\.h5 or \*\.hdf5"):
@@ -123,23 +114,6 @@ def test_the_split_keeps_the_fraction_and_every_shower_once(
         assert not set(sizes(slices, "validation")) & set(sizes(slices, "train"))
     else:
         assert held_out == max(1, round(fraction * total))
-
-
-def test_two_files_of_150_and_50_showers_give_a_tenth_for_validation() -> None:
-    files = [surveyed("a", 150), surveyed("b", 50)]
-    for seed in range(4):
-        slices, method = split_files(files, Data(source="x", validation_fraction=0.1, seed=seed))
-        assert method == "by shower"
-        assert sum(sizes(slices, "validation").values()) == 20 and sum(sizes(slices, "train").values()) == 180
-        again, _ = split_files(files, Data(source="x", validation_fraction=0.1, seed=seed))
-        assert all((one.members == two.members).all() for one, two in zip(slices, again))
-
-
-def test_simulated_files_are_split_by_file_also_where_they_are_few() -> None:
-    """The number of files is chosen so that the training showers are complete without those of one file."""
-    slices, method = split_files([surveyed(f"{index}", 4) for index in range(2)], Data(showers=4))
-    assert method == "by file"
-    assert list(sizes(slices, "train").values()) == list(sizes(slices, "validation").values()) == [4]
 
 
 def test_split_depends_on_the_seed_alone() -> None:
@@ -223,14 +197,6 @@ def test_one_shower_cannot_be_split(tmp_path: Path, data: Data) -> None:
     slices, _ = split_files([survey_file(tmp_path / "s.h5", data)], data)
     with pytest.raises(ShowerFileError, match="left for train"):
         check_selection(slices, data, "s.h5")
-
-
-def test_survey_reports_broken_files(tmp_path: Path, data: Data) -> None:
-    path = write_published(tmp_path / "s.h5", make_showers(2), "variable-angle", libver="v110")
-    with h5py.File(path, "a") as file:
-        del file["energy"]
-    with pytest.raises(ShowerFileError, match="energy"):
-        survey_file(path, data)
 
 
 @pytest.mark.parametrize(

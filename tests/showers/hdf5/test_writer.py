@@ -42,20 +42,6 @@ def test_batches_make_the_file_that_is_written_at_once(
             assert parts[name].dtype == whole[name].dtype
 
 
-def test_units_and_axes_of_the_published_layout(tmp_path: Path, geometry: Geometry) -> None:
-    showers = make_showers(20)
-    write(tmp_path / "a.h5", showers, (6,))
-    with h5py.File(tmp_path / "a.h5") as file:
-        np.testing.assert_allclose(file["ECAL"], np.transpose(showers.cells_gev, (0, 2, 1, 3)) * 50, rtol=1e-6)
-        np.testing.assert_allclose(file["sum"], showers.cells_gev.sum((1, 2, 3)) * 50, rtol=1e-5)
-        np.testing.assert_array_equal(file["energy"], showers.energy_gev)
-        np.testing.assert_array_equal(file["theta"], showers.angle_rad)
-        assert file["ECAL"].compression == "gzip"
-    again = read_showers(tmp_path / "a.h5", geometry=geometry)
-    np.testing.assert_allclose(again.cells_gev, showers.cells_gev, rtol=1e-6)
-    assert again.source == "generated"
-
-
 def test_the_calochallenge_layout(tmp_path: Path, geometry: Geometry) -> None:
     """MeV, one row per shower, layer by layer."""
     showers = make_showers(20)

@@ -4,11 +4,14 @@ import gzip
 import json
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
 from caloscale.detector.angle import measured_angle_rad
@@ -17,8 +20,16 @@ from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.tfrecord import shards as shards_module
-from caloscale.showers.tfrecord.records import read_batches
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
+from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches
+from caloscale.showers.tfrecord.shards import (
+    ShardPlan,
+    ShardWriter,
+    plan_shards,
+    preprocess_showers,
+    read_manifest,
+    read_split,
+    verify_shards,
+)
 from caloscale.spec import Data, Geometry
 from caloscale.training.selection import selection_showers
 from tests.showers.conftest import make_showers, write_published
@@ -203,12 +214,7 @@ def test_files_sorted_by_energy_give_samples_of_the_whole_range(
     assert sum(manifest.splits.values()) + sum(manifest.dropped.values()) == 800
     held_out = manifest.shards_of("validation")
     bright = showers.energy_gev[showers.cells_gev.any(axis=(1, 2, 3))]
-    for split, numbers in {
-        ("train", None),
-        ("train", 50),
-        ("validation", None),
-        ("validation", 50),
-    }:
+    for split, numbers in product(("train", "validation"), (None, 50)):
         found = read_split(tmp_path / "out", split, None if numbers is None else np.arange(numbers)).energy_gev
         assert len(set(found)) == len(found) and ks_2samp(found, bright).pvalue > 0.01, (split, numbers)
     chosen = read_split(tmp_path / "out", "validation", selection_showers([shard.showers for shard in held_out]))
@@ -353,3 +359,43 @@ def test_geometry_of_the_configuration_counts(folder_of_showers: MakeFolder, dat
     other = data.model_copy(update={"geometry": Geometry(), "preprocessing": data.preprocessing})
     with pytest.raises(ShowerFileError, match=r"ECAL: .*another shape than data.geometry.cells \[51, 51, 25\]"):
         preprocess_showers(other, folder_of_showers(5, 5), tmp_path / "out")
+
+
+@given(st.integers(1, 2_000_000), st.sampled_from([(17, 17, 25), (51, 51, 25), (2, 2, 2)]))
+def test_plan_holds_all_showers_in_shards_of_bounded_size(showers: int, shape: tuple[int, int, int]) -> None:
+    for part in ("train", "validation"):
+        plan = plan_shards(part, showers, shape)
+        assert plan.shards * plan.showers_per_shard >= showers
+        assert plan.showers_per_shard * 4 * np.prod(shape) <= 128 * 2**20 + 4 * np.prod(shape)
+        assert 1 <= plan.shards <= showers
+
+
+@pytest.mark.parametrize(("showers", "shards"), [(1, 1), (5, 5), (1440, 8), (8000, 16), (124_950, 256)])
+def test_training_shards_divide_among_workers(showers: int, shards: int) -> None:
+    assert plan_shards("train", showers, (51, 51, 25)).shards == shards
+
+
+@pytest.mark.parametrize(
+    ("plan", "count", "expected"),
+    [
+        (ShardPlan(8, 3), 24, [3] * 8),
+        (ShardPlan(8, 3), 22, [3] * 6 + [2] * 2),
+        (ShardPlan(20, 2), 40, [2] * 20),  # more than a group
+        (ShardPlan(20, 2), 35, [2] * 16 + [1] * 3),  # fewer came than planned
+        (ShardPlan(8, 3), 5, [1] * 5),
+    ],
+)
+def test_showers_are_spread_evenly(tmp_path: Path, plan: ShardPlan, count: int, expected: list[int]) -> None:
+    numbers = np.arange(count, dtype=np.float32)
+    showers = Prepared(np.ones((count, 1, 1, 1), np.float32), dict.fromkeys(SCALARS, numbers))
+    with ShardWriter(tmp_path, "train", plan) as writer:
+        for part in np.array_split(np.random.default_rng(1).permutation(count), 2):
+            writer.write(showers[part], part)
+        shards = writer.finish()
+    assert [shard.showers for shard in shards] == expected
+    names = [f"train-{index:05d}-of-{len(expected):05d}.tfrecord" for index in range(len(expected))]
+    assert [shard.file for shard in shards] == names == sorted(path.name for path in tmp_path.iterdir())
+    found = [next(read_batches(tmp_path / shard.file, (1, 1, 1)))["ecal_sum"] for shard in shards]
+    assert sorted(np.concatenate(found)) == numbers.tolist()
+    group = np.concatenate(found[:16])
+    assert sorted(group) == list(range(len(group))), "the first group of shards holds the first showers"
