@@ -8,7 +8,8 @@ import pytest
 from scipy import stats
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.sagips.data import measured_events, share_of_rank
+from caloscale.random import EventDraws
+from caloscale.sagips.data import _drawn, fraction_of_rank, measured_events
 from caloscale.spec import DataSet, load_solver_run
 
 NORMAL = {"environment": "caloscale.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
@@ -66,22 +67,70 @@ def test_a_missing_or_damaged_file_is_named(tmp_path: Path) -> None:
         measured_events(data(source=str(tmp_path / "text.h5")), 0, 1)
 
 
-def test_shards_are_disjoint_and_together_all_events() -> None:
-    events = np.arange(103, dtype=np.float32)[:, np.newaxis]
-    solver = load_solver_run(preset="proxy", overrides=["solver.ranks=4", "solver.data=sharded"]).solver
-    shares = [share_of_rank(events, solver, rank, np.random.default_rng(rank)) for rank in range(4)]
-    np.testing.assert_array_equal(np.sort(np.concatenate(shares), axis=0), events)
+@pytest.mark.parametrize(("rows", "events", "ranks"), [(2000, None, 3), (2000, 700, 4), (7, None, 4)])
+def test_shards_of_a_file_are_disjoint_and_together_all_events(
+    tmp_path: Path, rows: int, events: int | None, ranks: int
+) -> None:
+    """Each is a sample of all parts of the sorted file."""
+    written = np.arange(rows, dtype=np.float64)[:, np.newaxis]
+    with h5py.File(tmp_path / "events.h5", "w") as file:
+        file["events"] = written
+    source = data(source=str(tmp_path / "events.h5"), events=events)
+    shards = [measured_events(source, 0, 1, rank, ranks)[:, 0] for rank in range(ranks)]
+    together = np.concatenate(shards)
+    assert len(np.unique(together)) == len(together) == (events or rows)
+    assert set(together) <= set(written[:, 0])
+    assert all(len(shard) > len(together) / ranks - 40 for shard in shards)
+    if rows == 2000:
+        assert all(stats.kstest(shard, stats.uniform(0, rows).cdf).pvalue > 0.01 for shard in shards)
+
+
+def test_a_shard_is_all_that_a_rank_reads() -> None:
+    class Counted:
+        shape = (1000, 1)
+
+        def __len__(self) -> int:
+            return 1000
+
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            read.update(range(*rows.indices(1000)))
+            return np.zeros((rows.stop - rows.start, 1))
+
+    read: set[int] = set()
+    shard = _drawn(Counted(), 1000, np.random.default_rng(1), rank=2, ranks=4)
+    assert len(read) == len(shard) == 249  # 83 of the 334 blocks of 3 rows
+
+
+def test_shards_of_the_truth_are_those_of_all_events() -> None:
+    everything = measured_events(data(events=3_001), 0, 1)
+    shards = [measured_events(data(events=3_001), 0, 1, rank, 4) for rank in range(4)]
+    np.testing.assert_allclose(np.concatenate(shards), everything, rtol=1e-6)
+    assert {len(shard) for shard in shards} == {750, 751}
+
+
+def test_a_shard_is_all_that_a_rank_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    class Counted(EventDraws):
+        def __init__(self, seed: int, step: int, section: int, first: int, count: int) -> None:
+            super().__init__(seed, step, section, first, count)
+            made.append(count)
+
+    monkeypatch.setattr("caloscale.sagips.data.EventDraws", Counted)
+    measured_events(data(events=40_000), 0, 1, rank=3, ranks=4)
+    assert made == [10]
 
 
 def test_a_fraction_is_drawn_without_replacement_and_differs_between_ranks() -> None:
     events = np.arange(1000, dtype=np.float32)[:, np.newaxis]
     solver = load_solver_run(preset="proxy", overrides=["solver.dataFraction=0.25"]).solver
-    one, other = (share_of_rank(events, solver, rank, np.random.default_rng(rank)) for rank in range(2))
+    one, other = (fraction_of_rank(events, solver, rank, np.random.default_rng(rank)) for rank in range(2))
     assert len(np.unique(one)) == len(np.unique(other)) == 250
     assert not np.array_equal(one, other)
 
 
 def test_a_rank_without_events_is_refused() -> None:
     solver = load_solver_run(preset="proxy", overrides=["solver.ranks=4", "solver.data=sharded"]).solver
-    with pytest.raises(ConfigurationError, match="rank 3 has no measured events"):
-        share_of_rank(np.zeros((3, 1), np.float32), solver, 3, np.random.default_rng(1))
+    shard = measured_events(data(events=3), 0, 1, rank=0, ranks=4)
+    with pytest.raises(ConfigurationError, match="rank 0 has no measured events"):
+        fraction_of_rank(shard, solver, 0, np.random.default_rng(1))

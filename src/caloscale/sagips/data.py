@@ -19,28 +19,35 @@ from caloscale.spec import DataSet, Solver
 DEFAULT_EVENTS = 1_000_000
 _BLOCK = 1_000_000
 """Events of a file that are in memory at a time, beside those that are used."""
+_BLOCKS_OF_RANK = 64
+"""Blocks of a file that a shard has at least, if the file has as many events."""
 _PER_ROW = 1000
 """Events that are made from the truth in one row of parameters."""
 _SECTION = 255
 """Section of the random numbers of measured events; those of an epoch are from 0 on."""
 
 
-def measured_events(data: DataSet, index: int, seed: int) -> NDArray[np.float32]:
-    """All measured events (events, observables) of a data set. index: its number in the run configuration.
+def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: int = 1) -> NDArray[np.float32]:
+    """Measured events (events, observables) of a data set: all, or those of one of ``ranks`` shards.
 
-    Raises ConfigurationError where the truth is not known, InputError naming the file and what is wrong with it.
+    Nothing else than the shard is made or read. index: the data set's number in the run configuration. Shards of the
+    same seed are disjoint, and together they are all events. Raises ConfigurationError where the truth is not known,
+    InputError naming the file and what is wrong with it.
     """
     field = f"solver.dataSets.{index}"
     environment = make_environment(data.environment, data.options, _PER_ROW, f"{field}.environment")
     if data.source != "truth":
         random = np.random.default_rng([seed, index])
-        return _read(Path(data.source), data, len(environment.observables), f"{field}.source", random)
+        observables = len(environment.observables)
+        return _read(Path(data.source), data, observables, f"{field}.source", random, rank, ranks)
     truth = _truth(environment, data, f"{field}.source")
     wanted = data.events or DEFAULT_EVENTS
-    rows = -(-wanted // _PER_ROW)
-    draws = EventDraws(seed + index, 0, _SECTION, 0, rows)
-    made = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, draws)
-    events: NDArray[np.float32] = tf.reshape(made[EVENTS], (rows * _PER_ROW, -1))[:wanted].numpy()
+    first, end = wanted * rank // ranks, wanted * (rank + 1) // ranks
+    row = first // _PER_ROW
+    rows = -(-end // _PER_ROW) - row
+    made = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(seed + index, 0, _SECTION, row, rows))
+    all_of_rows = tf.reshape(made[EVENTS], (rows * _PER_ROW, len(environment.observables)))
+    events: NDArray[np.float32] = all_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
     return events
 
 
@@ -63,8 +70,10 @@ def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
     return tf.constant([environment.truth], tf.float32)
 
 
-def _read(file: Path, data: DataSet, observables: int, field: str, random: np.random.Generator) -> NDArray[np.float32]:
-    """Events of a file, which may be sorted: at most ``data.events``, drawn from all, in random order."""
+def _read(
+    file: Path, data: DataSet, observables: int, field: str, random: np.random.Generator, rank: int, ranks: int
+) -> NDArray[np.float32]:
+    """Events of a shard of a file, which may be sorted: of at most ``data.events``, drawn from all; in random order."""
     import h5py
 
     require_events(file, field)
@@ -85,7 +94,7 @@ def _read(file: Path, data: DataSet, observables: int, field: str, random: np.ra
                     field=field,
                     remedy=f"write an array with {observables} columns: the observables of {data.environment}",
                 )
-            events = _drawn(array, min(len(array), data.events or len(array)), random)
+            events = _drawn(array, min(len(array), data.events or len(array)), random, rank, ranks)
     except InputError:
         raise
     except Exception as error:  # a damaged file makes HDF5 raise nearly anything
@@ -100,27 +109,31 @@ def _read(file: Path, data: DataSet, observables: int, field: str, random: np.ra
     return events
 
 
-def _drawn(array: Any, wanted: int, random: np.random.Generator) -> NDArray[np.float32]:
-    """Rows (wanted, observables) of an HDF5 dataset, each set of them equally likely; it is read block by block."""
-    events = np.empty((wanted, array.shape[1]), np.float32)
-    done = 0
-    for start in range(0, len(array), _BLOCK):
-        block, left = array[start : start + _BLOCK], len(array) - start
-        count = int(random.hypergeometric(wanted - done, left - (wanted - done), len(block)))
-        events[done : done + count] = block[random.choice(len(block), count, replace=False)]
-        done += count
-    return random.permutation(events)
+def _drawn(array: Any, wanted: int, random: np.random.Generator, rank: int, ranks: int) -> NDArray[np.float32]:
+    """A shard of ``wanted`` rows of an HDF5 dataset, each set of them equally likely.
+
+    Blocks of rows belong to the ranks in turn, so every shard has rows of all parts of the file. All ranks draw which
+    rows are used, each reads its own blocks.
+    """
+    size = min(_BLOCK, max(1, len(array) // (ranks * _BLOCKS_OF_RANK))) if ranks > 1 else _BLOCK
+    own, left = [np.empty((0, array.shape[1]), np.float32)], wanted
+    for number, start in enumerate(range(0, len(array), size)):
+        rows = min(size, len(array) - start)
+        count = int(random.hypergeometric(left, len(array) - start - left, rows))
+        chosen = random.choice(rows, count, replace=False)
+        left -= count
+        if number % ranks == rank:
+            own.append(array[start : start + rows][chosen].astype(np.float32))
+    return random.permutation(np.concatenate(own))
 
 
-def share_of_rank(
+def fraction_of_rank(
     events: NDArray[np.float32], solver: Solver, rank: int, random: np.random.Generator
 ) -> NDArray[np.float32]:
-    """The events (events, observables) that a rank may use: its shard, of that a fraction drawn without replacement.
+    """The fraction (events, observables) of its events that a rank draws once, without replacement.
 
     Raises ConfigurationError when nothing is left.
     """
-    if solver.data == "sharded":
-        events = events[rank :: solver.ranks]
     kept = round(solver.data_fraction * len(events))
     if kept == 0:
         raise ConfigurationError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.random import EventDraws
-from caloscale.sagips.data import measured_events, measured_norms, share_of_rank
+from caloscale.sagips.data import fraction_of_rank, measured_events, measured_norms
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, load_class, make_environment
 from caloscale.sagips.networks import Network
 from caloscale.sagips.objectives import make_objective
@@ -83,9 +83,9 @@ class _Comparison:
     def __init__(self, solver: Solver, data: DataSet, index: int, rank: int) -> None:
         field = f"solver.dataSets.{index}.environment"
         self.environment = make_environment(data.environment, data.options, solver.events_per_sample, field)
-        everything = measured_events(data, index, solver.seed)
-        share = share_of_rank(everything, solver, rank, random_of(solver, _SHARE, rank, index))
-        self.measured = tf.constant(share)
+        shard = (rank, solver.ranks) if solver.data == "sharded" else (0, 1)
+        events = measured_events(data, index, solver.seed, *shard)
+        self.measured = tf.constant(fraction_of_rank(events, solver, rank, random_of(solver, _SHARE, rank, index)))
         self.norms = measured_norms(self.environment) if solver.norm_terms else None
         self.objective = make_objective(solver, self.measured, random_of(solver, _OWN, rank, index))
         self._seed, self._index, self._per_sample = seed_of(solver, rank), index, solver.events_per_sample
