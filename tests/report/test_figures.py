@@ -93,7 +93,7 @@ def test_all_figures_are_described(undistorted, perfect_data):
     made = construct(undistorted.evaluation, perfect_data)
     assert len({figure.name for figure in made}) == len(FIGURES)
     captions = {figure.name: figure.caption for figure in made}
-    for name in set(captions) - {"longitudinal_profile", "example_showers", "learning_curve"}:
+    for name in set(captions) - {"longitudinal_profile", "example_showers"}:
         assert "600 generated and 240 held-out Monte Carlo showers" in captions[name], name
     seen = {figure.name: figure.alternative for figure in made}
     for energy, maximum in zip(undistorted.evaluation.energy_ranges, undistorted.evaluation.shower_maximum):
@@ -101,9 +101,8 @@ def test_all_figures_are_described(undistorted, perfect_data):
         assert f"in layer {maximum.layer.reference.value:.0f}" in seen["longitudinal_profile"]
     assert f"{undistorted.evaluation.classifier.value:.2f}" in seen["classifier_and_regression"]
     for point in undistorted.evaluation.classifier.learning_curve:
-        assert f"{point.value:.3f} with {point.showers}" in seen["learning_curve"]
-    assert "held-out Monte Carlo showers" in captions["learning_curve"]
-    draw_without_layout([figure for figure in made if figure.name in ("classifier_and_regression", "learning_curve")])
+        assert f"{point.value:.3f} with {point.showers}" in seen["classifier_and_regression"]
+    draw_without_layout([figure for figure in made if figure.name == "classifier_and_regression"])
 
 
 @pytest.mark.long
@@ -118,7 +117,7 @@ def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
 def test_figures_of_almost_nothing(degenerate, nothing):
     made = construct(degenerate, figure_data(nothing))
     names = {figure.name for figure in made}
-    assert not names & {"correlations", "classifier_and_regression", "learning_curve"} and "separations" in names
+    assert not names & {"correlations", "classifier_and_regression"} and "separations" in names
     draw_without_layout(made)
 
 
@@ -177,7 +176,7 @@ def test_ranges_without_showers_are_drawn_as_absent(reference, energies, empty_a
         curve = data.longitudinal[k].curves[sample]
         assert np.isnan(curve.values).all() and len(curve.errors) == len(curve.values)
     figures = {figure.name: figure for figure in construct(evaluation, data)}
-    draw_without_layout([figures[name] for name in ("longitudinal_profile", "response", "shower_maximum")])
+    draw_without_layout([figures[name] for name in ("longitudinal_profile", "response", "maximum_and_angle")])
     seen, shown = figures["longitudinal_profile"].alternative, {0, 2, 4}
     assert ("has no showers" in seen) == any(k in shown for k, _ in missing)
 

@@ -12,7 +12,16 @@ import numpy as np
 from caloscale.detector.axes import Floats
 from caloscale.physics import Evaluation
 from caloscale.report.blocks import Block, Cell, Notice, Page, Section, Table, Text
-from caloscale.report.drawing import MONTE_CARLO, Drawing, draw_band, new_page, sample_names, set_log, set_top
+from caloscale.report.drawing import (
+    MONTE_CARLO,
+    Drawing,
+    draw_band,
+    new_page,
+    new_panels,
+    sample_names,
+    set_log,
+    set_top,
+)
 from caloscale.report.figure_data import Curve, FigureData, Panel
 from caloscale.report.numbers import plain
 from caloscale.report.physics_sections import TONES
@@ -194,8 +203,7 @@ def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], uni
 def _profiles(compared: Sequence[Compared]) -> Drawing:
     panels = [each.figures.longitudinal for each in compared]
     count = min(len(panel) for panel in panels)
-    page = new_page(4.3 * count, 3.9)
-    axes = page.subplots(1, count, squeeze=False)[0]
+    page, axes = new_panels(count, count, 4.3, 3.5)
     for index, ax in enumerate(axes):
         _overlay(ax, [panel[index] for panel in panels], compared, "mean energy [MeV]")
         ax.set_title(panels[0][index].title)
@@ -221,17 +229,12 @@ def _distributions(compared: Sequence[Compared]) -> Drawing | None:
     names = [name for name in known[0] if all(name in by_name for by_name in known)]
     if not names:
         return None
-    columns = min(4, len(names))
-    rows = -(-len(names) // columns)
-    page = new_page(3.9 * columns, 3.4 * rows + 0.6)
-    axes = page.subplots(rows, columns, squeeze=False)
-    for ax in axes.flat[len(names) :]:
-        ax.set_axis_off()
-    for ax, name in zip(axes.flat, names):
+    page, axes = new_panels(len(names), 4, 3.9, 3.5)
+    for ax, name in zip(axes, names):
         panels = [by_name[name] for by_name in known]
         _overlay(ax, panels, compared, "share of showers")
         ax.set_title(panels[0].title, fontsize=12)
-    page.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
+    page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return Drawing(
         "distributions",
         "Distributions",

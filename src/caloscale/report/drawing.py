@@ -69,6 +69,17 @@ def new_page(width: float, height: float) -> Page:
     return figure
 
 
+def new_panels(count: int, columns: int, width: float, height: float, **options: Any) -> tuple[Page, Sequence[Axes]]:
+    """A page with so many panels of width x height, inches, in rows of ``columns``; options: of `subplots`."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    page = new_page(width * columns, height * rows + 0.4)
+    axes = page.subplots(rows, columns, squeeze=False, **options)
+    for ax in axes.flat[count:]:
+        ax.set_axis_off()
+    return page, list(axes.flat[:count])
+
+
 @contextmanager
 def own_style(style: Mapping[str, Any] = STYLE) -> Iterator[None]:
     """Matplotlib's defaults and a style, whatever a matplotlibrc of the user or of the working directory sets."""
@@ -127,30 +138,17 @@ def draw_histogram(ax: Axes, panel: Panel, names: dict[str, str], samples: Seque
     edges = panel.edges
     for sample in ("reference", *samples):
         curve = panel.curves.get(sample)
-        if curve is None:
+        if curve is None or not np.isfinite(curve.values).any():
             continue
-        values, errors = curve.values, curve.errors
-        if not np.isfinite(values).any():
-            continue
+        is_generated = sample == "generated"
+        look: dict[str, Any] = {"histtype": "fill", "color": MONTE_CARLO, "zorder": 1}
         if sample == "reference":
-            mplhep.histplot(
-                values, bins=edges, ax=ax, histtype="fill", color=MONTE_CARLO, label=names[sample], zorder=1
-            )
-            draw_band(ax, edges, values, errors)
+            draw_band(ax, edges, curve.values, curve.errors)
         else:
-            mplhep.histplot(
-                values,
-                bins=edges,
-                ax=ax,
-                histtype="step",
-                color=COLOURS[sample],
-                linestyle=DASHES[sample],
-                edges=False,
-                linewidth=1.8 if sample == "generated" else 1.4,
-                label=names[sample],
-                yerr=errors if sample == "generated" else False,
-                zorder=4 if sample == "generated" else 3,
-            )
+            look = {"histtype": "step", "edges": False, "color": COLOURS[sample], "linestyle": DASHES[sample]}
+            look |= {"linewidth": 1.8 if is_generated else 1.4, "zorder": 4 if is_generated else 3}
+        yerr = curve.errors if is_generated else False
+        mplhep.histplot(curve.values, bins=edges, ax=ax, label=names[sample], yerr=yerr, **look)
     ax.set_xlim(edges[0], edges[-1])
 
 
@@ -169,39 +167,24 @@ def draw_band(ax: Axes, edges: Floats, values: Floats, errors: Floats) -> None:
     )
 
 
-def draw_ratio(ax: Axes, panel: Panel, sample: str = "generated") -> None:
+def draw_ratio(ax: Axes, panel: Panel) -> None:
     """Generated over Monte Carlo with the band of Monte Carlo; triangles point at what lies beyond the axis."""
-    edges = panel.edges
-    reference, curve = panel.curves["reference"], panel.curves.get(sample)
-    values, errors = reference.values, reference.errors
+    edges, reference, curve = panel.edges, panel.curves["reference"], panel.curves["generated"]
     with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(values > 0, errors / values, np.where(np.isnan(values), np.nan, 0.0))
-    draw_band(ax, edges, np.ones_like(values), np.minimum(relative, 10))
+        relative = np.where(reference.values > 0, reference.errors / reference.values, 0.0 * reference.values)
+        base = np.where(reference.values > 0, reference.values, np.nan)
+    draw_band(ax, edges, np.ones_like(base), np.minimum(relative, 10))
     ax.axhline(1, color=MONTE_CARLO_EDGE, linewidth=0.9)
-    if curve is not None:
-        x = np.sqrt(edges[1:] * edges[:-1]) if ax.get_xscale() == "log" else (edges[1:] + edges[:-1]) / 2
-        _draw_ratio_points(ax, x, _over(curve, reference))
-    ax.set_ylabel("ratio")
-    ax.set_xlim(edges[0], edges[-1])
-
-
-def _over(curve: Curve, reference: Curve) -> tuple[Floats, Floats]:
-    values, errors, base = curve.values, curve.errors, reference.values
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(base > 0, values / base, np.nan), np.where(base > 0, errors / base, np.nan)
-
-
-def _draw_ratio_points(ax: Axes, x: Floats, ratio: tuple[Floats, Floats]) -> None:
-    values, errors = ratio
+    x = np.sqrt(edges[1:] * edges[:-1]) if ax.get_xscale() == "log" else (edges[1:] + edges[:-1]) / 2
+    values, errors = curve.values / base, curve.errors / base
     seen = np.abs(values[np.isfinite(values)] - 1)
     half = float(np.clip(1.25 * np.quantile(seen, 0.85) if len(seen) else 0.5, 0.15, 0.9))
-    low, high = 1 - half, 1 + half
+    low, high, edge = 1 - half, 1 + half, 0.06 * half
     inside = (values >= low) & (values <= high)
     ax.errorbar(x[inside], values[inside], yerr=errors[inside], fmt="o", markersize=3.5, color=GENERATED, linewidth=1.2)
-    edge = 0.06 * half
     for beyond, y, marker in ((values > high, high - edge, "^"), (values < low, low + edge, "v")):
         ax.plot(x[beyond], np.full(int(beyond.sum()), y), marker, color=GENERATED, markersize=5, fillstyle="none")
-    ax.set_ylim(low, high)
+    ax.set(ylabel="ratio", xlim=(edges[0], edges[-1]), ylim=(low, high))
     ax.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 2.5, 5, 10]))
 
 
@@ -209,11 +192,10 @@ def draw_points(ax: Axes, curve: Curve | None, sample: str, label: str, *, line:
     """Points with errors at the sample's own positions; open squares for Monte Carlo, dots for the generator."""
     if curve is None:
         return
-    x, values, errors = curve.x, curve.values, curve.errors
     ax.errorbar(
-        x,
-        values,
-        yerr=errors,
+        curve.x,
+        curve.values,
+        yerr=curve.errors,
         fmt={"reference": "s", "generated": "o"}.get(sample, "d"),
         markersize=6 if sample == "reference" else 5,
         markerfacecolor="white" if sample == "reference" else COLOURS[sample],

@@ -196,10 +196,8 @@ def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
     for name, sample in values.items():
         finite = sample[np.isfinite(sample)].clip(edges[0], edges[-1])
         counts = np.histogram(finite, bins=edges)[0]
-        total = max(len(sample), 1)
-        share = counts / total
-        error = np.sqrt(share * (1 - share) / total)
-        curves[name] = Curve(values=share, errors=error)
+        share = counts / max(len(sample), 1)
+        curves[name] = Curve(values=share, errors=np.sqrt(share * (1 - share) / max(len(sample), 1)))
     return Panel(edges=edges, curves=curves)
 
 
@@ -263,12 +261,8 @@ def _maximum(weighted: Mapping[str, Weighted], axes: Axes) -> Panel:
 
 def _scatter(values: Floats) -> Floats:
     """Standard deviation over the bootstraps of columns that have a value in row 0, NaN elsewhere."""
-    drawn = values[1:]
-    finite = np.isfinite(drawn)
-    count = np.maximum(finite.sum(axis=0), 1)
-    mean = np.where(finite, drawn, 0).sum(axis=0) / count
-    variance = np.where(finite, (drawn - mean) ** 2, 0).sum(axis=0) / count
-    return np.where(np.isfinite(values[0]), np.sqrt(variance), np.nan)
+    drawn = np.ma.masked_invalid(values[1:]).std(axis=0)
+    return np.where(np.isfinite(values[0]), np.ma.filled(drawn, np.nan), np.nan)
 
 
 def _regression(samples: Samples) -> Panel | None:

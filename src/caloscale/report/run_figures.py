@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Page
+from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.profiling.result import Breakdown, Profile, Row
 from caloscale.report.blocks import Table, words
-from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page
+from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page, new_panels
 
 LARGEST_NUMBER_OF_CURVES = 16
 LONG = 120
@@ -81,13 +84,8 @@ def training_curves(history: Mapping[str, Any]) -> Drawing | None:
     curves = dict(list(read_history(history).items())[:LARGEST_NUMBER_OF_CURVES])
     if not curves:
         return None
-    columns = min(4, len(curves))
-    rows = -(-len(curves) // columns)
-    page = new_page(3.9 * columns, 2.9 * rows + 0.2)
-    axes = page.subplots(rows, columns, squeeze=False)
-    for ax in axes.flat[len(curves) :]:
-        ax.set_axis_off()
-    for ax, (name, curve) in zip(axes.flat, curves.items()):
+    page, axes = new_panels(len(curves), 4, 3.9, 2.9)
+    for ax, (name, curve) in zip(axes, curves.items()):
         if len(curve.x) > LONG:
             ax.plot(curve.x, curve.y, color=MONTE_CARLO, linewidth=0.8)
             width = max(5, len(curve.x) // 40)
@@ -110,23 +108,29 @@ def training_curves(history: Mapping[str, Any]) -> Drawing | None:
     )
 
 
+def _bars(titles: Sequence[str], width: float, each: float, rest: float) -> tuple[Page, Axes, NDArray[np.intp]]:
+    """A page for horizontal bars with these titles, and their positions; each, rest: height of a bar, and of all else,
+    inches."""
+    page = new_page(width, each * len(titles) + rest)
+    ax = page.subplots()
+    y = np.arange(len(titles))[::-1]
+    ax.set_yticks(y, titles)
+    ax.tick_params(axis="y", which="both", left=False, right=False)
+    return page, ax, y
+
+
 def stage_times(stages: Sequence[StageUse]) -> Drawing | None:
     """Wall and core seconds of each stage."""
     if not stages:
         return None
     wall, core = [stage.seconds for stage in stages], [stage.core_seconds for stage in stages]
-    page = new_page(9, 0.62 * len(stages) + 1.3)
-    ax = page.subplots()
-    y = np.arange(len(stages))[::-1]
+    page, ax, y = _bars([stage.name for stage in stages], 9, 0.62, 1.3)
     ax.barh(y + 0.2, wall, height=0.36, color=GENERATED, label="wall seconds")
     ax.barh(y - 0.2, core, height=0.36, color=MONTE_CARLO, edgecolor=MONTE_CARLO_EDGE, label="core seconds")
     largest = max([*wall, *core, 1e-9])
     for at, seconds in [*zip(y + 0.2, wall), *zip(y - 0.2, core)]:
         ax.text(seconds + 0.01 * largest, at, f"{seconds:.3g} s", va="center", fontsize=11)
-    ax.set_yticks(y, [stage.name for stage in stages])
-    ax.tick_params(axis="y", which="both", left=False, right=False)
-    ax.set_xlim(0, 1.15 * largest)
-    ax.set_xlabel("seconds")
+    ax.set(xlim=(0, 1.15 * largest), xlabel="seconds")
     ax.legend(loc="best")
     seen = [f"{stage.name} {stage.seconds:.3g} s" for stage in stages]
     return Drawing(
@@ -215,9 +219,7 @@ def _limit_texts(row: Row) -> tuple[str, ...]:
 def step_breakdown(breakdown: Breakdown) -> Drawing:
     """A bar for each of the longest rows, with its limit."""
     rows = breakdown.rows[:ROWS]
-    page = new_page(11, 0.33 * len(rows) + 1.9)
-    ax = page.subplots()
-    y = np.arange(len(rows))[::-1]
+    page, ax, y = _bars([row.name for row in rows], 11, 0.33, 1.9)
     for work, (title, colour) in WORKS.items():
         mine = [index for index, row in enumerate(rows) if row.work == work]
         if mine:
@@ -226,8 +228,6 @@ def step_breakdown(breakdown: Breakdown) -> Drawing:
     if limited:
         at, limits = zip(*limited)
         ax.plot(limits, at, "|", color="black", markersize=12, markeredgewidth=2, label="limit of this machine")
-    ax.set_yticks(y, [row.name for row in rows])
-    ax.tick_params(axis="y", which="both", left=False, right=False)
     ax.set_xlabel(f"ms of a step of {1e3 * breakdown.seconds_per_step:.3g} ms")
     page.legend(loc="outside upper center", ncols=4, fontsize=11, columnspacing=1.2, handlelength=1.2)
     seen = [f"{row.name} ({WORKS[row.work][0]}) {row.milliseconds:.3g} ms" for row in rows[:5]]
@@ -255,9 +255,7 @@ def step_profile(profile: Profile) -> Drawing:
     shares = shares_of(profile)
     totals = {part: sum(parts[part] for parts in shares.values()) for part in PARTS}
     bars = {title: parts for title, parts in {WHOLE: totals, **shares}.items() if sum(parts.values()) > 0}
-    page = new_page(11, 0.55 * len(bars) + 1.9)
-    ax = page.subplots()
-    y = np.arange(len(bars))[::-1]
+    page, ax, y = _bars(list(bars), 11, 0.55, 1.9)
     left = np.zeros(len(bars))
     for part, (title, colour) in PARTS.items():
         widths = np.array([100 * parts[part] for parts in bars.values()])
@@ -269,10 +267,7 @@ def step_profile(profile: Profile) -> Drawing:
                 ink = "black" if part in ("idle", "inputWait") else "white"
                 ax.text(start + width / 2, at, f"{width:.0f}", ha="center", va="center", color=ink, fontsize=11)
         left += widths
-    ax.set_yticks(y, list(bars))
-    ax.tick_params(axis="y", which="both", left=False, right=False)
-    ax.set_xlim(0, 100)
-    ax.set_xlabel(f"% of a step of {profile.seconds_per_step:.3g} s")
+    ax.set(xlim=(0, 100), xlabel=f"% of a step of {profile.seconds_per_step:.3g} s")
     page.legend(loc="outside upper center", ncols=6, fontsize=11, columnspacing=1.2, handlelength=1.2)
     seen = [f"{PARTS[part][0]} {_percent(share)} %" for part, share in totals.items() if share]
     return Drawing(

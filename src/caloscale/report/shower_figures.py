@@ -19,6 +19,7 @@ from caloscale.report.drawing import (
     hide_labels,
     legend_above,
     new_page,
+    new_panels,
     note,
     sample_names,
     set_log,
@@ -29,6 +30,7 @@ from caloscale.report.numbers import plain, with_uncertainty
 
 BAND = "Filled: Monte Carlo with its statistical band (hatched). Line: generator."
 SHOWN = ("generated", "baseline", "untrained")
+PAIR = (("reference", "Monte Carlo"), ("generated", "generator"))
 
 
 def count_showers(evaluation: Evaluation) -> str:
@@ -54,15 +56,12 @@ def longitudinal_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
         note(top, _separation_note(results[k]))
         hide_labels(top)
         draw_ratio(bottom, panel)
-        bottom.set_xlabel("layer")
+        bottom.set(xlabel="layer", ylabel="" if column else "ratio")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        if column:
-            bottom.set_ylabel("")
         seen.append(f"{energy.label}: {_peaks(panel)}.")
     axes[0, 0].set_ylabel("mean energy per layer [MeV]")
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    if handles:
-        axes[0, 0].legend(handles, labels, loc="upper left")
+    if axes[0, 0].get_legend_handles_labels()[0]:
+        axes[0, 0].legend(loc="upper left")
     return Drawing(
         "longitudinal_profile",
         "Longitudinal profile",
@@ -90,19 +89,13 @@ def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
         draw_histogram(logarithmic, panel, names, SHOWN)
         set_log(logarithmic, panel)
         draw_ratio(ratio, panel)
-        ratio.set_xlabel(f"{panel.title} [{data.transverse_units[column]}]")
+        ratio.set(xlabel=f"{panel.title} [{data.transverse_units[column]}]", ylabel="" if column else "ratio")
         hide_labels(linear)
         hide_labels(logarithmic)
-        if not column:
-            linear.set_ylabel("mean energy [MeV]")
-            logarithmic.set_ylabel("mean energy [MeV]")
-            linear.legend(loc="upper left")
-            handles, labels = logarithmic.get_legend_handles_labels()
-            untrained = [h for h, label in zip(handles, labels) if label == names["untrained"]]
-            logarithmic.legend(untrained, [names["untrained"]] * len(untrained), loc="upper left")
-        else:
-            ratio.set_ylabel("")
         seen.append(f"In {panel.title}, {_ratio_in_words(panel)}")
+    for ax in axes[:2, 0]:
+        ax.set_ylabel("mean energy [MeV]")
+    legend_above(page, axes[1, 0])
     return Drawing(
         "transverse_profiles",
         "Transverse profiles",
@@ -153,8 +146,7 @@ def _occupancy(axes: Sequence[Axes], panel: Panel, names: dict[str, str]) -> Non
     set_top(top, shown, ("reference", "generated", "baseline"), 1.15)
     top.set_ylabel("part of the cells above threshold")
     draw_ratio(bottom, shown)
-    bottom.set_ylabel("")
-    bottom.set_xlabel("threshold [MeV]")
+    bottom.set(xlabel="threshold [MeV]", ylabel="")
 
 
 def distributions(evaluation: Evaluation, data: FigureData) -> Drawing:
@@ -185,12 +177,8 @@ def moments(evaluation: Evaluation, data: FigureData) -> Drawing:
 
 def _histograms(evaluation: Evaluation, panels: Mapping[str, Panel], columns: int) -> Page:
     names = sample_names(evaluation.reference_source)
-    rows = -(-len(panels) // columns)
-    page = new_page(3.9 * columns, 3.4 * rows + 0.6)
-    axes = page.subplots(rows, columns, squeeze=False)
-    for ax in axes.flat[len(panels) :]:
-        ax.set_axis_off()
-    for ax, (name, panel) in zip(axes.flat, panels.items()):
+    page, axes = new_panels(len(panels), columns, 3.9, 3.5)
+    for ax, (name, panel) in zip(axes, panels.items()):
         draw_histogram(ax, panel, names, SHOWN)
         set_top(ax, panel, ("reference", "generated"), 1.45)
         unit = UNITS.get(name)
@@ -199,9 +187,9 @@ def _histograms(evaluation: Evaluation, panels: Mapping[str, Panel], columns: in
         result = evaluation.observables.get(name)
         if result is not None:
             note(ax, _separation_note(result))
-    for row in axes:
-        row[0].set_ylabel("share of showers")
-    legend_above(page, axes.flat[0])
+    for ax in axes[::columns]:
+        ax.set_ylabel("share of showers")
+    legend_above(page, axes[0])
     return page
 
 
@@ -273,17 +261,17 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
     half, radial = data.half_width_mm, data.transverse_axes[1] == "radius"
     page = new_page(4.2 * len(maps) + 1, 6.6)
     axes = page.subplots(2, len(maps), sharex=True, sharey=True, squeeze=False)
-    top = max(float(one.reference.max(initial=0)) for one in maps) or 1.0
+    top = max(float(pair.reference.max(initial=0)) for pair in maps) or 1.0
     norm = LogNorm(vmin=top / 10**decades, vmax=top)
-    for column, one in enumerate(maps):
-        for ax, cells in ((axes[0, column], one.reference), (axes[1, column], one.generated)):
+    for column, pair in enumerate(maps):
+        for ax, cells in ((axes[0, column], pair.reference), (axes[1, column], pair.generated)):
             layers = np.arange(cells.shape[1] + 1) - 0.5
             x = np.linspace(0.0 if radial else -half, half, cells.shape[0] + 1)
             shown = np.ma.masked_less(cells, top / 10**decades)
             mesh = ax.pcolormesh(layers, x, shown, norm=norm, cmap="magma_r", rasterized=True)
             ax.set_facecolor("#f7f7f7")
             ax.minorticks_off()
-        axes[0, column].set_title(one.title)
+        axes[0, column].set_title(pair.title)
         axes[1, column].set_xlabel("layer")
         axes[1, column].xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for ax, name in zip(axes[:, 0], (names["reference"], names["generated"])):
@@ -302,7 +290,7 @@ def _separation_note(result: Separation) -> str:
 def _peaks(panel: Panel) -> str:
     """Where Monte Carlo and generator have their maximum."""
     texts = []
-    for sample, name in (("reference", "Monte Carlo"), ("generated", "generator")):
+    for sample, name in PAIR:
         values = panel.curves[sample].values
         if not np.isfinite(values).any():
             texts.append(f"{name} has no showers")
@@ -329,7 +317,7 @@ def _means(panel: Panel) -> str:
     """Means of the histograms of Monte Carlo and generator."""
     middle = (panel.edges[1:] + panel.edges[:-1]) / 2
     texts = []
-    for sample, name in (("reference", "Monte Carlo"), ("generated", "generator")):
+    for sample, name in PAIR:
         share = panel.curves[sample].values
         texts.append(f"{name} {share @ middle / share.sum():.3g}" if share.sum() > 0 else f"{name} none")
     return ", ".join(texts)
@@ -337,7 +325,7 @@ def _means(panel: Panel) -> str:
 
 def _sums(maps: Sequence[Map]) -> str:
     sums = [
-        f"{one.title}: {one.reference.sum():.4g} MeV in Monte Carlo, {one.generated.sum():.4g} MeV in the generator."
-        for one in maps
+        f"{pair.title}: {pair.reference.sum():.4g} MeV in Monte Carlo, {pair.generated.sum():.4g} MeV in the generator."
+        for pair in maps
     ]
     return f"Sums: {' '.join(sums)}"

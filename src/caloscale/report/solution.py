@@ -12,7 +12,7 @@ import numpy as np
 from caloscale import __version__
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table
-from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, save_figures
+from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, new_panels, save_figures
 from caloscale.report.html import render
 from caloscale.report.run_sections import money_section, provenance_section
 from caloscale.sagips.ensemble import Residuals
@@ -45,12 +45,8 @@ def solution_page(
     figures = {figure.name: figure for figure in save_figures(folder / "figures", drawings)}
     sections = []
     if over_time:
-        shown: list[Block] = [
-            figures["residuals"],
-            figures["last_residuals"],
-            residual_table(over_time[-1], names),
-        ]
-        sections.append(Section("Residuals", tuple(shown)))
+        table = residual_table(over_time[-1], names)
+        sections.append(Section("Residuals", (figures["residuals"], figures["last_residuals"], table)))
     if "losses" in figures:
         sections.append(Section("Losses", (figures["losses"],)))
     if summary:
@@ -122,24 +118,16 @@ def residual_table(last: Residuals, names: Sequence[str]) -> Table:
 
 def residual_curves(over_time: Sequence[Residuals], names: Sequence[str]) -> Drawing:
     """A panel for each parameter: residual against wall time, with the spread of the generators."""
-    columns = min(3, len(names))
-    lines = -(-len(names) // columns)
-    page = new_page(4.2 * columns, 2.9 * lines)
-    axes = page.subplots(lines, columns, squeeze=False, sharex=True)
+    page, axes = new_panels(len(names), 3, 4.2, 2.9)
     x = np.array([point.seconds for point in over_time])
-    for ax in axes.flat[len(names) :]:
-        ax.set_axis_off()
-    for index, (ax, name) in enumerate(zip(axes.flat, names)):
+    for index, (ax, name) in enumerate(zip(axes, names)):
         mean = np.array([point.mean[index] for point in over_time])
         spread = np.array([point.spread[index] for point in over_time])
         ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
         ax.fill_between(x, mean - spread, mean + spread, color=GENERATED, alpha=0.25, linewidth=0)
         ax.plot(x, mean, "o-", color=GENERATED, markersize=3, linewidth=1.4)
         ax.set_title(name, fontsize=12)
-    for ax in axes[-1]:
-        ax.set_xlabel("wall time, s")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("residual")
+        ax.set(xlabel="wall time, s", ylabel="" if index % 3 else "residual")
     seen = [f"{name} {over_time[0].mean[i]:+.2f} to {over_time[-1].mean[i]:+.3f}" for i, name in enumerate(names)]
     return Drawing(
         "residuals",
@@ -174,8 +162,7 @@ def last_residuals(last: Residuals, names: Sequence[str]) -> Drawing:
 def loss_curves(records: Sequence[Progress]) -> Drawing:
     """A panel for each loss, a line for each rank, of at most 16."""
     losses = [name for name in records[0].history if name not in ("epoch", "seconds")]
-    page = new_page(4.2 * len(losses), 3.2)
-    axes = page.subplots(1, len(losses), squeeze=False)[0]
+    page, axes = new_panels(len(losses), len(losses), 4.2, 2.9)
     for ax, name in zip(axes, losses):
         for record in records[:16]:
             ax.plot(record.history["epoch"], record.history[name], linewidth=0.9, alpha=0.8)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 if TYPE_CHECKING:
-    from caloscale.stages.generation import Generation, GenerationRecord, generate
+    from caloscale.stages.generation import Generation, generate
     from caloscale.stages.pipeline_run import (
         begin,
         begun,
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Generation",
-    "GenerationRecord",
     "begin",
     "begun",
     "generate",
@@ -59,32 +58,18 @@ __all__ = [
     "validate_solution",
 ]
 
-_MODULES = {
-    "Generation": "generation",
-    "GenerationRecord": "generation",
-    "begin": "pipeline_run",
-    "begun": "pipeline_run",
-    "generate": "generation",
-    "new_run_folder": "sequence",
-    "own_folder": "pipeline_run",
-    "plan": "planning",
-    "point_latest": "sequence",
-    "preprocess": "showers",
-    "print_outcome": "sequence",
-    "provide_shards": "showers",
-    "report": "reporting",
-    "report_pipeline_run": "pipeline_run",
-    "run_all": "sequence",
-    "run_folder": "pipeline_run",
-    "run_id": "pipeline_run",
-    "simulate": "showers",
-    "solve": "solving",
-    "solver_run": "pipeline_run",
-    "train": "training",
-    "validate": "validation",
-    "validate_int8": "validation",
-    "validate_solution": "solving",
+_NAMES = {
+    "generation": ("Generation", "generate"),
+    "pipeline_run": ("begin", "begun", "own_folder", "report_pipeline_run", "run_folder", "run_id", "solver_run"),
+    "planning": ("plan",),
+    "reporting": ("report",),
+    "sequence": ("new_run_folder", "point_latest", "print_outcome", "run_all"),
+    "showers": ("preprocess", "provide_shards", "simulate"),
+    "solving": ("solve", "validate_solution"),
+    "training": ("train",),
+    "validation": ("validate", "validate_int8"),
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -94,6 +79,6 @@ def __getattr__(name: str) -> Any:
     """
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("validate", "validate_int8"):
+    if _MODULES[name] == "validation":
         load_tensorflow_quietly()
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
