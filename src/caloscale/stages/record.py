@@ -174,6 +174,13 @@ def read_records(folder: Path) -> dict[str, StageRecord]:
     return records
 
 
+def finished(folder: Path) -> tuple[dict[str, StageRecord], str | None]:
+    """The records of all stages but the report, and which of them failed and why. Raises as `read_records`."""
+    records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
+    failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
+    return records, f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else None
+
+
 def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
     """What earlier attempts of the stages used, as far as they recorded it.
 

@@ -38,7 +38,7 @@ from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
-from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
+from caloscale.stages.record import StageRecord, finished, read_earlier, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -103,7 +103,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
             made = _make(run, folder, failure)
             for name, text in (
                 ("summary.json", made.summary.model_dump_json(by_alias=True, indent=2)),
-                ("bill.json", _bill_json(made.summary)),
+                ("bill.json", bill_json(made.summary.bill or made.summary.no_price or "")),
                 ("report.html", made.html),
             ):
                 write_text(folder / name, text)
@@ -120,7 +120,7 @@ def report_of_refusal(error: str, workspace: str | Path) -> Report:
         notices=_notices(summary, None, {}),
         sections=(money_section(NOTHING_RAN),),
     )
-    return Report(summary, render(page), bill_markdown(summary))
+    return Report(summary, render(page), bill_markdown(NOTHING_RAN))
 
 
 def keep_use(run: Run, folder: Path, day: date) -> None:
@@ -128,8 +128,8 @@ def keep_use(run: Run, folder: Path, day: date) -> None:
     file = folder / USAGE_FILE
     if file.is_file() and not read_use(file).own_machine:
         return
-    records = [record for stage, record in read_records(folder).items() if stage != "report"]
-    used = own_use(folder.name, day, run.budget.priced_as, records, read_earlier(folder))
+    records, _ = finished(folder)
+    used = own_use(folder.name, day, run.budget.priced_as, records.values(), read_earlier(folder))
     if used is None:
         file.unlink(missing_ok=True)
     else:
@@ -137,9 +137,8 @@ def keep_use(run: Run, folder: Path, day: date) -> None:
 
 
 def _make(run: Run, folder: Path, failure: str | None) -> Report:
-    records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
-    failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
-    error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
+    records, error = finished(folder)
+    error = error or failure
     evaluation = _evaluation(folder, records)
     billed = _billed(folder)
     worth = _worth(folder, evaluation, billed) if evaluation else None
@@ -169,7 +168,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         notices=_notices(summary, evaluation, records),
         sections=tuple(section for section in sections if section is not None),
     )
-    return Report(summary, render(page), bill_markdown(summary))
+    return Report(summary, render(page), bill_markdown(billed))
 
 
 def _lead(summary: Summary, evaluation: Evaluation | None) -> str:
@@ -235,12 +234,6 @@ def _plan_section(folder: Path, billed: Bill | str) -> Section | None:
         return None
     bill_of_run = billed if isinstance(billed, Bill) else None
     return plan_section(made, bill_of_run, headline=headline(made), verdict=verdict(made), remarks=remarks(made))
-
-
-def _bill_json(summary: Summary) -> str:
-    if summary.bill is None:
-        return json.dumps({"noPrice": summary.no_price}, indent=2)
-    return summary.bill.model_dump_json(by_alias=True, indent=2)
 
 
 def _billed(folder: Path) -> Bill | str:
@@ -387,11 +380,16 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
     }
 
 
-def bill_markdown(summary: Summary) -> str:
+def bill_json(money: Bill | str) -> str:
+    """The content of bill.json: the bill, or why there is none."""
+    return json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
+
+
+def bill_markdown(money: Bill | str) -> str:
     """The bill as Markdown tables, or why there is none."""
-    if summary.bill is None:
-        return f"There is no bill: {summary.no_price}\n"
-    return markdown(*bill_blocks(summary.bill, _bill_note(summary.bill)))
+    if isinstance(money, str):
+        return f"There is no bill: {money}\n"
+    return markdown(*bill_blocks(money, _bill_note(money)))
 
 
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:

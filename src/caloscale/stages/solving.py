@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -18,7 +17,6 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.report.blocks import Notice, markdown
-from caloscale.report.run_sections import bill_blocks
 from caloscale.report.solution import residual_table, solution_page
 from caloscale.sagips.ensemble import Residuals, residuals_over_time
 from caloscale.sagips.launch import Progressed, solve_with_ranks
@@ -34,7 +32,7 @@ from caloscale.sagips.saves import (
 from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
-from caloscale.stages.record import StageRecord, read_earlier, read_records, recorded
+from caloscale.stages.record import StageRecord, finished, read_earlier, recorded
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
@@ -216,12 +214,11 @@ def report_any(
 def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | None = None) -> SolutionReport:
     """Write bill.json, report.html and figures, also of a run that failed. failure: why, where no record says it."""
     with open_workspace(workspace, shared=True) as folder:
-        records = {stage: record for stage, record in read_records(folder).items() if stage != "report"}
-        failed = next((record for record in records.values() if record.outcome != "succeeded"), None)
-        error = f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else failure
+        records, error = finished(folder)
+        error = error or failure
         money = _billed(run, folder, records.values())
-        found = folder / SUMMARY_FILE
-        summary = {} if error or not found.is_file() else read_json(found, remedy="solve again")
+        file = folder / SUMMARY_FILE
+        summary = {} if error or not file.is_file() else read_json(file, remedy="solve again")
         html = solution_page(
             run,
             folder,
@@ -232,13 +229,10 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
             note=OWN_MACHINE,
             notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
         )
-        text = (
-            json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
-        )
-        write_text(folder / "bill.json", text)
+        write_text(folder / "bill.json", reporting.bill_json(money))
         write_text(folder / "report.html", html)
-    bill_text = f"There is no bill: {money}\n" if isinstance(money, str) else markdown(*bill_blocks(money, OWN_MACHINE))
-    return SolutionReport(html, bill_text, {} if isinstance(money, str) else {"usd": money.usd})
+    metrics = {} if isinstance(money, str) else {"usd": money.usd}
+    return SolutionReport(html, reporting.bill_markdown(money), metrics)
 
 
 def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
