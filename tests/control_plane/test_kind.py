@@ -12,7 +12,7 @@ from tools.cluster.fake_nodes import node_objects
 from tools.cluster.programs import KUBERNETES, version
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 
-MADE = kind.kind_configuration(DEFAULT_POOLS, Path("/cache/shared"))
+MADE = kind.kind_configuration(Path("/cache/shared"))
 FIELDS = {"role", "image", "labels", "extraMounts", "kubeadmConfigPatches"}
 
 
@@ -39,10 +39,3 @@ def test_the_node_image_is_pinned_and_of_the_minor_release_of_the_module() -> No
     found = re.fullmatch(r"kindest/node:(v1\.\d+)\.\d+@sha256:[0-9a-f]{64}", kind.NODE_IMAGE)
     assert found is not None
     assert version(KUBERNETES).startswith(f"{found.group(1)}.")
-
-
-def test_lost_nodes_are_noticed_as_soon_as_by_native_ones() -> None:
-    patches = {patch["kind"]: patch for patch in map(yaml.safe_load, MADE["kubeadmConfigPatches"])}
-    assert patches["ClusterConfiguration"]["controllerManager"]["extraArgs"] == {"node-monitor-grace-period": "20s"}
-    assert patches["KubeletConfiguration"]["nodeLeaseDurationSeconds"] < 20
-    assert yaml.safe_load(yaml.safe_dump(MADE)) == MADE
