@@ -34,6 +34,10 @@ def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
         {"point": name, "run": run.model_dump(mode="json", by_alias=True)} for name, run in runs_of(study, context)
     ]
 
+    @dsl.pipeline(name="point")
+    def point(run: dict, workspace: str) -> None:
+        steps({**EMPTY_FORM, "run": run, "workspace": workspace, "resume": HERE})
+
     @dsl.pipeline(name=f"study-{study.name}", display_name=study.title, description=study.about or study.title)
     def run_study(workspace: str) -> None:
         """Run all points; one that fails does not end the others.
@@ -43,11 +47,12 @@ def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
         """
         with dsl.ParallelFor(items=points, parallelism=parallel, name="Points") as item:
             item.run.channel_type = "Dict"  # the compiler takes the values of a loop for texts
-            form = {**EMPTY_FORM, "run": item.run, "workspace": f"{workspace}/points/{item.point}", "resume": HERE}
-            judged = steps(form)
-            bill = cost_report(workspace=form["workspace"], resume=HERE)
+            folder = f"{workspace}/points/{item.point}"
+            run = point(run=item.run, workspace=folder).set_display_name("Run")
+            bill = cost_report(workspace=folder, resume=HERE)
             bill.set_display_name("Report and bill").set_caching_options(False)
-            bill.after(judged).ignore_upstream_failure()
+            # Kubeflow hangs it on what it is after: on the last step it would not come when an earlier one fails.
+            bill.after(run).ignore_upstream_failure()
             in_cluster(bill, LIGHT)
 
     return run_study

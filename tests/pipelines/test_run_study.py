@@ -38,15 +38,19 @@ def test_each_point_of_the_axis_is_a_run_of_the_loop(compiled):
 
 def test_points_have_workspaces_and_trainings_of_their_own_and_a_report_whatever_happens(compiled):
     tasks = compiled["components"][loop_of(compiled)["componentRef"]["name"]]["dag"]["tasks"]
-    assert {"plan", "simulate", "preprocess", "train", "validate", "cost-report"} == set(tasks)
-    first, report = tasks["plan"]["inputs"]["parameters"], tasks["cost-report"]
-    for name in ("workspace", "resume"):
-        assert first[name] == report["inputs"]["parameters"][name]
-    assert "item" in first["workspace"]["runtimeValue"]["constant"]
-    assert first["resume"]["runtimeValue"]["constant"] == HERE
-    assert tasks["train"]["inputs"]["parameters"]["folder"]["taskOutputParameter"]["producerTask"] == "plan"
+    assert set(tasks) == {"point", "cost-report"}
+    steps = compiled["components"][tasks["point"]["componentRef"]["name"]]["dag"]["tasks"]
+    assert set(steps) == {"plan", "simulate", "preprocess", "train", "validate"}
+    first, report = steps["plan"]["inputs"]["parameters"], tasks["cost-report"]
+    assert first["workspace"]["componentInputParameter"] == "workspace"
+    folder = tasks["point"]["inputs"]["parameters"]["workspace"]
+    assert folder == report["inputs"]["parameters"]["workspace"]
+    assert "item" in folder["runtimeValue"]["constant"]
+    assert report["inputs"]["parameters"]["resume"] == first["resume"] == {"runtimeValue": {"constant": HERE}}
+    assert steps["train"]["inputs"]["parameters"]["folder"]["taskOutputParameter"]["producerTask"] == "plan"
+    # An exit task comes when what it depends on has ended in any way; a step that never starts does not end.
     assert report["triggerPolicy"]["strategy"] == "ALL_UPSTREAM_TASKS_COMPLETED"
-    assert report["dependentTasks"] == ["validate"]
+    assert report["dependentTasks"] == ["point"]
 
 
 def test_a_study_without_runs_is_refused(tmp_path, capsys):
