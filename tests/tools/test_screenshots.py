@@ -8,25 +8,19 @@ import html
 import http.server
 import io
 import json
-import shutil
 import subprocess
 import sys
 import threading
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from caloscale.report.blocks import Page, Section, Text
 from caloscale.report.html import render
+from tests.tools.conftest import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
 PAGES = (
     "index.html",
     "gallery.html",
@@ -35,7 +29,6 @@ PAGES = (
     "reference/configuration.html",
 )
 WIDTHS = (400, 1300)
-SECONDS = 60.0
 WIDER = """[...document.querySelectorAll('.md-content *')].filter(element => {
   if (element.getBoundingClientRect().right <= innerWidth + 1) return false
   for (let outer = element.parentElement; !outer.matches('.md-content'); outer = outer.parentElement)
@@ -43,39 +36,7 @@ WIDER = """[...document.querySelectorAll('.md-content *')].filter(element => {
   return true
 }).map(element => element.textContent.slice(0, 60))"""
 """Elements that are cut off: wider than the window, in no box that scrolls."""
-pytestmark = [pytest.mark.long, pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium")]
-
-
-class Browser:
-    """A page of Chromium, by the DevTools protocol."""
-
-    def __init__(self, address: str) -> None:
-        import websocket  # a dependency of kubernetes
-
-        self.socket = websocket.create_connection(address, timeout=SECONDS)
-        self.calls = 0
-
-    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        self.calls += 1
-        self.socket.send(json.dumps({"id": self.calls, "method": method, "params": parameters}))
-        while (answer := json.loads(self.socket.recv())).get("id") != self.calls:
-            pass
-        assert "error" not in answer, answer
-        return answer["result"]
-
-    def value(self, expression: str) -> Any:
-        return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
-
-    def wait(self, expression: str) -> None:
-        end = time.monotonic() + SECONDS
-        while not self.value(expression):
-            assert time.monotonic() < end, expression
-            time.sleep(0.05)
-
-    def open(self, address: str, width: int) -> None:
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
-        self.call("Page.navigate", url=address)
-        self.wait(f"location.href == {json.dumps(address)} && document.readyState == 'complete'")
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
@@ -101,29 +62,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    profile = tmp_path_factory.mktemp("profile")
-    command = [
-        str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-proxy-server",
-        "--disable-dev-shm-usage",
-        "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={profile}", "about:blank",
-    ]  # fmt: skip
-    with (profile / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        end = time.monotonic() + SECONDS
-        while not (file := profile / "DevToolsActivePort").exists() or len(file.read_text().splitlines()) < 2:
-            assert process.poll() is None and time.monotonic() < end, (profile / "log").read_text()
-            time.sleep(0.05)
-        port = file.read_text().splitlines()[0]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
-            page = next(one for one in json.load(answer) if one["type"] == "page")
-        made = Browser(page["webSocketDebuggerUrl"])
-        made.call("Page.enable")
-        yield made
-        made.socket.close()
-        process.terminate()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
