@@ -1,4 +1,4 @@
-"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, the custom resource.
+"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, the custom resource, docs/papers.md.
 
 python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def paths() -> list[str]:
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
     return [
+        "docs/papers.md",
         "pipelines/compiled",
         "docs/schema",
         "manifests/crd",
@@ -89,6 +91,35 @@ def component_page(component: Any, compiled: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def papers_page(data: dict[str, Any]) -> str:
+    """The page of the papers' statements: counts, and a table for each document of docs/papers.yaml."""
+    states, documents = data["states"], data["documents"]
+    counted = [Counter(one["state"] for one in document["statements"]) for document in documents]
+    total: Counter[str] = sum(counted, Counter())
+    lines = [f"<!-- {GENERATED} Its data are docs/papers.yaml. -->", "# The papers, statement by statement", ""]
+    lines += [
+        f"{total.total()} statements of {len(documents)} groups of papers and their public code, and what caloscale gives.",
+        "",
+    ]
+    lines += ["| state | meaning | " + " | ".join(d["letter"] for d in documents) + " | all |"]
+    lines += ["|---|---" + "|---:" * (len(documents) + 1) + "|"]
+    for state, meaning in states.items():
+        numbers = " | ".join(str(count[state]) for count in counted)
+        lines.append(f"| {state} | {meaning} | {numbers} | {total[state]} |")
+    lines += ["", "Machines: " + "; ".join(f"*{name}*: {what}" for name, what in data["machines"].items()) + "."]
+    for document in documents:
+        lines += ["", f"## {document['letter']}. {document['title']}", "", f"{document['source']}.", ""]
+        lines += ["| | statement | published | here | state | how |", "|---|---|---|---|---|---|"]
+        for number, one in enumerate(document["statements"], 1):
+            state = f"{one['state']}: {one['why']}" if "why" in one else one["state"]
+            how = f"`{one['command']}` ({one['machine']})" if "command" in one else ""
+            cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how]
+            lines.append(f"| {' | '.join(cells)} |")
+        if "note" in document:
+            lines += ["", document["note"]]
+    return "\n".join(lines) + "\n"
+
+
 def main(arguments: list[str]) -> None:
     """Write everything, or list it."""
     if "--list" in arguments:
@@ -103,6 +134,8 @@ def main(arguments: list[str]) -> None:
     write_schemas(schema_folder)
     write_custom_resource(crd_folder)
     write_training_runtime(ROOT / "manifests/trainer")
+    data = yaml.safe_load((ROOT / "docs/papers.yaml").read_text(encoding="utf-8"))
+    (ROOT / "docs/papers.md").write_text(papers_page(data), encoding="utf-8")
     for component in COMPONENTS:
         folder = ROOT / "components" / component.python_func.__name__
         compiler.Compiler().compile(component, str(folder / "component.yaml"))

@@ -1,0 +1,89 @@
+"""The papers' statements: states, reasons and commands of docs/papers.yaml, and the counts of the page."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from caloscale.cli.main import app
+from caloscale.spec import load_run, load_solver_run
+from caloscale.studies.sweep import study_names
+from tools.generate import papers_page
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA: dict[str, Any] = yaml.safe_load((ROOT / "docs/papers.yaml").read_text(encoding="utf-8"))
+STATEMENTS = [
+    pytest.param(statement, id=f"{document['letter']}{number}")
+    for document in DATA["documents"]
+    for number, statement in enumerate(document["statements"], 1)
+]
+COMMAND = typer.main.get_command(app)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS)
+def test_a_statement_has_a_known_state_a_reason_and_a_command(statement: dict[str, str]) -> None:
+    assert all(isinstance(value, str) and value.strip() and "|" not in value for value in statement.values())
+    assert statement["state"] in DATA["states"]
+    assert ("why" in statement) == (statement["state"] != "reproduced")
+    assert ("machine" in statement) == ("command" in statement)
+    if "command" in statement:
+        assert statement["machine"] in DATA["machines"]
+        require_command(statement["command"])
+    else:
+        assert statement["state"] in ("not done", "not possible here")
+
+
+def require_command(text: str) -> None:
+    """Assert that a command of the product, a target of make or tests exist, and that its arguments are valid."""
+    program, *arguments = shlex.split(text)
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    elif program == "pytest":
+        files = [argument for argument in arguments if argument.startswith("tests/")]
+        assert files and all((ROOT / file).exists() for file in files)
+    else:
+        assert program == "caloscale"
+        context = COMMAND.make_context("caloscale", arguments[:1], resilient_parsing=True)
+        command = COMMAND.get_command(context, arguments[0])  # type: ignore[attr-defined]
+        assert command is not None, f"caloscale has no command {arguments[0]}"
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {argument for argument in arguments if argument.startswith("-")} <= known
+        if arguments[0] == "study":
+            assert arguments[1] in study_names()
+        elif "--preset" in arguments:
+            preset = arguments[arguments.index("--preset") + 1]
+            overrides = [value for option, value in pairwise(arguments) if option == "--set"]
+            (load_solver_run if arguments[0] == "solve" else load_run)(preset=preset, overrides=overrides)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["caloscale nothing", "caloscale study nothing", "make nothing", "pytest tests/no.py", "caloscale solve --none"],
+)
+def test_what_does_not_exist_is_noticed(text: str) -> None:
+    with pytest.raises(AssertionError):
+        require_command(text)
+
+
+def test_the_page_counts_its_statements() -> None:
+    one = {"says": "a", "paper": "b", "ours": "c"}
+    page = papers_page(
+        {
+            "states": {"reproduced": "equal", "smaller": "less"},
+            "machines": {"any": "any machine"},
+            "documents": [
+                {"letter": "A", "title": "t", "source": "s", "statements": [one | {"state": "reproduced"}] * 3},
+                {"letter": "B", "title": "t", "source": "s", "statements": [one | {"state": "smaller", "why": "w"}]},
+            ],
+        }
+    )
+    assert "4 statements" in page
+    assert "| reproduced | equal | 3 | 0 | 3 |" in page and "| smaller | less | 0 | 1 | 1 |" in page
+    assert "| A3 | a | b | c | reproduced |  |" in page and "| B1 | a | b | c | smaller: w |  |" in page
