@@ -1,4 +1,4 @@
-"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, the custom resource, docs/papers.md.
+"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, custom resource, docs/papers.md.
 
 python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
@@ -97,10 +97,7 @@ def papers_page(data: dict[str, Any]) -> str:
     counted = [Counter(one["state"] for one in document["statements"]) for document in documents]
     total: Counter[str] = sum(counted, Counter())
     lines = [f"<!-- {GENERATED} Its data are docs/papers.yaml. -->", "# The papers, statement by statement", ""]
-    lines += [
-        f"{total.total()} statements of {len(documents)} groups of papers and their public code, and what caloscale gives.",
-        "",
-    ]
+    lines += [f"{total.total()} statements of papers and their public code, and what caloscale gives.", ""]
     lines += ["| state | meaning | " + " | ".join(d["letter"] for d in documents) + " | all |"]
     lines += ["|---|---" + "|---:" * (len(documents) + 1) + "|"]
     for state, meaning in states.items():
