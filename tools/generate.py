@@ -1,4 +1,4 @@
-"""Remakes what is generated: compiled pipelines, component pages and YAML, JSON schemas, custom resource, docs/papers.md.
+"""Remakes what is generated: compiled pipelines, component pages and YAML, schemas, custom resource, docs/papers.md.
 
 python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
