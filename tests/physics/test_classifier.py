@@ -10,11 +10,9 @@ from caloscale.physics.classifier import (
     TwoSampleTest,
     auc,
     classifier_features,
-    discriminate,
     distance_features,
     energy_regression,
     extrapolate,
-    jsd,
     learning_curve,
     measure_auc,
     roc_points,
@@ -38,20 +36,13 @@ def test_the_deviation_of_an_auc_is_that_of_its_scatter():
 
 def test_the_points_of_a_roc_curve_hold_its_auc():
     rng = np.random.default_rng(0)
-    real, fake = norm.cdf(rng.normal(1, 1, 2000)), norm.cdf(rng.normal(0, 1, 2000))
+    real, fake = rng.normal(1, 1, 2000), rng.normal(0, 1, 2000)
     false_positives, true_positives, thresholds = roc_points(real, fake)
     assert (false_positives[0], true_positives[0], false_positives[-1], true_positives[-1]) == (0, 0, 1, 1)
-    assert len(thresholds) == 51 and (np.diff(thresholds) <= 0).all() and np.isfinite(thresholds).all()
+    assert (
+        len(thresholds) == 51 and (np.diff(thresholds) <= 0).all() and thresholds.min() >= 0 and thresholds.max() < 1.01
+    )
     assert np.trapezoid(true_positives, false_positives) == pytest.approx(auc(real, fake).value, abs=0.005)
-
-
-def test_jsd_at_its_ends_and_between():
-    assert jsd(np.ones(10), np.zeros(10)) == 1
-    assert jsd(np.full(10, 0.5), np.full(10, 0.5)) == 0
-    # 3/4 of either kind are recognised with p = 3/4: the divergence of (3/4, 1/4) from (1/4, 3/4) is 1 - h(1/4).
-    real, fake = np.array([0.75, 0.75, 0.75, 0.25]), np.array([0.25, 0.25, 0.25, 0.75])
-    entropy = -(0.25 * np.log2(0.25) + 0.75 * np.log2(0.75))
-    assert jsd(real, fake) == pytest.approx(1 - entropy)
 
 
 def gaussians(shift: float, sizes: tuple[int, int, int] = (1200, 500, 2000), seed: int = 1) -> TwoSampleTest:
@@ -71,9 +62,6 @@ def test_classifier_comes_near_the_best_possible():
     last, limit = curve[-1].auc, extrapolate(curve)
     assert last.value == pytest.approx(best, abs=3 * last.uncertainty + 0.03) and 0.005 < last.uncertainty < 0.05
     assert curve[0].auc.value < last.value < limit.value < best + 3 * limit.uncertainty
-    found = discriminate(test, seed=1)
-    assert 0.05 < found.jsd < 0.3
-    assert np.trapezoid(found.roc[1], found.roc[0]) == pytest.approx(last.value, abs=0.03)
 
 
 def test_equal_distributions_are_not_separated_at_any_size():

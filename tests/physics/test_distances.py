@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics.pairwise import polynomial_kernel
 
-from caloscale.physics.distances import fpd, frechet, kpd, mmd2, separation, wasserstein
+from caloscale.physics.distances import fpd, frechet, kpd, mmd2, separation
 
 HISTOGRAM = arrays(np.float64, 7, elements=st.floats(0, 1e3))
 
@@ -47,14 +47,6 @@ def test_separation_of_one_distribution_has_the_mean_of_its_docstring():
     first, second = (rng.multinomial(k, np.full(bins, 1 / bins), size=500) for k in (n, m))
     expected = (bins - 1) / 4 * (1 / n + 1 / m)
     assert separation(first, second).mean() == pytest.approx(expected, rel=0.05)
-
-
-def test_wasserstein_of_a_shift_is_the_shift():
-    sample = np.random.default_rng(1).normal(size=200)
-    assert wasserstein(sample, sample + 3, 2.0) == pytest.approx(1.5)
-    with_gaps = np.append(sample, np.nan)
-    assert wasserstein(with_gaps, sample + 3, 2.0) == pytest.approx(1.5)
-    assert np.isnan(wasserstein(sample, np.array([np.nan]), 1.0))
 
 
 def test_frechet_of_commuting_gaussians_has_a_closed_form():

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
@@ -50,18 +51,6 @@ class Point:
 
     showers: int
     auc: Estimate
-
-
-@dataclass(frozen=True)
-class Discrimination:
-    """What the largest classifier finds.
-
-    jsd: Jensen-Shannon divergence estimated from the calibrated probabilities, 0 to 1 bit.
-    roc: false positive rates, true positive rates, thresholds (probability of being Monte Carlo), ascending rates.
-    """
-
-    jsd: float
-    roc: tuple[Floats, Floats, Floats]
 
 
 def classifier_features(observed: Observed) -> Floats:
@@ -204,19 +193,6 @@ def extrapolate(curve: Sequence[Point]) -> Estimate | None:
     return Estimate(float(np.clip(fitted[0], 0.5, 1.0)), float(np.sqrt(covariance[0, 0] * max(1.0, chi2))))
 
 
-def discriminate(test: TwoSampleTest, *, seed: int) -> Discrimination:
-    """Divergence and ROC curve of a classifier trained on all showers, calibrated by Platt's sigmoid on folds."""
-    from sklearn.calibration import CalibratedClassifierCV
-
-    require_enough(test)
-    size = test.largest
-    calibrated = CalibratedClassifierCV(_trees(seed), method="sigmoid", cv=3, ensemble=False)
-    with threadpool_limits(limits=1):
-        calibrated.fit(*_labelled(test.real_train[:size], test.fake_train[:size]))
-        real, fake = (calibrated.predict_proba(sample)[:, 1] for sample in (test.real_test, test.fake_test))
-    return Discrimination(jsd(real, fake), roc_points(real, fake))
-
-
 def _trees(seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -243,24 +219,14 @@ def _placements(scores: Floats, others: Floats) -> Floats:
 
 
 def roc_points(real: Floats, fake: Floats, points: int = 51) -> tuple[Floats, Floats, Floats]:
-    """False and true positive rates and falling thresholds: at most ``points`` of the ROC curve, evenly spread."""
+    """False and true positive rates and falling thresholds (probability of being Monte Carlo) of scores: at most
+    ``points`` of the curve, evenly spread."""
     from sklearn.metrics import roc_curve
 
-    false_positives, true_positives, thresholds = roc_curve(
-        np.r_[np.ones(len(real)), np.zeros(len(fake))], np.r_[real, fake]
-    )
+    labels, probabilities = np.r_[np.ones(len(real)), np.zeros(len(fake))], expit(np.r_[real, fake])
+    false_positives, true_positives, thresholds = roc_curve(labels, probabilities)
     chosen = np.unique(np.linspace(0, len(thresholds) - 1, points).astype(int))
     return false_positives[chosen], true_positives[chosen], np.minimum(thresholds, 1 + 1e-9)[chosen]
-
-
-def jsd(real: Floats, fake: Floats) -> float:
-    """Jensen-Shannon divergence in bits from calibrated probabilities of being real, at equal priors:
-
-    1 + (mean log2 p(real) + mean log2 (1 - p(fake))) / 2, clipped to 0 to 1.
-    """
-    tiny = 1e-12
-    value = 1 + (np.log2(real.clip(tiny)).mean() + np.log2((1 - fake).clip(tiny)).mean()) / 2
-    return float(np.clip(value, 0, 1))
 
 
 def energy_regression(train: Observed, samples: list[Observed]) -> list[Floats]:

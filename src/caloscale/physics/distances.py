@@ -1,4 +1,4 @@
-"""Distances between two samples of showers: separation power, Wasserstein, Fréchet (FPD), kernel (KPD)."""
+"""Distances between two samples of showers: separation power, Fréchet (FPD), kernel (KPD)."""
 
 from __future__ import annotations
 
@@ -47,14 +47,6 @@ def separation(first: Floats, second: Floats) -> Floats:
     result = terms.sum(axis=-1) / 2
     empty1, empty2 = sum1[..., 0] <= 0, sum2[..., 0] <= 0
     return np.where(empty1 & empty2, np.nan, np.where(empty1 | empty2, 1.0, result))
-
-
-def wasserstein(first: Floats, second: Floats, scale: float) -> float:
-    """Wasserstein-1 distance of two samples of numbers (N,), (M,) (scipy), in units of ``scale``; NaN is left out."""
-    first, second = first[np.isfinite(first)], second[np.isfinite(second)]
-    if not (len(first) and len(second) and scale > 0):
-        return float("nan")
-    return float(scipy.stats.wasserstein_distance(first, second)) / scale
 
 
 def frechet(mean1: Floats, covariance1: Floats, mean2: Floats, covariance2: Floats) -> float:

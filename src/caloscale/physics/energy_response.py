@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import Resampling, measured, over_halves, sigmas
+from caloscale.physics.resampling import measured, sigmas
 from caloscale.physics.response import (
     FEWEST,
     Line,
@@ -20,12 +22,10 @@ from caloscale.physics.response import (
 from caloscale.physics.result import (
     Compared,
     Linearity,
-    Measured,
     Resolution,
     ResolutionRange,
     Response,
     ShowerMaximum,
-    number,
 )
 
 
@@ -34,16 +34,20 @@ def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -
     pair = reference, generated
     layers = [_peak_layer(_range_profiles(sample)) for sample in pair]
     depths = [gamma_maximum(_range_profiles(sample), depth_x0) for sample in pair]
-    fitted = [fitted_maxima(sample, depth_x0) for sample in pair]
+    difference = fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0)
     return tuple(
         ShowerMaximum(
-            layer=Compared(reference=measured(layers[0][:, k]), generated=measured(layers[1][:, k])),
-            difference_layers=number(layers[1][0, k] - layers[0][0, k]),
-            depth_x0=Compared(reference=measured(depths[0][:, k]), generated=measured(depths[1][:, k])),
-            fitted_difference_layers=measured(fitted[1][:, k] - fitted[0][:, k]),
+            layer=_compared(layers, k),
+            depth_x0=_compared(depths, k),
+            fitted_difference_layers=measured(difference[:, k]),
         )
         for k in range(reference.ranges.shape[1])
     )
+
+
+def _compared(pair: Sequence[Floats], column: int) -> Compared:
+    """A column of the bootstraps (1 + B, R) of Monte Carlo and generator."""
+    return Compared(reference=measured(pair[0][:, column]), generated=measured(pair[1][:, column]))
 
 
 def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
@@ -62,11 +66,7 @@ def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = means[1] / means[0]
     return tuple(
-        Response(
-            mev_per_gev=Compared(reference=measured(means[0][:, k]), generated=measured(means[1][:, k])),
-            ratio=measured(ratio[:, k]),
-        )
-        for k in range(reference.ranges.shape[1])
+        Response(mev_per_gev=_compared(means, k), ratio=measured(ratio[:, k])) for k in range(reference.ranges.shape[1])
     )
 
 
@@ -88,43 +88,24 @@ def compare_linearity(reference: Weighted, generated: Weighted) -> Linearity:
     )
 
 
-def compare_resolution(
-    reference: Weighted,
-    generated: Weighted,
-    untrained: Weighted | None,
-    baseline: Weighted,
-    resampling: Resampling,
-    *,
-    weighted: bool,
-) -> Resolution:
+def compare_resolution(reference: Weighted, generated: Weighted, baseline: Weighted, *, weighted: bool) -> Resolution:
     """sigma/E of the plain sum, or of the sum with layers weighted by their absorber."""
-
-    def widths(sample: Weighted, weights: Floats | None = None) -> Floats:
-        rows = sample.weights if weights is None else weights
-        return relative_widths(rows, _fraction(sample.observed, weighted), sample.ranges)
-
-    monte_carlo, from_generator, from_baseline = widths(reference), widths(generated), widths(baseline)
+    monte_carlo, from_generator, from_baseline = widths = [
+        relative_widths(s.weights, _fraction(s.observed, weighted), s.ranges) for s in (reference, generated, baseline)
+    ]
     deviation, of_baseline = _deviation(from_generator, monte_carlo), _deviation(from_baseline, monte_carlo)
-    between_halves = over_halves(
-        resampling.halves, lambda one, other: _deviation(widths(reference, one), widths(reference, other))
-    )
-    fits = [_fit(sample, weighted) for sample in (reference, generated)]
+    stochastic, constant = zip(*(_fit(sample, weighted) for sample in (reference, generated)))
     missing = not np.isfinite(deviation[0])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = from_generator / monte_carlo
     return Resolution(
         ranges=tuple(
-            ResolutionRange(
-                sigma=Compared(reference=measured(monte_carlo[:, k]), generated=measured(from_generator[:, k])),
-                ratio=measured(ratio[:, k]),
-            )
+            ResolutionRange(sigma=_compared(widths, k), ratio=measured(ratio[:, k]))
             for k in range(monte_carlo.shape[1])
         ),
-        stochastic=Compared(reference=measured(fits[0][0]), generated=measured(fits[1][0])),
-        constant=Compared(reference=measured(fits[0][1]), generated=measured(fits[1][1])),
+        stochastic=Compared(reference=measured(stochastic[0]), generated=measured(stochastic[1])),
+        constant=Compared(reference=measured(constant[0]), generated=measured(constant[1])),
         deviation=measured(deviation),
-        self_deviation=Measured(value=number(between_halves[0]), uncertainty=number(between_halves[1])),
-        untrained=measured(None if untrained is None else _deviation(widths(untrained), monte_carlo)),
         baseline=measured(of_baseline),
         improvement_sigmas=sigmas(of_baseline - deviation),
         reason="a range of energy has fewer than eight showers, or no response" if missing else None,

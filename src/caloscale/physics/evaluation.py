@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.amplification import measure_worth
-from caloscale.physics.binning import ORDER, SCALARS, TITLES, Binning, scalar_columns
+from caloscale.physics.binning import ORDER, TITLES, Binning
 from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
-from caloscale.physics.distances import fpd, kpd, wasserstein
+from caloscale.physics.distances import fpd, kpd
 from caloscale.physics.energy_response import (
     compare_linearity,
     compare_maxima,
@@ -24,7 +24,7 @@ from caloscale.physics.energy_response import (
 from caloscale.physics.gates import Sizes, decide
 from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
-from caloscale.physics.resampling import FEWEST, Resampling, Sample, separate, summarise
+from caloscale.physics.resampling import Resampling, Sample, separate, summarise
 from caloscale.physics.result import (
     Counts,
     EnergyRange,
@@ -32,7 +32,6 @@ from caloscale.physics.result import (
     ObservableResult,
     ParticleResult,
     Separation,
-    number,
 )
 from caloscale.physics.samples import Samples
 from caloscale.progress import bar
@@ -50,8 +49,8 @@ def evaluate(comparison: Comparison) -> Evaluation:
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
         observables, separations = _observables(weighted, resampling, comparison.binning)
         progress.update(1)
-        response = _respond(samples, weighted, resampling)
-        particles = _sort_by_particle(samples, weighted, resampling)
+        response = _respond(samples, weighted)
+        particles = _sort_by_particle(samples, weighted)
         progress.update(1)
         distances: dict[str, Any] = {
             "classifier": compare_with_classifier(samples, validation),
@@ -131,29 +130,26 @@ def _warnings(separations: Mapping[str, Mapping[str, Floats]]) -> tuple[str, ...
     return tuple(warnings)
 
 
-def _respond(samples: Samples, weighted: Mapping[str, Weighted], resampling: Resampling) -> dict[str, Any]:
+def _respond(samples: Samples, weighted: Mapping[str, Weighted]) -> dict[str, Any]:
     """The response to energy."""
     pair = weighted["reference"], weighted["generated"]
-    others = weighted.get("untrained"), weighted["baseline"]
     return {
         "shower_maximum": compare_maxima(*pair, samples.axes.depth_x0),
         "response": compare_response(*pair),
         "linearity": compare_linearity(*pair),
-        "resolution": compare_resolution(*pair, *others, resampling, weighted=False),
-        "weighted_resolution": compare_resolution(*pair, *others, resampling, weighted=True),
+        "resolution": compare_resolution(*pair, weighted["baseline"], weighted=False),
+        "weighted_resolution": compare_resolution(*pair, weighted["baseline"], weighted=True),
     }
 
 
-def _sort_by_particle(
-    samples: Samples, weighted: Mapping[str, Weighted], resampling: Resampling
-) -> tuple[ParticleResult, ...]:
+def _sort_by_particle(samples: Samples, weighted: Mapping[str, Weighted]) -> tuple[ParticleResult, ...]:
     """The response of each primary over all energies; none where there is one primary only."""
     names = list(weighted["reference"].particles)
     if not names:
         return ()
     by_particle = {name: sample.by_particle() for name, sample in weighted.items()}
     counts = {name: sample.ranges.sum(axis=0).astype(int) for name, sample in by_particle.items()}
-    found = _respond(samples, by_particle, resampling)
+    found = _respond(samples, by_particle)
     return tuple(
         ParticleResult(
             particle=particle,
@@ -203,10 +199,7 @@ def _observables(
         per_sample = {sample: histograms[sample][name] for sample in weighted}
         overall, separations[name] = _separation(per_sample, weighted, resampling, None)
         ranges = tuple(_separation(per_sample, weighted, resampling, k)[0] for k in range(count))
-        distance, between_halves = _wasserstein(name, weighted, resampling)
-        results[name] = ObservableResult(
-            **dict(overall), title=TITLES[name], ranges=ranges, wasserstein=distance, wasserstein_self=between_halves
-        )
+        results[name] = ObservableResult(**dict(overall), title=TITLES[name], ranges=ranges)
     return results, separations
 
 
@@ -227,22 +220,6 @@ def _separation(
         parts.get("untrained"),
         parts["baseline"],
     )
-
-
-def _wasserstein(
-    name: str, weighted: Mapping[str, Weighted], resampling: Resampling
-) -> tuple[float | None, float | None]:
-    """Mean over the columns of a scalar observable; the same between halves over the divisions."""
-    if name not in SCALARS or len(weighted["reference"].observed) < FEWEST:
-        return None, None
-    reference, generated = (scalar_columns(name, weighted[s].observed).T for s in ("reference", "generated"))
-    first = resampling.halves > 0
-    distances, between_halves = [], []
-    for real, fake in zip(reference, generated):
-        scale = float(np.nanstd(real))
-        distances.append(wasserstein(real, fake, scale))
-        between_halves.append(np.mean([wasserstein(real[half], real[~half], scale) for half in first]))
-    return number(np.mean(distances)), number(np.mean(between_halves))
 
 
 def _notes(samples: Samples) -> tuple[str, ...]:

@@ -13,13 +13,14 @@ from caloscale.physics.classifier import (
     Point,
     TwoSampleTest,
     classifier_features,
-    discriminate,
     distance_features,
     energy_regression,
     extrapolate,
     layer_features,
     learning_curve,
     measure_auc,
+    roc_points,
+    score,
     split_by_primary,
 )
 from caloscale.physics.comparison import Weighted
@@ -52,7 +53,7 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
     test = _two_sample_test(samples, samples.training, samples.generated, seed)
     try:
         curve = learning_curve(test, seed=seed, also=_asked("classifierAuc", validation))
-        found = discriminate(test, seed=seed)
+        roc = roc_points(*score(test, test.largest, seed=seed, repeats=1)[0])
     except ValueError as error:
         return Classifier(reason=str(error))
     limit = extrapolate(curve)
@@ -60,11 +61,9 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
     last = curve[-1]
 
     def of(other: Observed) -> float | None:
-        point = _optional(lambda: measure_auc(_other(other), test.largest, seed=seed))
+        against = _two_sample_test(samples, samples.training, other, seed)
+        point = _optional(lambda: measure_auc(against, test.largest, seed=seed))
         return None if point is None else number(point.auc.value)
-
-    def _other(other: Observed) -> TwoSampleTest:
-        return _two_sample_test(samples, samples.training, other, seed)
 
     return Classifier(
         value=number(last.auc.value),
@@ -76,10 +75,9 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         limit=Measured()
         if limit is None
         else Measured(value=number(limit.value), uncertainty=number(limit.uncertainty)),
-        jsd=number(found.jsd),
-        false_positives=numbers(found.roc[0]),
-        true_positives=numbers(found.roc[1]),
-        thresholds=numbers(found.roc[2]),
+        false_positives=numbers(roc[0]),
+        true_positives=numbers(roc[1]),
+        thresholds=numbers(roc[2]),
         null=None if null is None else number(null.auc.value),
         null_uncertainty=None if null is None else number(null.auc.uncertainty),
         null_showers=None if null is None else null.showers,

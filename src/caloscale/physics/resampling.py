@@ -117,8 +117,6 @@ def separate(
     }
     null = _null(reference.histograms, halves, len(generated))
     value, uncertainty = summarise(values["generated"])
-    untrained_value, untrained_uncertainty = summarise(values.get("untrained"))
-    baseline_value, baseline_uncertainty = summarise(values.get("baseline"))
     missing = None
     if not np.isfinite(value):
         missing = "neither sample has an entry"
@@ -135,10 +133,8 @@ def separate(
         excess=number(excess),
         excess_uncertainty=number(excess_uncertainty(uncertainty, null.scatter)),
         excess_sigmas=number((value - null.expected) / null.scatter) if null.scatter > 0 else None,
-        untrained=number(untrained_value),
-        untrained_uncertainty=number(untrained_uncertainty),
-        baseline=number(baseline_value),
-        baseline_uncertainty=number(baseline_uncertainty),
+        untrained=number(summarise(values.get("untrained"))[0]),
+        baseline=number(summarise(values.get("baseline"))[0]),
         improvement_sigmas=sigmas(values["baseline"] - values["generated"] if "baseline" in values else None),
         reason=missing,
     )

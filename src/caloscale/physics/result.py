@@ -73,12 +73,8 @@ class Separation(Block):
     distributions."""
     untrained: float | None = None
     """Separation of the same network before its first step."""
-    untrained_uncertainty: float | None = None
-    """Its standard deviation over bootstraps."""
     baseline: float | None = None
     """Separation of the mean training shower scaled by energy."""
-    baseline_uncertainty: float | None = None
-    """Its standard deviation over bootstraps."""
     improvement_sigmas: float | None = None
     """Improvement over the baseline: its separation - that of the generator, in standard deviations of this
     difference over bootstraps."""
@@ -91,10 +87,6 @@ class ObservableResult(Separation):
 
     title: str
     """What it is, for people."""
-    wasserstein: float | None = None
-    """Wasserstein-1 distance from Monte Carlo, in standard deviations of the Monte Carlo; scalars only."""
-    wasserstein_self: float | None = None
-    """The same between halves of the Monte Carlo, mean over the divisions."""
     ranges: tuple[Separation, ...] = ()
     """In the ranges of energy."""
 
@@ -118,12 +110,10 @@ class ShowerMaximum(Block):
 
     layer: Compared
     """Layer with the most energy, 0 = front."""
-    difference_layers: float | None = None
-    """Generated minus Monte Carlo, layers."""
     depth_x0: Compared
     """Maximum of a gamma distribution fitted to the profile, X0 along the normal of the face."""
     fitted_difference_layers: Measured
-    """Generated minus Monte Carlo, from the fits, in layers: not rounded to a layer as the one above."""
+    """Generated minus Monte Carlo, from the fits, in layers."""
 
 
 class Response(Block):
@@ -180,10 +170,6 @@ class Resolution(Block):
     """c of sigma/E = a/sqrt(E/GeV) (+) c."""
     deviation: Measured
     """Mean over the ranges of |sigma generated / sigma Monte Carlo - 1|."""
-    self_deviation: Measured
-    """The same between halves of the Monte Carlo."""
-    untrained: Measured
-    """The deviation of the network before its first step."""
     baseline: Measured
     """The deviation of the mean training shower scaled by energy (it has no resolution at all: 1)."""
     improvement_sigmas: float | None = None
@@ -231,8 +217,6 @@ class Classifier(Distance):
     """The AUC against the number of training showers."""
     limit: Measured = Measured()
     """The AUC extrapolated to infinitely many training showers."""
-    jsd: float | None = None
-    """Jensen-Shannon divergence from the calibrated probabilities, bits."""
     false_positives: Numbers = ()
     """Part of the generated showers taken for Monte Carlo, along the ROC curve."""
     true_positives: Numbers = ()
