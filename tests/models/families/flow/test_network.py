@@ -93,6 +93,30 @@ def test_showers_have_empty_cells_and_do_not_depend_on_the_batch(run, network):
     np.testing.assert_allclose(network(inputs[7:9]).numpy(), cells[7:9], atol=1e-5)
 
 
+@pytest.mark.parametrize("runtime", ["tensorflow", "onnx"])
+def test_the_fast_form_makes_the_showers_of_the_network(run, network, runtime):
+    """In batches of one shower, too; with the weights of now; and numbers that are none are not hidden."""
+    form = family_of(run.model).fast_form(network, run, runtime, "float32")
+    assert form.unit == "GeV"
+    compute, inputs, threshold = tf.function(form.cells), latent(run), run.data.preprocessing.threshold_gev
+
+    def assert_same():
+        truth, ours = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy(), compute(inputs).numpy()
+        assert truth.max() > 0 and np.abs(np.where(ours < threshold, 0, ours) - truth).max() < 1e-5 * truth.max()
+        np.testing.assert_allclose(compute(inputs[3:4]), ours[3:4], atol=1e-5 * truth.max())
+
+    assert_same()
+    bias = network.get_layer("flow").marginals.offset.bias
+    before = bias.numpy().copy()
+    try:
+        bias.assign(before + 1.5)
+        assert_same()
+        bias.assign(np.where(np.arange(len(before)) == 0, np.nan, before))
+        assert not np.isfinite(compute(inputs)).all(axis=(1, 2, 3)).any()
+    finally:
+        bias.assign(before)
+
+
 def test_a_file_holds_the_network(run, network, tmp_path):
     network.save(tmp_path / "generator.keras")
     again = load_network(tmp_path / "generator.keras", run.model)
@@ -121,7 +145,7 @@ def test_parameters_of_some_cells_are_those_of_all(network):
 
     layers = tf.exp(normal(shape[2]) - 5)
     factors = flow.marginals.call(normal(flow.numbers), normal(12), layers, normal(primaries), normal(2, shape[2]))
-    cells = np.column_stack([rng.integers(0, size, 50) for size in (3, shape[2], shape[0], shape[1])])
+    cells = np.argwhere(rng.random((3, shape[2], *shape[:2])) < np.linspace(0, 0.9, shape[2])[:, None, None])
     for number, some in enumerate(tf.unstack(factors.of_some(tf.constant(cells)), axis=1)):
         np.testing.assert_allclose(some, factors.of_all_cells(number).numpy()[tuple(cells.T)], rtol=1e-3, atol=1e-4)
 

@@ -24,10 +24,10 @@ def edges(layer_gev: float, count: int) -> tf.Tensor:
 
 
 def energies(y, some, bounds):
-    """`hit_energies` of single cells, each in a layer of its own."""
-    columns = [some[:, number : number + 1, None, None] for number in range(scores.PARAMETERS)]
-    found = scores.hit_energies(y[:, None, None, None], columns, bounds[:, None])
-    return [value[:, 0, 0, 0].numpy() for value in found]
+    """Depths and energies of cells."""
+    depth = tf.math.log(scores.exponentials_of_depths(y, some[:, 0]))
+    hazards, widths = (tf.unstack(values, axis=1) for values in (some[:, 1:], scores.widths(bounds)))
+    return depth.numpy(), scores.hit_energies(depth, hazards, widths).numpy()
 
 
 def test_a_logistic_score_is_that_of_a_normal_number():
@@ -41,6 +41,14 @@ def test_a_logistic_score_is_that_of_a_normal_number():
 def test_the_logistic_score_is_inverted():
     z = tf.linspace(-4.5, 4.5, 1001)
     np.testing.assert_allclose(scores.normal_of_logistic(scores.logistic_of_normal(z)), z, atol=2e-3)
+
+
+def test_a_depth_is_that_of_its_logarithms():
+    """Softplus of the score less that of the negative logit; also of cells that are as good as never hit."""
+    y, logit = np.meshgrid(np.linspace(-20, 12, 65), np.linspace(-50, 5, 56))
+    depth = np.log(scores.exponentials_of_depths(tf.constant(y, tf.float32), tf.constant(logit, tf.float32)))
+    np.testing.assert_allclose(depth, np.logaddexp(0, y) - np.logaddexp(0, -logit), rtol=1e-6, atol=1e-6)
+    assert np.isfinite(np.log(scores.exponentials_of_depths(tf.constant(-9.0), tf.constant(-500.0))))
 
 
 @pytest.mark.parametrize("layer_gev", [3e-5, 1e-3, 0.05])

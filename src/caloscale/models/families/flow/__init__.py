@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from caloscale.errors import InvalidValueError
-from caloscale.models.families.family import GENERATOR, Arithmetic, Family, Networks
+from caloscale.models.families.family import GENERATOR, Arithmetic, Family, FastForm, Networks
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.spec import Data, Model, Run
 from caloscale.spec.block import Block
@@ -100,6 +100,13 @@ class Flow(Family):
     def load_layers(self) -> None:
         """Those of this family."""
         import caloscale.models.families.flow.network  # noqa: F401
+
+    def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
+        """In TensorFlow only cells that are hit get an energy; the others compute in shapes that they know."""
+        if precision != "float32":
+            raise ValueError("the family flow is computed in float32")
+        flow = network.get_layer("flow")
+        return FastForm(lambda latent: flow.cells_gev(latent, sparse=runtime == "tensorflow"), "GeV")
 
     def train_step(self, step: Step) -> Losses:
         """One update by the sum of three losses of different weights (`training`)."""

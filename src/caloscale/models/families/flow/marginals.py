@@ -21,6 +21,8 @@ HIDDEN = 64
 """Units of the dense layer behind the numbers of the shower."""
 POSITION_HIDDEN = 32
 """Units of the dense layers that make the functions of x and y."""
+_BLOCK = 16
+"""Cells of a layer whose parameters are one product."""
 _START = (-3.0, -3.0, -3.0, -2.5, *(PARAMETERS - 4) * [-0.5])
 """Parameters of a cell where the training begins."""
 _START_BY_ENERGY = (0.3, *(PARAMETERS - 1) * [0.0])
@@ -50,12 +52,25 @@ class Factors(NamedTuple):
         return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, one, None]
 
     def of_some(self, cells: tf.Tensor) -> tf.Tensor:
-        """All parameters of some cells (N, P). cells (N, 4): numbers of shower, layer, x, y."""
-        layer = cells[:, :2]
-        along_x = tf.gather_nd(self.along_x, cells[:, :3])
-        along_y = tf.gather_nd(self.along_y, tf.concat([layer, cells[:, 3:]], axis=1))
-        values = tf.einsum("nt,npt->np", along_x * along_y, tf.gather_nd(self.amplitude, layer))
-        return values + tf.gather_nd(self.offset, layer)
+        """All parameters of some cells (N, P). cells (N, 4): numbers of shower, layer, x, y, in their order."""
+        cells = tf.cast(cells, tf.int32)
+        depth, (parameters, terms) = self.amplitude.shape[1], self.amplitude.shape[2:]
+        layer = cells[:, 0] * depth + cells[:, 1]
+        along = [
+            tf.gather(tf.reshape(values, (-1, terms)), layer * values.shape[2] + cells[:, at])
+            for values, at in ((self.along_x, 2), (self.along_y, 3))
+        ]
+        # The cells of a layer fill blocks: a product for each block is three times as fast as one for each cell.
+        counts = tf.math.unsorted_segment_sum(tf.ones_like(layer), layer, tf.shape(self.amplitude)[0] * depth)
+        blocks = (counts + (_BLOCK - 1)) // _BLOCK
+        before = tf.cumsum(blocks, exclusive=True) * _BLOCK - tf.cumsum(counts, exclusive=True)
+        place = tf.range(tf.shape(layer)[0]) + tf.gather(before, layer)
+        of_block = tf.repeat(tf.range(tf.shape(counts)[0]), blocks)
+        filled = tf.scatter_nd(place[:, None], along[0] * along[1], (tf.shape(of_block)[0] * _BLOCK, terms))
+        amplitude = tf.gather(tf.reshape(self.amplitude, (-1, parameters, terms)), of_block)
+        values = tf.matmul(tf.reshape(filled, (-1, _BLOCK, terms)), amplitude, transpose_b=True)
+        values = tf.gather(tf.reshape(values, (-1, parameters)), place)
+        return values + tf.gather(tf.reshape(self.offset, (-1, parameters)), layer)
 
 
 @register

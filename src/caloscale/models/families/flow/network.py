@@ -9,9 +9,10 @@ import tensorflow as tf
 
 from caloscale.models.families.flow import scores
 from caloscale.models.families.flow.cell_flow import CellFlow
+from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import LayerFlow, Whitening
-from caloscale.models.families.flow.marginals import Marginals, number_count
+from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
 from caloscale.models.families.flow.path import END
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
@@ -77,6 +78,16 @@ class ShowerFlow(PlainLayer):
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
         """Generate."""
+        power, units = self.detector.power, self.detector.units
+        # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
+        smallest = SMALLEST_CELL**power * ABOVE_ROUNDING
+        logarithms = tf.math.log(self.cells_gev(latent, sparse=False) * units + SMALLEST_CELL)
+        return tf.nn.relu(tf.exp(power * logarithms) - smallest)[..., None]
+
+    def cells_gev(self, latent: tf.Tensor, *, sparse: bool) -> tf.Tensor:
+        """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
+        are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
+        latent, as exported files need."""
         detector = self.detector
         cells_x, cells_y, depth = detector.shape
         energy, primary, axis = describe_primary(latent, detector)
@@ -86,35 +97,47 @@ class ShowerFlow(PlainLayer):
         numbers = self.whitening.undo(whitened, primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
-        parameters = [factors.of_all_cells(number) for number in range(scores.PARAMETERS)]
-        cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
+        logits = factors.of_all_cells(0)
+        scores_of_cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
         if self.cell_flow is not None:
-            cells = self.cell_flow.call(cells, tf.transpose(parameters[0], (0, 2, 3, 1)), factors.style)
-        cells = self.deposit(tf.transpose(cells, (0, 3, 1, 2)), parameters, layers, numbers[:, depth:], axis)
-        return tf.transpose(cells, (0, 2, 3, 1))[..., None]
+            scores_of_cells = self.cell_flow.call(scores_of_cells, tf.transpose(logits, (0, 2, 3, 1)), factors.style)
+        logistic = scores.logistic_of_normal(tf.transpose(scores_of_cells, (0, 3, 1, 2)))
+        reached = scores.exponentials_of_depths(logistic, logits)
+        return self._deposit(reached, factors, layers, numbers[:, depth:], axis, sparse=sparse)
 
-    def deposit(
-        self, normal: tf.Tensor, parameters: list[tf.Tensor], layers: tf.Tensor, across: tf.Tensor, axis: tf.Tensor
+    def _deposit(
+        self,
+        reached: tf.Tensor,
+        factors: Factors,
+        layers: tf.Tensor,
+        across: tf.Tensor,
+        axis: tf.Tensor,
+        *,
+        sparse: bool,
     ) -> tf.Tensor:
-        """Normal scores (B, L, X, Y), parameters of the cells, energies of the layers (B, L), moments (B, 12), axis
-        (B, 2, L) -> cells in network units (B, L, X, Y), whose layers have these energies, and whose shower nearly has
-        these moments: the likeliest cell is hit where no other is."""
-        detector = self.detector
-        edges = scores.edges(layers, detector.mip_gev, detector.floor_gev)
-        beyond, cells = scores.hit_energies(scores.logistic_of_normal(normal), parameters, edges)
-        highest = tf.reduce_max(beyond, axis=(2, 3), keepdims=True)
-        share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), tf.cast(beyond >= highest, tf.float32))
+        """exp q of the cells (B, L, X, Y), energies of the layers (B, L), moments (B, 12), axis (B, 2, L) -> cells in
+        GeV (B, X, Y, L), whose layers have these energies, and whose shower nearly has these moments: the likeliest
+        cell is hit where no other is."""
+        detector, floor = self.detector, self.detector.floor_gev
+        highest = tf.reduce_max(reached, axis=(2, 3))
+        if sparse:  # a comparison that what is not a number does not pass: it is seen then
+            least = (tf.minimum(highest, 1.0) * (1 - 1e-6))[..., None, None]
+            cells: AllCells = SomeCells(tf.not_equal(tf.minimum(reached, least), reached))
+        else:
+            cells = AllCells(reached)
+        reached = cells.of(reached)
+        beyond = tf.math.log(reached)
+        widths = scores.widths(scores.edges(layers, detector.mip_gev, floor))
+        found = scores.hit_energies(beyond, cells.hazards(factors), cells.columns(widths))
+        likeliest = tf.cast(reached >= cells.of_layers(highest), tf.float32)
+        share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), likeliest)
         # No cell has more than its layer, which the distribution of a single cell does not know.
-        floor = detector.floor_gev
-        above = tf.nn.relu(tf.minimum(cells, (layers / floor)[..., None, None]) - 1) * share
+        above = tf.nn.relu(tf.minimum(found, cells.of_layers(layers / floor)) - 1) * share
         sums = layers * tf.cast(layers >= LEAST_LAYER * floor, tf.float32) / floor
-        wanted = tf.nn.relu(sums - tf.reduce_sum(share, axis=(2, 3)))
-        above = hold_moments(hold_sums(above, wanted), share, wanted, across, axis, detector)
-        cells = share + above
-        cells = cells * (sums / tf.reduce_sum(cells, axis=(2, 3)) * (floor * detector.units))[..., None, None]
-        # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
-        smallest = SMALLEST_CELL**detector.power * ABOVE_ROUNDING
-        return tf.nn.relu(tf.exp(detector.power * tf.math.log(cells + SMALLEST_CELL)) - smallest)
+        wanted = tf.nn.relu(sums - cells.sum_layers(share))
+        above = hold_moments(hold_sums(above, wanted, cells), share, wanted, across, axis, cells, detector)
+        found = share + above
+        return cells.whole(found * cells.of_layers(sums / cells.sum_layers(found) * floor))
 
     def losses_of(
         self, shower: tf.Tensor, latent: tf.Tensor, random: EventDraws

@@ -29,6 +29,8 @@ _LOGIT_OF_NORMAL = (1.592483, 0.07583550, -9.821306e-4, 8.738645e-6)
 _SMALLEST, _LARGEST = -7.0, 4.0
 """Of the logarithm of a hazard."""
 LARGEST_SCORE = 5.0
+_SELDOM = 60.0
+"""A logit of a hit below minus this counts as this: exp has an end."""
 
 
 def logistic_of_normal(z: tf.Tensor) -> tf.Tensor:
@@ -58,20 +60,23 @@ def widths(edges: tf.Tensor) -> tf.Tensor:
     return tf.concat([inner, inner[..., -1:]], axis=-1)
 
 
-def hit_energies(y: tf.Tensor, parameters: Sequence[tf.Tensor], edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Logistic scores (B, L, X, Y), their parameters and the edges (B, L, K) -> depth, above 0 for a hit, and the
-    energy over that of the faintest cell, if it is one."""
-    depth = tf.nn.softplus(y) - tf.nn.softplus(-parameters[0])
-    left, energy, wide = tf.nn.relu(depth), 1.0, widths(edges)
-    for number in range(BINS):
-        width = wide[:, :, number : number + 1, None]
-        hazard = tf.exp(tf.clip_by_value(parameters[1 + number], _SMALLEST, _LARGEST))
+def exponentials_of_depths(y: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """exp q of cells from their logistic scores and logits of a hit: above 1 for a hit."""
+    return (1 + tf.exp(y)) / (1 + tf.exp(tf.minimum(-logits, _SELDOM)))
+
+
+def hit_energies(depth: tf.Tensor, hazards: Sequence[tf.Tensor], widths: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Depths of cells, logarithms of the hazards and widths of their bins, one tensor for each bin -> energies over
+    that of the faintest cell, of those that are hit."""
+    left, energy = tf.nn.relu(depth), 1.0
+    for number, (logarithm, width) in enumerate(zip(hazards, widths, strict=True)):
+        hazard = tf.exp(tf.clip_by_value(logarithm, _SMALLEST, _LARGEST))
         share = left / hazard
         if number < BINS - 1:
             share = tf.minimum(share, 1.0)
             left = tf.nn.relu(left - hazard)
         energy = energy + width * share
-    return depth, energy
+    return energy
 
 
 def depths_of_hits(energy: tf.Tensor, parameters: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -1,13 +1,14 @@
 """Cells that are drawn one by one get the sums and moments that stage 1 has drawn for their layers and their shower.
 
-All arrays of cells are what the cells (B, L, X, Y) have above the faintest one, in its units. How many cells are hit
-does not change.
+All arrays of cells are what all cells or some have above the faintest one, in its units (`cells`). How many cells are
+hit does not change.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
 
+from caloscale.models.families.flow.cells import AllCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.representation import depth_positions
 from caloscale.models.layers.plain import centred
@@ -23,44 +24,49 @@ _LEAST = 0.05
 _TINY = 1e-6
 
 
-def hold_sums(cells: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
     """Cells whose layers have these sums (B, L), as far as a layer has any.
 
     Drawn one by one, the largest cells miss their layer by most: the others hardly change, nor do numbers of hits.
     What a cell gets in proportion to its energy's square is followed by a common factor of the layer.
     """
-    missing = wanted - tf.reduce_sum(cells, axis=(2, 3))
-    rate = missing / (tf.reduce_sum(cells * cells, axis=(2, 3)) + _TINY)
-    change = rate[..., None, None] * cells
-    cells = tf.where(change > 0, cells * (1 + change), cells / (1 - tf.minimum(change, 0.0)))
-    return cells * (wanted / (tf.reduce_sum(cells, axis=(2, 3)) + _TINY))[..., None, None]
+    missing = wanted - cells.sum_layers(above)
+    change = cells.of_layers(missing / (cells.sum_layers(above * above) + _TINY)) * above
+    above = tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0)))
+    return above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
 
 
 def hold_moments(
-    cells: tf.Tensor, hits: tf.Tensor, wanted: tf.Tensor, moments: tf.Tensor, axis: tf.Tensor, detector: Detector
+    above: tf.Tensor,
+    hits: tf.Tensor,
+    wanted: tf.Tensor,
+    moments: tf.Tensor,
+    axis: tf.Tensor,
+    cells: AllCells,
+    detector: Detector,
 ) -> tf.Tensor:
     """Cells whose layers have these sums (B, L), of a shower with the barycentre, slope and rms of ``moments`` (B, 12).
 
-    hits (B, L, X, Y): 1 for a cell with energy. axis (B, 2, L). Each cell is multiplied by functions of x and of y with
-    the exponents a d + b d^2 + c d z, d the distance from the barycentre, z the layer.
+    hits: 1 for a cell with energy. axis (B, 2, L). Each cell is multiplied by functions of x and of y with the
+    exponents a d + b d^2 + c d z, d the distance from the barycentre, z the layer.
     """
     frames = [_functions(moments, axis, at, detector) for at in (0, 1)]
-    faintest = [tf.reduce_sum(hits, axis=3 - at) for at in (0, 1)]
+    faintest = [cells.sum_along(hits, at) for at in (0, 1)]
     for _ in range(REPETITIONS):
         factors = []
         for at in (0, 1):
-            above = tf.reduce_sum(cells, axis=3 - at)
             goals = (moments[:, 4 * at + 1], moments[:, 4 * at + 2])
-            factors.append(_tilt(above, faintest[at], frames[at], *goals, detector))
-        cells = cells * factors[0][:, :, :, None] * factors[1][:, :, None]
-        cells = cells * (wanted / (tf.reduce_sum(cells, axis=(2, 3)) + _TINY))[..., None, None]
-    return cells
+            factors.append(_tilt(cells.sum_along(above, at), faintest[at], frames[at], *goals, detector))
+        above = above * cells.of_lines(factors[0], 0) * cells.of_lines(factors[1], 1)
+        above = above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
+    return above
 
 
 def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
     """Distances from the barycentre (B, L, X) along an axis of the window."""
     positions = tf.constant(centred(detector.shape[at]))[None, None]
-    return positions - axis[:, at, :, None] - moments[:, 4 * at : 4 * at + 1, None]
+    # Grappler loses a new axis beside an index of a stack.
+    return positions - (axis[:, at] + moments[:, 4 * at : 4 * at + 1])[..., None]
 
 
 def _tilt(

@@ -1,0 +1,101 @@
+"""Numbers of the cells of showers: of all cells (B, L, X, Y), or of some of them (N,)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from caloscale.models.families.flow.marginals import Factors
+from caloscale.models.families.flow.scores import PARAMETERS
+
+
+class AllCells:
+    """All cells of showers; shapes follow from that of the batch. like (B, L, X, Y)."""
+
+    def __init__(self, like: tf.Tensor) -> None:
+        self._shape = tf.shape(like)
+
+    def of(self, values: tf.Tensor) -> tf.Tensor:
+        """Values of all cells (B, L, X, Y) -> those of these cells."""
+        return values
+
+    def hazards(self, factors: Factors) -> list[tf.Tensor]:
+        """Their parameters without the logit of a hit."""
+        return [factors.of_all_cells(number) for number in range(1, PARAMETERS)]
+
+    def of_layers(self, values: tf.Tensor) -> tf.Tensor:
+        """Of each cell that of its layer. values (B, L)."""
+        return values[..., None, None]
+
+    def columns(self, values: tf.Tensor) -> Sequence[tf.Tensor]:
+        """`of_layers` for each of several values (B, L, K)."""
+        # OpenVINO converts an index beside a new axis wrongly; a slice of one keeps the axis.
+        return [values[:, :, number : number + 1, None] for number in range(values.shape[2])]
+
+    def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
+        """Of each cell that of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
+        return tf.expand_dims(values, 3 - at)
+
+    def sum_layers(self, values: tf.Tensor) -> tf.Tensor:
+        """Sums over the cells of each layer (B, L)."""
+        return tf.reduce_sum(values, axis=(2, 3))
+
+    def sum_along(self, values: tf.Tensor, at: int) -> tf.Tensor:
+        """Sums over the other axis than x (at 0) or y (1): (B, L, X) or (B, L, Y)."""
+        return tf.reduce_sum(values, axis=3 - at)
+
+    def whole(self, values: tf.Tensor) -> tf.Tensor:
+        """Showers (B, X, Y, L)."""
+        return tf.transpose(values, (0, 2, 3, 1))
+
+
+class SomeCells(AllCells):
+    """The cells where chosen (B, L, X, Y) is true: so few that it pays to name them."""
+
+    def __init__(self, chosen: tf.Tensor) -> None:
+        self._cells = tf.where(chosen)
+        self._batch, (_, self._depth, *self._across) = tf.shape(chosen)[0], chosen.shape
+        shower, layer, *place = tf.unstack(tf.cast(self._cells, tf.int32), axis=1)
+        self._layer = shower * self._depth + layer
+        self._lines = [self._layer * cells + number for cells, number in zip(self._across, place)]
+        self._number = ((shower * self._across[0] + place[0]) * self._across[1] + place[1]) * self._depth + layer
+
+    def of(self, values: tf.Tensor) -> tf.Tensor:
+        """See `AllCells`."""
+        return tf.gather_nd(values, self._cells)
+
+    def hazards(self, factors: Factors) -> list[tf.Tensor]:
+        """See `AllCells`."""
+        return tf.unstack(tf.transpose(factors.of_some(self._cells)))[1:]
+
+    def of_layers(self, values: tf.Tensor) -> tf.Tensor:
+        """See `AllCells`."""
+        return tf.gather(tf.reshape(values, (-1,)), self._layer)
+
+    def columns(self, values: tf.Tensor) -> Sequence[tf.Tensor]:
+        """See `AllCells`."""
+        rows = tf.gather(tf.reshape(values, (-1, values.shape[2])), self._layer)
+        return tf.unstack(tf.transpose(rows))
+
+    def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
+        """See `AllCells`."""
+        return tf.gather(tf.reshape(values, (-1,)), self._lines[at])
+
+    def sum_layers(self, values: tf.Tensor) -> tf.Tensor:
+        """See `AllCells`."""
+        sums = tf.math.unsorted_segment_sum(values, self._layer, self._batch * self._depth)
+        return tf.reshape(sums, (-1, self._depth))
+
+    def sum_along(self, values: tf.Tensor, at: int) -> tf.Tensor:
+        """See `AllCells`."""
+        shape = (-1, self._depth, self._across[at])
+        sums = tf.math.unsorted_segment_sum(values, self._lines[at], self._batch * shape[1] * shape[2])
+        return tf.reshape(sums, shape)
+
+    def whole(self, values: tf.Tensor) -> tf.Tensor:
+        """See `AllCells`."""
+        shape = (*self._across, self._depth)
+        size = shape[0] * shape[1] * shape[2]
+        flat = tf.scatter_nd(self._number[:, None], values, (self._batch * size,))
+        return tf.reshape(flat, (-1, *shape))
