@@ -23,7 +23,9 @@ from caloscale.physics.energy_response import (
 )
 from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, interval
 from caloscale.physics.multivariate import compare_features, compare_regression
+from caloscale.physics.observables import concatenate
 from caloscale.physics.quantities import (
+    measure_copying,
     measure_differences,
     measure_quantities,
     names_of_differences,
@@ -158,7 +160,7 @@ def test_names_of_differences_follow_the_ranges_and_the_primaries(comparison):
     several = names_of_differences(found, labels, ("e-", "gamma"))
     assert several["response"] == (*named["response"], "e-", "gamma") and several["linearity"] == labels
     assert all(len(several[name]) == len(named[name]) + 2 for name in ("resolution", "showerMaximum", "hits"))
-    results = measure_quantities(reference, generated, labels, DEPTH_X0, {}, {})
+    results = measure_quantities(reference.observed, reference, generated, labels, DEPTH_X0, {}, {})
     assert {d.where: d.value for d in results["hits"].differences} == pytest.approx(
         dict(zip(labels, found["hits"][0])), rel=1e-4
     )
@@ -453,7 +455,9 @@ def test_diversity_is_the_distance_to_the_nearest_shower(comparison):
     reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
 
     def diversity(fake: Weighted) -> Difference:
-        (difference,) = measure_quantities(reference, fake, ("a", "b", "c"), DEPTH_X0, {}, {})["diversity"].differences
+        (difference,) = measure_quantities(reference.observed, reference, fake, ("a", "b", "c"), DEPTH_X0, {}, {})[
+            "diversity"
+        ].differences
         return difference
 
     def nearest(observed, scale) -> np.ndarray:
@@ -475,13 +479,33 @@ def test_diversity_is_the_distance_to_the_nearest_shower(comparison):
     assert lacking.value is None and lacking.reason == "needs 40 showers of each kind, there are 39"
 
 
+def test_copies_of_training_showers_are_nearer_to_them_than_held_out_showers(comparison):
+    """Against all pairs; half of 240 copies, mirrored in x, are found in a quarter of the pairs beside chance."""
+    reference, generated = (comparison.weighted[name].observed for name in ("reference", "generated"))
+    training = comparison.samples.training
+
+    def nearest(observed, scale) -> np.ndarray:
+        points, known = (np.abs(distance_features(o)) / scale for o in (observed, training))
+        return np.linalg.norm(points[:, None] - known[None], axis=-1).min(axis=1)
+
+    scale = np.abs(distance_features(reference)).std(axis=0)
+    real, fake = nearest(reference, scale), nearest(generated, scale)
+    found = measure_copying(training, reference, generated)
+    assert found.value == pytest.approx((real[:, None] > fake[None]).mean(), abs=1e-4)
+    assert abs(found.value - 0.5) < 3 * found.uncertainty < 0.1
+    mirrored = replace(training[:120], moments_x=training.moments_x[:120] * [-1, 1, -1])
+    copying = measure_copying(training, reference, concatenate([mirrored, generated[:120]]))
+    assert copying.value == pytest.approx(0.75, abs=0.05)
+    assert measure_copying(training[:39], reference, generated).reason == "needs 40 showers of each kind, there are 39"
+
+
 def test_an_auc_is_a_difference_for_each_number_of_training_showers(comparison):
     reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
     curve = tuple(LearningPoint(showers=n, value=v, uncertainty=u) for n, v, u in ((250, 0.5, 0.0), (500, 0.6, 0.05)))
     classifier = Classifier(learning_curve=curve, reason="few")
-    found = measure_quantities(reference, generated, ("a", "b", "c"), DEPTH_X0, {}, {"layerAuc": classifier})[
-        "layerAuc"
-    ]
+    found = measure_quantities(
+        reference.observed, reference, generated, ("a", "b", "c"), DEPTH_X0, {}, {"layerAuc": classifier}
+    )["layerAuc"]
     assert [(d.where, d.value, d.uncertainty, d.sigmas) for d in found.differences] == [
         ("250 showers of each kind", 0.5, 0.0, None),
         ("500 showers of each kind", 0.6, 0.05, pytest.approx(2)),

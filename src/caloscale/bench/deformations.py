@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.samples import mean_shower
@@ -13,6 +14,8 @@ from caloscale.showers.arrays import Showers
 
 COLLAPSED = 100
 """Showers that a collapsed generator repeats."""
+COPIED_AMONG = 3
+"""Training showers with nearly the primary of a shower, one of which is copied."""
 NEIGHBOURS = 20
 """Showers next to each other in energy that exchange layers."""
 
@@ -74,6 +77,16 @@ def exchange_cells(showers: Showers) -> Showers:
     return _with_cells(showers, cells)
 
 
+def repeat_training(showers: Showers, training: Showers) -> Showers:
+    """For each primary one of the nearest training showers, scaled to its energy: a generator that memorises."""
+    primaries = [np.column_stack([np.log(s.energy_gev), s.angle_rad]) for s in (training, showers)]
+    width = np.maximum(primaries[0].std(axis=0), 1e-6)
+    near = cKDTree(primaries[0] / width).query(primaries[1] / width, k=list(range(1, COPIED_AMONG + 1)))[1]
+    chosen = near[np.arange(len(showers)), np.random.default_rng(0).integers(COPIED_AMONG, size=len(showers))]
+    scale = showers.energy_gev / training.energy_gev[chosen]
+    return _with_cells(showers, training.cells_gev[chosen] * scale[:, None, None, None])
+
+
 def deformations(training: Showers) -> dict[str, Callable[[Showers], Showers]]:
     """All of them, by name."""
     return {
@@ -82,6 +95,7 @@ def deformations(training: Showers) -> dict[str, Callable[[Showers], Showers]]:
         "one dead layer": kill_layer,
         "resolution halved": narrow_response,
         f"{COLLAPSED} showers repeated": repeat_few,
+        "training showers repeated": lambda showers: repeat_training(showers, training),
         "layers exchanged": exchange_layers,
         "cells of a layer exchanged": exchange_cells,
     }

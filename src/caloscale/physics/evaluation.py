@@ -62,6 +62,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
         correlation = compare_correlations(weighted["reference"], weighted["generated"], resampling)
         regression = compare_regression(samples, weighted)
         quantities = measure_quantities(
+            samples.training,
             weighted["reference"],
             weighted["generated"],
             [r.label for r in ranges],

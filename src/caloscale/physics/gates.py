@@ -83,8 +83,8 @@ def _differences(gate: Gate, quantity: QuantityResult) -> list[Difference]:
 
 
 def _is_one_sided(gate: Gate) -> bool:
-    """Separations and AUCs have one bad side, the others two."""
-    return gate.quantity in AUCS or gate.quantity.endswith("Separation")
+    """Separations, AUCs and the probability of copies have one bad side, the others two."""
+    return gate.quantity in (*AUCS, "copying") or gate.quantity.endswith("Separation")
 
 
 def exceeding_sigmas(gate: Gate, difference: Difference) -> float | None:

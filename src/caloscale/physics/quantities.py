@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.classifier import distance_features
+from caloscale.physics.classifier import auc, distance_features
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.observables import Observed
@@ -30,6 +30,7 @@ TITLES = {
     "hits": "Hits",
     "hitsSpread": "Spread of the hits",
     "diversity": "Diversity",
+    "copying": "Copies of training showers",
     "classifierAuc": "Classifier AUC",
     "layerAuc": "Classifier AUC of the layer energies",
 }
@@ -49,6 +50,7 @@ NEIGHBOURS_AMONG = 2000
 
 
 def measure_quantities(
+    training: Observed,
     reference: Weighted,
     generated: Weighted,
     labels: Sequence[str],
@@ -61,11 +63,14 @@ def measure_quantities(
     labels: of the ranges of energy; classifiers: by the name of the quantity that is their AUC.
     """
     results = results_of_differences(reference, generated, labels, depth_x0)
-    results["diversity"] = QuantityResult(
-        title=TITLES["diversity"],
-        unit=scale_of("diversity").unit,
-        differences=(measure_diversity(reference.observed, generated.observed),),
-    )
+    by_distance = {
+        "diversity": measure_diversity(reference.observed, generated.observed),
+        "copying": measure_copying(training, reference.observed, generated.observed),
+    }
+    results |= {
+        name: QuantityResult(title=TITLES[name], unit=scale_of(name).unit, differences=(difference,))
+        for name, difference in by_distance.items()
+    }
     results |= {name: of_classifier(name, classifier) for name, classifier in classifiers.items()}
     return results | {f"{name}Separation": of_separation(result) for name, result in observables.items()}
 
@@ -283,6 +288,29 @@ def measure_diversity(reference: Observed, generated: Observed) -> Difference:
         value=number(100 * (ratio - 1)),
         uncertainty=number(100 * spread),
         sigmas=number(abs(ratio - 1) / spread) if spread > 0 else None,
+    )
+
+
+def measure_copying(training: Observed, reference: Observed, generated: Observed) -> Difference:
+    """Probability that the nearest training shower is nearer to a generated shower than to a held-out one: 1/2 where
+    nothing is memorised, 1 where training showers are copied (Meehan et al., arXiv:2004.05675).
+
+    The features and their scale are those of `measure_diversity`, without their sign: copies of mirrored training
+    showers count, too. Standard deviation of DeLong for these training showers.
+    """
+    fewest = min(len(training), len(reference), len(generated))
+    if fewest < 5 * FEWEST:
+        return Difference(where="", reason=f"needs {5 * FEWEST} showers of each kind, there are {fewest}")
+    features = [np.abs(distance_features(observed)) for observed in (training, reference, generated)]
+    scale = features[1].std(axis=0)
+    known, held_out, made = (points / np.where(scale > 0, scale, 1.0) for points in features)
+    tree = scipy.spatial.cKDTree(known)
+    found = auc(tree.query(held_out)[0], tree.query(made)[0])
+    return Difference(
+        where="",
+        value=number(found.value),
+        uncertainty=number(found.uncertainty),
+        sigmas=number((found.value - 0.5) / found.uncertainty) if found.uncertainty > 0 else None,
     )
 
 

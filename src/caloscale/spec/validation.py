@@ -23,6 +23,7 @@ Quantity = Literal[
     "hits",
     "hitsSpread",
     "diversity",
+    "copying",
     "classifierAuc",
     "layerAuc",
     "longitudinalProfileSeparation",
@@ -74,7 +75,7 @@ class Scale(NamedTuple):
 
 def scale_of(quantity: str) -> Scale:
     """The scale of a quantity."""
-    if quantity in AUCS:
+    if quantity in (*AUCS, "copying"):
         return Scale("", 1.0, 0.5)
     if quantity.endswith("Separation"):
         return Scale("", 1.0)
@@ -88,7 +89,8 @@ class Gate(Block):
     """The quantity that is limited. Its largest difference in the ranges of energy counts."""
     tolerance: float | None = Field(None, gt=0, allow_inf_nan=False)
     """Largest allowed difference: per cent; layers for showerMaximum; for a separation its excess over the value that
-    is expected of equal distributions, 0 to 1; for classifierAuc and layerAuc the AUC, 0.5 to 1."""
+    is expected of equal distributions, 0 to 1; for copying its probability and for classifierAuc and layerAuc the AUC,
+    0.5 to 1."""
     showers: int | None = Field(None, ge=100)
     """classifierAuc and layerAuc only: showers of each kind that the classifier is trained on; an AUC rises with
     them."""
