@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import make_exchange, node, parents, torus_shape
+from caloscale.sagips.exchange import make_exchange
 from caloscale.sagips.groups import equal_groups, groups_of_sizes, leaders
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.spec.solver import SYNCHRONOUS
@@ -139,36 +139,6 @@ def test_an_error_of_one_rank_ends_the_job_and_is_shown():
     ended = start(2, "endless,ring,error")
     assert ended.returncode != 0
     assert "RuntimeError: no data file on this rank" in ended.stderr
-
-
-@pytest.mark.parametrize("ranks", [*range(1, 40), 128, 1000])
-def test_two_binary_trees_hold_all_ranks_and_a_rank_works_in_one_of_them(ranks):
-    inner = np.zeros(ranks, int)
-    for tree in parents(ranks):
-        assert tree.count(None) == 1
-        for rank in range(ranks):
-            path = [rank]
-            while (above := tree[path[-1]]) is not None:
-                path.append(above)
-            assert len(path) <= 1 + np.ceil(np.log2(ranks))
-        nodes = [node(tree, rank) for rank in range(ranks)]
-        assert sum(len(at.children) for at in nodes) == ranks - 1 and max(len(at.children) for at in nodes) <= 2
-        inner += [len(at.children) > 0 for at in nodes]
-    # With an odd number of ranks one rank has children in both trees.
-    assert (inner > 1).sum() <= ranks % 2
-
-
-def test_the_torus_is_as_square_as_it_can_be():
-    assert [torus_shape(ranks) for ranks in (1, 2, 4, 6, 12, 13, 16, 400)] == [
-        (1, 1),
-        (1, 2),
-        (2, 2),
-        (2, 3),
-        (3, 4),
-        (1, 13),
-        (4, 4),
-        (20, 20),
-    ]
 
 
 def test_leaders():

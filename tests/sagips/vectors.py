@@ -56,10 +56,8 @@ PLANS = {
     "all-reduce": PlannedExchange("all-reduce"),
     "ring": PlannedExchange("ring", size=20),
     "ring-large": PlannedExchange("ring", size=20_001),
-    **{method: PlannedExchange(method) for method in ("central", "chunked-ring", "double-binary-tree", "torus")},
+    **{method: PlannedExchange(method) for method in ("central", "chunked-ring")},
     "chunked-ring-short": PlannedExchange("chunked-ring", size=3),
-    "double-binary-tree-short": PlannedExchange("double-binary-tree", size=1),
-    "torus-short": PlannedExchange("torus", size=3),
     "hierarchical": PlannedExchange("hierarchical", sizes=uneven),
     "grouped-ring-pairs": PlannedExchange("grouped-ring", sizes=pairs),
     **{

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import METHODS
 from caloscale.studies.exchange import ExchangeInputs, model_events, shares_of, time_exchange
 
 SMALL = {"ranks": 2, "epochs": 10, "tensors": [300, 40]}
@@ -24,13 +23,13 @@ def test_groups_are_equal_but_for_the_last():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("method", ["ring", "grouped-rma", "hierarchical"])
+@pytest.mark.parametrize("method", ["ring", "grouped-rma", "chunked-ring", "hierarchical"])
 def test_no_rank_ends_before_it_has_computed(method):
     found = time_exchange({**SMALL, "method": method, "computeMilliseconds": 3, "width": 0.2})
     assert found["epochMilliseconds"] >= found["computingMilliseconds"] >= 3 * 0.5
     assert found["samplesPerSecond"] == pytest.approx(2 * 16 * 1000 / found["epochMilliseconds"])
     assert (found["newShare"] is None) == (method != "grouped-rma")
-    assert (found["modelled"] is None) == (method not in METHODS)
+    assert (found["modelled"] is None) == (method == "hierarchical")
     assert all(value > 0 for value in found["links"].values()) and found["shares"] == [16, 16]
     if method == "grouped-rma":
         assert 0 <= found["staleShare"] <= found["newShare"] <= 1
@@ -74,4 +73,4 @@ def test_the_model_of_many_ranks_without_exchange_computes_only():
     # 39 messages around the ring, each of them at least the latency between nodes
     assert slower["epochMilliseconds"] > 20 + 39
     with pytest.raises(ConfigurationError, match="no model"):
-        model_events({"method": "torus"})
+        model_events({"method": "central"})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError
 from caloscale.studies import contenders
-from caloscale.studies.exchange_model import model_nodes, model_step, time_ring
+from caloscale.studies.exchange_model import model_nodes, model_step
 
 LINKS = {
     "gradientBytes": [1e8],
@@ -87,17 +87,6 @@ def test_inputs_of_a_model_that_cannot_be(change, field):
     with pytest.raises(ConfigurationError, match=field) as error:
         model_step({**LINKS, "workers": 4, **change})
     assert error.value.exit_code == 2
-
-
-def test_a_ring_of_processes_sums_and_is_compared_with_its_messages():
-    found = time_ring({"workers": 3, "bytes": 1000, "rounds": 3})
-    assert found["correct"] and found["bytes"] == 1000
-    asked = {"gradientBytes": [1000], "workers": 3, "computeSeconds": 1}
-    links = {"latencySeconds": found["latencySeconds"], "bytesPerSecond": found["bytesPerSecond"]}
-    assert found["modelledSeconds"] == pytest.approx(model_step({**asked, **links})["exchangeSeconds"])
-    assert found["ratio"] == found["measuredSeconds"] / found["modelledSeconds"]
-    with pytest.raises(ConfigurationError, match="workers"):
-        time_ring({"workers": 0})
 
 
 NODES = {

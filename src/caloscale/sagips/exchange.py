@@ -5,7 +5,6 @@ The gradient is one flat float32 array in host memory. Methods: see `METHODS`. N
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from abc import ABC, abstractmethod
@@ -312,155 +311,35 @@ class Central(SynchronousExchange):
         wait([self.communicator.Isend(partial, rank) for rank in others])
 
 
-class ChunkRing:
-    """A ring over some ranks of a communicator, in which chunks of the vectors travel.
+class ChunkedRing(SynchronousExchange):
+    """A ring in which chunks of the vectors travel: 2 (n - 1) messages of 1/n of the vector.
 
-    2 (n - 1) messages of 1/n of the vector for each member. Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69
-    (2009) 117.
+    Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117.
     """
 
-    def __init__(self, communicator: MPI.Comm, members: Sequence[int]) -> None:
-        self._communicator, self._count = communicator, len(members)
-        self._position = list(members).index(communicator.rank)
-        self._left = members[self._position - 1]
-        self._right = members[(self._position + 1) % self._count]
+    def __init__(self, communicator: MPI.Intracomm) -> None:
+        super().__init__(communicator)
+        self._rank, self._count = communicator.rank, communicator.size
 
-    def chunk(self, vector: Floats, index: int) -> Floats:
-        """A member's chunk of the vector, a view; the vector may have fewer numbers than there are members."""
+    def add_others(self, partial: Floats, epoch: int) -> None:
+        """Add the vectors of all other ranks: chunks are added up, then passed on."""
+        received = np.empty(-(-partial.size // self._count), np.float32)
+        for step in range(self._count - 1):
+            target = self._chunk(partial, self._rank - 2 - step)
+            part = received[: target.size]
+            self._exchange(self._chunk(partial, self._rank - 1 - step), part)
+            target += part
+        for step in range(self._count - 1):
+            self._exchange(self._chunk(partial, self._rank - step), self._chunk(partial, self._rank - 1 - step))
+
+    def _chunk(self, vector: Floats, index: int) -> Floats:
+        """A chunk, a view; the vector may have fewer numbers than there are ranks."""
         index %= self._count
         return vector[vector.size * index // self._count : vector.size * (index + 1) // self._count]
 
-    def scatter(self, vector: Floats) -> Floats:
-        """Add up chunks; returns the own one, a view, which then holds the sum over the members."""
-        received = np.empty(-(-vector.size // self._count), np.float32)
-        for step in range(self._count - 1):
-            target = self.chunk(vector, self._position - 2 - step)
-            part = received[: target.size]
-            self._exchange(self.chunk(vector, self._position - 1 - step), part)
-            target += part
-        return self.chunk(vector, self._position)
-
-    def gather(self, vector: Floats) -> None:
-        """Replace all other chunks by those of the members that own them."""
-        for step in range(self._count - 1):
-            self._exchange(self.chunk(vector, self._position - step), self.chunk(vector, self._position - 1 - step))
-
-    def add_others(self, vector: Floats) -> None:
-        """Add the vectors of the other members, in place."""
-        self.scatter(vector)
-        self.gather(vector)
-
     def _exchange(self, sent: Floats, received: Floats) -> None:
-        wait([self._communicator.Irecv(received, self._left), self._communicator.Isend(sent, self._right)])
-
-
-class ChunkedRing(SynchronousExchange):
-    """One `ChunkRing` over all ranks."""
-
-    def __init__(self, communicator: MPI.Intracomm) -> None:
-        super().__init__(communicator)
-        self._ring = ChunkRing(self.communicator, range(communicator.size))
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
-        self._ring.add_others(partial)
-
-
-@dataclass(frozen=True)
-class Node:
-    """A rank in a tree."""
-
-    parent: int | None
-    children: tuple[int, ...]
-
-
-def parents(ranks: int) -> tuple[list[int | None], list[int | None]]:
-    """The parent of each rank in both trees; None for the root.
-
-    Odd ranks are the leaves of the first tree. The second one is the first with the order of ranks reversed, or shifted
-    by one if their number is odd, so that a rank (but for one) is a leaf in one of the trees and sends and receives no
-    more than the others. Source: Sanders, Speck and Traeff, Parallel Computing 35 (2009) 581; the numbering is that of
-    NCCL 2.4.
-    """
-    first = [_parent(rank, ranks) for rank in range(ranks)]
-    second: list[int | None] = [None] * ranks
-    for rank, parent in enumerate(first):
-        second[_other(rank, ranks)] = None if parent is None else _other(parent, ranks)
-    return first, second
-
-
-def _parent(rank: int, ranks: int) -> int | None:
-    if rank == 0:
-        return None
-    lowest = rank & -rank
-    parent = (rank ^ lowest) | (lowest << 1)
-    return parent if parent < ranks else rank ^ lowest
-
-
-def _other(rank: int, ranks: int) -> int:
-    """The rank of the second tree that corresponds to a rank of the first."""
-    return (rank + 1) % ranks if ranks % 2 else ranks - 1 - rank
-
-
-def node(tree: list[int | None], rank: int) -> Node:
-    """A rank's parent and children."""
-    return Node(tree[rank], tuple(other for other, parent in enumerate(tree) if parent == rank))
-
-
-class DoubleBinaryTree(SynchronousExchange):
-    """Sums go up both trees at the same time, and down again."""
-
-    def __init__(self, communicator: MPI.Intracomm) -> None:
-        super().__init__(communicator)
-        self._nodes = [node(tree, communicator.rank) for tree in parents(communicator.size)]
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
-        halves = np.array_split(partial, len(self._nodes))
-        arriving = []
-        for tag, (at, half) in enumerate(zip(self._nodes, halves)):
-            buffers = [np.empty_like(half) for _ in at.children]
-            requests = [self.communicator.Irecv(b, child, tag) for b, child in zip(buffers, at.children)]
-            arriving.append((requests, buffers))
-        sent: list[MPI.Request] = []
-        for tag, (at, half, (requests, buffers)) in enumerate(zip(self._nodes, halves, arriving)):
-            for request, buffer in zip(requests, buffers):
-                wait([request])
-                half += buffer
-            if at.parent is not None:
-                sent.append(self.communicator.Isend(half, at.parent, tag))
-        wait(sent)
-        sent = []
-        for tag, (at, half) in enumerate(zip(self._nodes, halves)):
-            if at.parent is not None:
-                wait([self.communicator.Irecv(half, at.parent, tag)])
-            sent += [self.communicator.Isend(half, child, tag) for child in at.children]
-        wait(sent)
-
-
-def torus_shape(ranks: int) -> tuple[int, int]:
-    """Rows and columns, as equal as the divisors of the number allow; one row for a prime number."""
-    rows = next(rows for rows in range(math.isqrt(ranks), 0, -1) if ranks % rows == 0)
-    return rows, ranks // rows
-
-
-class Torus(SynchronousExchange):
-    """Chunks are added up along the rows, then along the columns, then gathered along the rows.
-
-    Source: Mikami et al., arXiv 1811.05233.
-    """
-
-    def __init__(self, communicator: MPI.Intracomm) -> None:
-        super().__init__(communicator)
-        _, columns = torus_shape(communicator.size)
-        row, column = divmod(communicator.rank, columns)
-        self._row = ChunkRing(self.communicator, range(row * columns, (row + 1) * columns))
-        self._column = ChunkRing(self.communicator, range(column, communicator.size, columns))
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
-        self._column.add_others(self._row.scatter(partial))
-        self._row.gather(partial)
+        left, right = (self._rank - 1) % self._count, (self._rank + 1) % self._count
+        wait([self.communicator.Irecv(received, left), self.communicator.Isend(sent, right)])
 
 
 class Hierarchical(SynchronousExchange):
@@ -504,12 +383,10 @@ _OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
     "ring": Ring,
     "central": Central,
     "chunked-ring": ChunkedRing,
-    "double-binary-tree": DoubleBinaryTree,
-    "torus": Torus,
 }
 METHODS = ("none", "all-reduce", "ring", "grouped-ring", "grouped-rma")
 """Methods of the paper, and the synchronous baseline."""
-COMPARED = ("central", "chunked-ring", "double-binary-tree", "torus", "hierarchical")
+COMPARED = ("central", "chunked-ring", "hierarchical")
 """Other synchronous methods, for comparison."""
 
 

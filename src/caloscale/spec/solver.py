@@ -24,15 +24,11 @@ Exchange = Literal[
     "grouped-rma",
     "central",
     "chunked-ring",
-    "double-binary-tree",
-    "torus",
     "hierarchical",
 ]
 GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma", "hierarchical"})
 """Exchanges that use groups of ranks."""
-SYNCHRONOUS: frozenset[Exchange] = frozenset(
-    {"all-reduce", "central", "chunked-ring", "double-binary-tree", "torus", "hierarchical"}
-)
+SYNCHRONOUS: frozenset[Exchange] = frozenset({"all-reduce", "central", "chunked-ring", "hierarchical"})
 """Exchanges that average all gradients in every epoch: the generators of all ranks are the same."""
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 

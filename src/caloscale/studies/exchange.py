@@ -144,11 +144,12 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, float] | None) -> dict[str, Any] | None:
-    if asked.method not in METHODS or links is None:
+    method = "all-reduce" if asked.method == "chunked-ring" else asked.method  # modelled as that ring
+    if method not in METHODS or links is None:
         return None
     message = Link(links["messageSeconds"], links["messageBytesPerSecond"])
     window = Link(links["windowSeconds"], links["windowBytesPerSecond"])
-    plan = ExchangePlan(asked.method, asked.groups(), FLOAT_BYTES * sum(asked.tensors), outer_every=asked.outer_every)
+    plan = ExchangePlan(method, asked.groups(), FLOAT_BYTES * sum(asked.tensors), outer_every=asked.outer_every)
     return _described(simulate(plan, computing, Network(message, message, window)))
 
 

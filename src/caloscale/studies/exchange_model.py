@@ -11,13 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import statistics
-import sys
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pydantic import Field
@@ -27,7 +22,6 @@ from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import write_text
 from caloscale.studies.points import configured_run, validated
-from caloscale.studies.ranks import run_ranks
 
 
 class ExchangeInputs(Block):
@@ -174,68 +168,3 @@ _EXCHANGE_FIELDS = (
     "insideLatencySeconds",
     "insideBytesPerSecond",
 )
-
-
-def time_ring(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """A ring all-reduce of real processes of this machine, beside the model with the messages of the same processes.
-
-    inputs: ``workers``, ``bytes`` (absent: 4 MiB), ``rounds`` (20). In a message every process sends to the next one at
-    the same time, as in each step of the ring; so the latency contains what sharing the cores costs. Result:
-    ``measuredSeconds``, ``modelledSeconds``, their ``ratio``; ``latencySeconds`` and ``bytesPerSecond`` of a message;
-    ``correct``, whether all sums are right. Medians. Raises ConfigurationError, TrainingError.
-    """
-    workers, size, rounds = (inputs.get(name, default) for name, default in _RING_INPUTS.items())
-    for name, value in zip(_RING_INPUTS, (workers, size, rounds)):
-        if not isinstance(value, int) or value < 1:
-            raise ConfigurationError("must be a whole number from 1 on", field=name, value=value, remedy=f"give {name}")
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        target = Path(temporary) / "result.json"
-        run_ranks("exchange_model", workers, [str(size), str(rounds), str(target)])
-        found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
-    modelled = sum(ring(found["bytes"], workers, found["latencySeconds"], found["bytesPerSecond"]))
-    return {**found, "modelledSeconds": modelled, "ratio": found["measuredSeconds"] / modelled if modelled else None}
-
-
-_RING_INPUTS = {"workers": 2, "bytes": 4 * 2**20, "rounds": 20}
-
-WARM_UP = 3
-"""Rounds of a ring that are not counted."""
-
-
-def measure_ring(size: int, rounds: int, target: Path) -> None:
-    """What each process of `time_ring` does; rank 0 writes the result. size: bytes of the vector that is summed."""
-    import numpy as np
-    from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
-
-    from caloscale.sagips.exchange import ChunkRing
-
-    world = MPI.COMM_WORLD
-    vector = np.ones(max(1, size // 4), np.float32)
-    chunks = ChunkRing(world, range(world.size))
-    following, before = (world.rank + 1) % world.size, (world.rank - 1) % world.size
-
-    def timed(work: Callable[[], object]) -> float:
-        """Median over the rounds of the time that the slowest rank takes, s."""
-        seconds = []
-        for _ in range(WARM_UP + rounds):
-            world.Barrier()
-            clock = time.perf_counter()
-            work()
-            seconds.append(world.allreduce(time.perf_counter() - clock, MPI.MAX))
-        return statistics.median(seconds[WARM_UP:])
-
-    def shift(buffer: Any) -> Callable[[], object]:
-        return partial(world.Sendrecv, buffer, following, recvbuf=np.empty_like(buffer), source=before)
-
-    small, large = (timed(shift(buffer)) for buffer in (np.ones(1, np.float32), vector))
-    measured = timed(lambda: chunks.add_others(np.ones_like(vector)))
-    chunks.add_others(vector)
-    correct = world.allreduce(bool((vector == world.size).all()), MPI.LAND)
-    if world.rank == 0:
-        found = {"latencySeconds": small, "bytesPerSecond": vector.nbytes / max(large - small, 1e-9)}
-        found |= {"measuredSeconds": measured, "correct": correct, "bytes": vector.nbytes}
-        target.write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    measure_ring(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -11,8 +11,6 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
@@ -21,7 +19,7 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.epochs import EpochCost, cost_ratio, epoch_cost
-from caloscale.studies.points import configured_run
+from caloscale.studies.points import configured_run, validated
 
 
 @dataclass(frozen=True)
@@ -114,16 +112,7 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[s
 
 
 def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
-    try:
-        asked = EpochInputs.model_validate(inputs, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = problems.errors(include_url=False)[0]
-        names = ", ".join(field.alias or name for name, field in EpochInputs.model_fields.items())
-        field = ".".join(map(str, first["loc"]))
-        value = first["input"] if isinstance(first["input"], str | int | float) else None
-        raise ConfigurationError(
-            first["msg"], field=field, value=value, remedy=f"inputs of an epoch are {names}"
-        ) from problems
+    asked = validated(EpochInputs, inputs)
     wanted = asked.model_dump(
         include={"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"},
         exclude_none=True,
@@ -230,7 +219,6 @@ MEASURES: dict[str, Measure] = {
     "nodes": replace(_late("exchange_model", "model_nodes", "all"), kind="modelled"),
     "parallelism": _late("parallelism", "time_parallelism"),
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
-    "ring": _late("exchange_model", "time_ring"),
     "run": _late("whole_run", "whole_run", "own"),
     "search": _late("search", "search", "own"),
     "solve": _late("solver", "solve_ensemble", "all"),
