@@ -22,15 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import (
-    BenchMachine,
-    ConvolutionsBench,
-    GenerateBench,
-    InputBench,
-    StepBench,
-)
-from caloscale.bench.tables import Bench, bench_tables, machine_text
+from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import Bench, bench_table
 from caloscale.profiling.result import Profile
 from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import write_text
@@ -114,31 +107,6 @@ def each(write: Callable[[Measurement], str]) -> Callable[[Sequence[Measurement]
     return lambda measurements: "\n".join(write(one) for one in measurements)
 
 
-def write_steps(measurements: Sequence[Measurement]) -> str:
-    """A row for each bench of a step."""
-    benches = [StepBench.model_validate_json(one.result.read_text(encoding="utf-8")) for one in measurements]
-    rows = []
-    for measurement, made in zip(measurements, benches, strict=True):
-        (_, *ours), (_, *reference) = bench_tables(made)[0].texts()
-        low, high = made.ratio_spread
-        rows.append(
-            [
-                f"`{measurement.text}`",
-                ours[0],
-                reference[0],
-                f"{made.ratio:.2f} ({low:.2f} to {high:.2f})",
-                f"{ours[1]} / {reference[1]} / {made.peak_gflops:.0f}",
-                f"{ours[2]} / {reference[2]}",
-            ]
-        )
-    columns = ["command", "ms per event", "reference", "times faster", "GFLOP/s", "MiB"]
-    return (
-        f"{table(columns, rows)}\n\nQuartiles in brackets. GFLOP/s: ours (what is computed), the reference (the "
-        "published arithmetic), and a large matrix product in the same precision. MiB: peak memory of ours and of the "
-        f"reference.\n\nMachine: {machine_text(*(made.machine for made in benches))}.\n"
-    )
-
-
 def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> Section:
     """A section that a module of tools measures and writes."""
 
@@ -149,19 +117,15 @@ def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> S
     return Section(name, title, (Measurement(name, (), module=script.__name__),), each(write), page)
 
 
-KINDS: dict[str, type[Bench]] = {"convolutions": ConvolutionsBench, "generate": GenerateBench, "input": InputBench}
-
-
 def write_benches(measurements: Sequence[Measurement]) -> str:
     """The tables of benches in Markdown, with the machines once."""
     parts, machines = [], []
     for measurement in measurements:
-        text = measurement.result.read_text(encoding="utf-8")
-        made = KINDS[json.loads(text)["bench"]].model_validate_json(text)
-        machines.append(made.machine)
-        for shown in bench_tables(made):
-            rows = table(list(shown.columns), [list(row) for row in shown.texts()])
-            parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
+        result = Bench.model_validate_json(measurement.result.read_text(encoding="utf-8"))
+        machines.append(result.machine)
+        shown = bench_table(result)
+        rows = table(list(shown.columns), [list(row) for row in shown.texts()])
+        parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
     return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."]) + "\n"
 
 
@@ -243,20 +207,11 @@ SECTIONS = (
     Section(
         "step",
         "The training step",
-        (
-            bench("step", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),
-            bench("step", "--preset", "variable-angle", "--precision", "bfloat16", "--batch", "8"),
-            bench("step", "--preset", "fixed-angle", "--precision", "float32", "--batch", "8"),
-            bench("step", "--preset", "fixed-angle", "--precision", "bfloat16", "--batch", "8"),
-            bench("step", "--preset", "compact", "--precision", "float32", "--batch", "32"),
-            bench("step", "--preset", "compact", "--precision", "bfloat16", "--batch", "32"),
+        tuple(
+            bench("step", "--preset", preset, "--precision", precision, "--batch", batch)
+            for preset, batch in (("variable-angle", "8"), ("fixed-angle", "8"), ("compact", "32"))
+            for precision in ("float32", "bfloat16")
         ),
-        write_steps,
-    ),
-    Section(
-        "convolutions",
-        "Convolutions, layer by layer",
-        (bench("convolutions", "--preset", "variable-angle", "--precision", "float32", "--batch", "8"),),
         write_benches,
     ),
     Section(
@@ -277,12 +232,6 @@ SECTIONS = (
             bench("generate", "--preset", "variable-angle", "--batch", "1", "--threads", "1"),
             bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
         ),
-        write_benches,
-    ),
-    Section(
-        "input",
-        "The input pipeline",
-        (bench("input", "--preset", "compact"),),
         write_benches,
     ),
     Section(

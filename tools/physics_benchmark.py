@@ -32,9 +32,7 @@ from caloscale.bench.classifiers import (
     low_level_features,
     residual_network,
 )
-from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import BenchMachine
-from caloscale.bench.tables import machine_text
+from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import typer
 
-from caloscale.bench.results import BenchMachine, StepBench, StepReference, Timing
-from caloscale.bench.tables import bench_tables
+from caloscale.bench.machine import BenchMachine
+from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, Spread, bench_table
 from caloscale.cli.main import app
 from tools import benchmark
 
@@ -25,25 +25,24 @@ MACHINE = BenchMachine(
 )
 
 
-def step_bench(seconds=0.5, plain=1.0):
-    def spread(value):
-        return Timing(median=value, low=0.9 * value, high=1.1 * value, rounds=7)
+def spread(value):
+    return Spread(median=value, low=0.9 * value, high=1.1 * value, rounds=7)
 
-    reference = StepReference(seconds_per_event=plain, spread=spread(plain), gflops=81, peak_memory_mib=2000)
-    return StepBench(
-        preset="variable-angle",
-        precision="float32",
-        batch=8,
-        seconds_per_event=seconds,
-        spread=spread(seconds),
-        reference=reference,
-        ratio=plain / seconds,
-        ratio_spread=(1.9, 2.1),
-        gflops=106,
-        peak_gflops=180,
-        peak_memory_mib=1500,
-        machine=MACHINE,
+
+def step_bench():
+    ours, reference = (
+        ContenderFigures(
+            name=name,
+            precision="float32",
+            milliseconds_per_shower=spread(times),
+            ratio=spread(1000 / times),
+            gflops=106,
+            peak_memory_mib=1500,
+        )
+        for name, times in (("ours", 500.0), ("reference", 1000.0))
     )
+    contenders = (ours, reference)
+    return Bench(bench="step", preset="compact", batch=8, contenders=contenders, peak_gflops=180, machine=MACHINE)
 
 
 def test_every_command_of_the_page_is_one():
@@ -84,7 +83,7 @@ def test_the_page_has_what_was_measured_and_only_that(results):
     first = section.measurements[0]
     first.result.write_text(step_bench().model_dump_json(by_alias=True))
     page = benchmark.write_page("# Title\n", benchmark.SECTIONS, [])
-    assert f"`{first.text}`" in page and "A processor" in page and "| 2.00 (1.90 to 2.10) |" in page
+    assert f"`{first.text}`" in page and "A processor" in page and "| 2.00 (1.80 to 2.20) |" in page
     assert page.count("<!-- bench:") == 2 and section.measurements[1].text not in page
     assert benchmark.write_page(page, benchmark.SECTIONS, []) == page
 
@@ -97,10 +96,18 @@ def test_what_has_a_result_is_not_measured_again(results, monkeypatch):
     assert benchmark.measure([section], again=False) == []
 
 
-def test_the_table_of_a_step():
-    (table,) = bench_tables(step_bench())
-    assert table.rows[0][:2] == ("ours", "500 (450 to 550)")
-    assert all(len(row) == len(table.columns) for row in table.rows)
+def test_the_tables():
+    step = step_bench()
+    assert Bench.model_validate_json(step.model_dump_json(by_alias=True)) == step
+    table = bench_table(step)
+    assert table.rows[0] == ("ours", "float32", "500 (450 to 550)", "2.00 (1.80 to 2.20)", "106.0", "1500")
+    absent = ContenderFigures(name="onnx", precision="float32", problem="is not installed")
+    geant4 = Geant4Time(showers=8, seconds_per_shower=5, energy_gev=(10, 500))
+    changes = {"bench": "generate", "contenders": (*step.contenders, absent), "geant4": geant4, "streams": 2}
+    generation = bench_table(step.model_copy(update=changes))
+    assert [row[4] for row in generation.rows] == ["10", "5", ""]
+    assert "5.000 s per shower of 10-500 GeV" in generation.note
+    assert all(len(row) == len(shown.columns) for shown in (table, generation) for row in shown.rows)
 
 
 def test_real_nodes(results):

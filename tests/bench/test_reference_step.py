@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.bench.reference_step import Draws, reference_optimizers, reference_step
-from caloscale.bench.training_work import synthetic_batch
+from caloscale.bench.work import synthetic_batch
 from caloscale.models import build, noise_size
 from caloscale.models.families.gan.step import flipped
 from caloscale.models.families.step import StepContext, build_optimizers

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.bench.rounds import Contender, interleave, ratios, timing
+from caloscale.bench.results import Spread
+from caloscale.bench.rounds import Contender, interleave
 from caloscale.bench.worker import make, timed
 from caloscale.errors import BenchError
 
@@ -41,7 +42,7 @@ def large_product(precision, size):
     return work, {"flop": 2 * size**3}
 
 
-module = ModuleType("caloscale.bench.training_work")
+module = ModuleType("caloscale.bench.work")
 module.large_product = large_product
 sys.modules[module.__name__] = module
 sys.modules["tensorflow"] = ModuleType("tensorflow")
@@ -75,8 +76,8 @@ def test_contenders_are_timed_alternately_and_leave_nothing_even_when_one_fails(
     # A process with numpy takes twenty MiB, and what the machine has at most.
     assert 20 < one.peak_memory_mib < psutil.virtual_memory().total / 2**20
     assert one.timing(1e3).median == pytest.approx(1e3 * np.median(one.seconds))
-    faster = ratios(other, one)
-    assert faster.median == pytest.approx(np.median(np.array(other.seconds) / np.array(one.seconds)))
+    faster = one.ratio(other, 2)
+    assert faster.median == pytest.approx(2 * np.median(np.array(other.seconds) / np.array(one.seconds)))
 
 
 def test_the_product_of_tensorflow_is_timed():
@@ -95,7 +96,7 @@ def test_a_contender_that_cannot_start_says_why():
 
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20))
 def test_quartiles(seconds):
-    found = timing(seconds)
-    expected = np.percentile(seconds, [25, 50, 75])
+    found = Spread.of(seconds, 2)
+    expected = 2 * np.percentile(seconds, [25, 50, 75])
     assert [found.low, found.median, found.high] == pytest.approx(list(expected))
     assert found.rounds == len(seconds)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import kstest, uniform
 
-from caloscale.bench.generate_work import write_untrained
+from caloscale.bench.work import write_untrained
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Primaries, load_generator, stream
 from caloscale.models import latent, noise_size

@@ -10,10 +10,10 @@ from caloscale.models.arithmetic import flops_per_layer
 from caloscale.models.layers.convolution import CELLS, PaddedConv3D, computed_by
 from caloscale.models.layers.folding import UpsampledConv3D
 from caloscale.profiling.convolutions import (
+    DIRECT,
     convolution_layers,
-    layer_passes,
+    passes_by,
     random_operands,
-    reference_passes,
     seconds_by_turns,
 )
 from tests.models import needs_bfloat16
@@ -21,7 +21,6 @@ from tests.models import needs_bfloat16
 LAYERS = {
     "zeros": lambda: PaddedConv3D(6, (3, 2, 4), (1, 0, 2), 0.3),
     "same": lambda: PaddedConv3D(16, (2, 3, 4), padding="same", use_bias=False),
-    "folded": lambda: UpsampledConv3D(5, (3, 4, 5), (2, 3, 2), (1, 0, 2), 0.0),
 }
 
 
@@ -38,10 +37,7 @@ def truth_of(layer, operands):
     bias = tf.zeros((), tf.float64) if operands.bias is None else tf.cast(operands.bias, tf.float64)
     with tf.GradientTape() as tape:
         tape.watch([x, kernel])
-        y = x
-        for axis, factor in enumerate(getattr(layer, "factor", ()), start=1):
-            y = tf.repeat(y, factor, axis=axis)
-        y = tf.pad(y, [[0, 0], *([n, n] for n in layer.pad), [0, 0]])
+        y = tf.pad(x, [[0, 0], *([n, n] for n in layer.pad), [0, 0]])
         y = tf.nn.conv3d(y, kernel, [1] * 5, getattr(layer, "padding", "valid").upper())
     of_input, of_kernel = tape.gradient(y, [x, kernel], output_gradients=gradient)
     return {
@@ -62,7 +58,8 @@ def test_plain_and_own_passes(kind, precision, tolerance):
     assert layers == [layer]
     operands = random_operands(convolution, 2, precision)
     truth = truth_of(layer, operands)
-    for passes in (reference_passes(convolution, operands), layer_passes(layer, convolution, operands)):
+    for ways in (DIRECT, layer.ways(convolution.channels)):
+        passes = passes_by(ways, convolution, operands)
         assert list(passes) == list(truth)
         for name, work in passes.items():
             found = tf.cast(tf.function(work, autograph=False)(), tf.float64).numpy()

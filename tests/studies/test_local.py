@@ -35,7 +35,7 @@ def our_step(configuration, batch):
     return (lambda units: None), {}
 
 
-module = ModuleType("caloscale.bench.training_work")
+module = ModuleType("caloscale.bench.work")
 module.our_step = our_step
 sys.modules[module.__name__] = module
 sys.modules["tensorflow"] = ModuleType("tensorflow")

@@ -8,7 +8,6 @@ from typing import Literal
 
 import tensorflow as tf
 
-from caloscale.bench.training import sample_shards
 from caloscale.errors import CaloscaleError
 from caloscale.models.optimizers import Schedule
 from caloscale.profiling.breakdown import break_down
@@ -17,6 +16,8 @@ from caloscale.profiling.profile import StepProfiler, describe
 from caloscale.profiling.result import Breakdown, Profile
 from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
+from caloscale.showers.tfrecord.shards import preprocess_showers
+from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.state import TrainingState, make_steps
@@ -44,7 +45,7 @@ def break_down_step(
 
 def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, TrainingState]:
     with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
-        folder = dataset or sample_shards(run, Path(temporary), showers=max(256, 2 * batch))
+        folder = dataset or _sample_shards(run, Path(temporary), max(256, 2 * batch))
         manifest = read_manifest(folder)
         check_manifest(folder, manifest, run.data)
         showers = TrainingShowers(folder, manifest, batch, seed=run.train.seed, mirror=run.data.mirror)
@@ -69,3 +70,12 @@ def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Tra
         if not traces:
             raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
         return traces[0], state
+
+
+def _sample_shards(run: Run, folder: Path, showers: int) -> Path:
+    """A folder of shards for the run, of about so many parametrised showers, which are as sparse as Geant4's."""
+    simulation = run.data.simulation.model_copy(update={"engine": "parametrised"})
+    data = run.data.model_copy(update={"source": "simulate", "showers": showers, "simulation": simulation})
+    simulate(data, folder / "showers")
+    preprocess_showers(data, folder / "showers", folder / "dataset")
+    return folder / "dataset"

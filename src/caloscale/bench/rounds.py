@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,7 +12,7 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import Any
 
-from caloscale.bench.results import Timing
+from caloscale.bench.results import Spread
 from caloscale.errors import BenchError
 from caloscale.progress import bar
 
@@ -87,9 +86,13 @@ class Contender:
         """Ask for what is known at the end."""
         self.peak_memory_mib = self._ask({"units": 0})["peakMemoryMiB"]
 
-    def timing(self, scale: float = 1.0) -> Timing:
+    def timing(self, scale: float = 1.0) -> Spread:
         """Seconds per unit times ``scale``."""
-        return timing([scale * seconds for seconds in self.seconds])
+        return Spread.of(self.seconds, scale)
+
+    def ratio(self, slower: Contender, scale: float = 1.0) -> Spread:
+        """Seconds per unit of another contender over the own ones, round by round, times ``scale``."""
+        return Spread.of([theirs / own for theirs, own in zip(slower.seconds, self.seconds, strict=True)], scale)
 
     def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -104,10 +107,10 @@ class Contender:
             self._errors.seek(0)
             output = self._errors.read().decode(errors="replace").strip().splitlines()
             raise BenchError(f"the contender {self.name} ended with exit code {code}: {' '.join(output[-3:])[-500:]}")
-        found: dict[str, Any] = json.loads(answer)
-        if "problem" in found:
-            raise BenchError(f"{self.name}: {found['problem']}")
-        return found
+        content: dict[str, Any] = json.loads(answer)
+        if "problem" in content:
+            raise BenchError(f"{self.name}: {content['problem']}")
+        return content
 
 
 def interleave(contenders: Sequence[Contender], label: str, seconds: float, rounds: int | None = None) -> int:
@@ -117,8 +120,8 @@ def interleave(contenders: Sequence[Contender], label: str, seconds: float, roun
     """
     units = {c.name: max(1, math.ceil(SHORTEST_SECONDS / max(c.facts["seconds"], 1e-6))) for c in contenders}
     if rounds is None:
-        one = sum(units[c.name] * c.facts["seconds"] for c in contenders)
-        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / one)))
+        round_seconds = sum(units[c.name] * c.facts["seconds"] for c in contenders)
+        rounds = max(LEAST_ROUNDS, min(MOST_ROUNDS, int(seconds / round_seconds)))
     with bar(label, rounds * len(contenders), "measurements") as shown:
         for number in range(rounds):
             first = number % len(contenders)
@@ -128,14 +131,3 @@ def interleave(contenders: Sequence[Contender], label: str, seconds: float, roun
     for contender in contenders:
         contender.finish()
     return rounds
-
-
-def timing(seconds: Sequence[float]) -> Timing:
-    """Median and quartiles."""
-    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else [seconds[0]] * 3
-    return Timing(median=statistics.median(seconds), low=low, high=high, rounds=len(seconds))
-
-
-def ratios(slow: Contender, fast: Contender) -> Timing:
-    """How many times faster, round by round."""
-    return timing([a / b for a, b in zip(slow.seconds, fast.seconds, strict=True)])

@@ -21,13 +21,12 @@ Work = Callable[[int], None]
 """Does n units of work and returns when they are done."""
 
 WORKS = {
-    "step": "caloscale.bench.training_work:our_step",
-    "reference-step": "caloscale.bench.training_work:reference_step_work",
-    "product": "caloscale.bench.training_work:large_product",
-    "generate": "caloscale.bench.generate_work:runtime_work",
-    "reference-generate": "caloscale.bench.generate_work:reference_work",
-    "input": "caloscale.bench.training_work:pipeline_work",
-    "solver-epoch": "caloscale.bench.training_work:solver_epoch",
+    "step": "caloscale.bench.work:our_step",
+    "reference-step": "caloscale.bench.work:reference_step_work",
+    "product": "caloscale.bench.work:large_product",
+    "generate": "caloscale.bench.work:runtime_work",
+    "reference-generate": "caloscale.bench.work:reference_work",
+    "solver-epoch": "caloscale.bench.work:solver_epoch",
 }
 
 

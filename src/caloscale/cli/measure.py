@@ -183,9 +183,7 @@ class What(StrEnum):
     """What can be measured."""
 
     STEP = "step"
-    CONVOLUTIONS = "convolutions"
     GENERATE = "generate"
-    INPUT = "input"
 
 
 class Precision(StrEnum):
@@ -199,10 +197,7 @@ class Precision(StrEnum):
 def bench(
     what: Annotated[
         What,
-        typer.Argument(
-            help="A training step, its 3D convolutions, generation, or the input pipeline. For the solver's exchanges: "
-            "caloscale study exchange."
-        ),
+        typer.Argument(help="A training step, or generation. For the solver's exchanges: caloscale study exchange."),
     ],
     preset: Annotated[str, typer.Option(help="A preset; compact, for example.")] = "variable-angle",
     precision: Annotated[
@@ -211,25 +206,21 @@ def bench(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
     ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes; convolutions: 7.")
-    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes.")] = None,
     streams: Annotated[
         int | None, typer.Option(min=1, help="generate: batches computed at once. Absent: as `caloscale generate`.")
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
     ] = None,
-    dataset: Annotated[Path | None, typer.Option(help="input: folder of shards. Absent: parametrised showers.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON into this file.")] = None,
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> None:
-    """Measure ours and the reference alternately, each in a separate process.
-
-    All convolutions are measured in one process.
-    """
-    from caloscale.bench.tables import Bench, bench_tables, machine_text
+    """Measure ours and the reference alternately, each in a separate process."""
+    from caloscale.bench.benches import bench_generate, bench_step
+    from caloscale.bench.machine import machine_text
+    from caloscale.bench.results import bench_table
     from caloscale.cli.tables import console, table
     from caloscale.models import family_of
     from caloscale.spec import load_run
@@ -240,36 +231,21 @@ def bench(
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
     size = batch or family_of(run.model).batch_of_measurements
-    # Only what is asked for is loaded.
-    made: Bench
     if what is What.STEP:
-        from caloscale.bench.training import bench_step
-
-        made = bench_step(run, size, rounds=rounds)
-    elif what is What.CONVOLUTIONS:
-        from caloscale.bench.convolutions import bench_convolutions
-
-        made = bench_convolutions(run, size, rounds=rounds)
-    elif what is What.GENERATE:
-        from caloscale.bench.generate import bench_generate
-
-        precisions = (precision.value,) if precision else tuple(Precision)
-        made = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
+        result = bench_step(run, size, rounds=rounds)
     else:
-        from caloscale.bench.training import bench_input
-
-        made = bench_input(run, size, dataset=dataset, rounds=rounds)
-    text = made.model_dump_json(by_alias=True, indent=2)
+        precisions = (precision.value,) if precision else tuple(Precision)
+        result = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
+    text = result.model_dump_json(by_alias=True, indent=2)
     if output is not None:
         write_text(output, text)
     if as_json:
         typer.echo(text)
         return
-    out = console()
-    for shown in bench_tables(made):
-        out.print(table(shown.caption, shown.columns, shown.texts()))
-        out.print(shown.note, soft_wrap=True)
-    out.print(machine_text(made.machine), soft_wrap=True)
+    shown, out = bench_table(result), console()
+    out.print(table(shown.caption, shown.columns, shown.texts()))
+    out.print(shown.note, soft_wrap=True)
+    out.print(machine_text(result.machine), soft_wrap=True)
 
 
 def study(

@@ -68,7 +68,7 @@ def plan(
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
     run = resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
     if measure:
-        from caloscale.bench.own_machine import measure_machine
+        from caloscale.bench.benches import measure_machine
 
         own = measure_machine(run)
         kept = keep_speeds([own], speeds)

@@ -1,4 +1,4 @@
-"""The three passes of the 3D convolutions of networks, each alone: by their layers, plainly, or by given ways."""
+"""The three passes of the 3D convolutions of networks, each alone, by given ways."""
 
 from __future__ import annotations
 
@@ -99,67 +99,16 @@ def passes_by(ways: Ways, convolution: Convolution, operands: Operands) -> Passe
     }
 
 
-def reference_passes(convolution: Convolution, operands: Operands) -> Passes:
-    """Plainly: upsampling, zeros, and TensorFlow's own operations. The gradient with respect to the kernel reads the
-    volume that the convolution has upsampled."""
-    if convolution.upsampling == (1, 1, 1):
-        return passes_by(DIRECT, convolution, operands)
-    upsample = tf.keras.layers.UpSampling3D(convolution.upsampling, dtype=operands.x.dtype.name)
-    wide = Operands(upsample(operands.x), operands.kernel, operands.bias, operands.gradient)
-    plain = passes_by(DIRECT, convolution, wide)
-
-    def forward() -> Any:
-        upsampled = Operands(upsample(operands.x), operands.kernel, operands.bias, operands.gradient)
-        return passes_by(DIRECT, convolution, upsampled)["forward"]()
-
-    def input_gradient() -> Any:
-        of_wide = plain["input_gradient"]()
-        pairs = zip(operands.x.shape[1:4], convolution.upsampling)
-        blocks = tf.reshape(of_wide, (operands.x.shape[0], *(n for pair in pairs for n in pair), convolution.channels))
-        return tf.reduce_sum(blocks, axis=(2, 4, 6))
-
-    return {**plain, "forward": forward, "input_gradient": input_gradient}
-
-
-def layer_passes(layer: Any, convolution: Convolution, operands: Operands) -> Passes:
-    """As the layer computes them in a training."""
-    if isinstance(layer, PaddedConv3D):
-        return passes_by(layer.ways(convolution.channels), convolution, operands)
-    dtype = operands.x.dtype.name
-    whole, linear = (
-        UpsampledConv3D.from_config({**layer.get_config(), "dtype": dtype, "slope": slope})
-        for slope in (layer.slope, 1.0)
-    )
-    weights = [operands.kernel] if operands.bias is None else [operands.kernel, operands.bias]
-    for one in (whole, linear):
-        one.build(operands.x.shape)
-        one.set_weights(weights)
-
-    def gradient_of(of_kernel: bool) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(operands.x)
-            y = linear(operands.x)
-        source = linear.trainable_variables[0] if of_kernel else operands.x
-        return tape.gradient(y, source, output_gradients=operands.gradient)
-
-    return {
-        "forward": lambda: whole(operands.x),
-        "input_gradient": lambda: gradient_of(False),
-        "kernel_gradient": lambda: gradient_of(True),
-    }
-
-
 def seconds_by_turns(
     works: Mapping[Key, Callable[[], Any]],
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
     budget: float = math.inf,
-    after: Callable[[], object] = lambda: None,
 ) -> dict[Key, list[float]]:
     """Seconds of ``rounds`` calls of each work, as a compiled tf.function that was called once before.
 
     A round calls each work once; every second round has the reverse order. After ``budget`` seconds no round but the
-    first begins. after: called after each call of a work.
+    first begins.
     """
     compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
     seconds: dict[Key, list[float]] = {key: [] for key in works}
@@ -173,7 +122,6 @@ def seconds_by_turns(
             work()
             if number >= 0:
                 seconds[key].append(clock() - begun)
-            after()
     return seconds
 
 

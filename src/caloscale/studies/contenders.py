@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from caloscale.bench.generate import make_model, simulate_some
+from caloscale.bench.benches import make_model, simulate_some
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.bench.training_work import synthetic_batch
+from caloscale.bench.work import synthetic_batch
 from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.families.compact.training import compact_for_training
 from caloscale.models.families.gan.step import Computed

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import kstest
 
-from caloscale.bench.training_work import synthetic_batch
+from caloscale.bench.work import synthetic_batch
 from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.families.gan.step import Computed, _Tapes, flipped
 from caloscale.models.families.step import Step, StepContext, build_optimizers

@@ -1,12 +1,11 @@
-"""Work of a training: our step, the reference, the matrix product that both are compared with, the input pipeline."""
+"""The work of contenders: training steps, generation, the matrix product that they are compared with, the solver."""
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import os
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +15,24 @@ import tensorflow as tf
 from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.reference_step import reference_optimizers, reference_step
 from caloscale.bench.worker import Work
-from caloscale.models import family_of
+from caloscale.inference import open_runtime
+from caloscale.inference.generator import limit_threads
+from caloscale.models import build, family_of, latent, noise_size
+from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models.network_files import load_network
 from caloscale.models.optimizers import Schedule
 from caloscale.profiling.peak import SIZE
 from caloscale.sagips.networks import Perceptron
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.sagips.proxy import Proxy
 from caloscale.showers.primaries import draw_table
-from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.spec import Run, build_run, parse_solver_run
-from caloscale.training.input import TrainingShowers
 from caloscale.training.processor import set_suitable_threads
+from caloscale.training.release import parameters, versions
 from caloscale.training.state import TrainingState, compile_step
 
 HIT_SHARE = 0.03
 """Cells with energy, about as in Geant4 showers; zeros and tiny numbers may be slower or faster than others."""
-
-INPUT_EPOCHS = 1_000_000
-"""More than are ever read."""
 
 
 def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
@@ -102,8 +101,8 @@ def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any
 
     def work(units: int) -> None:
         for _ in range(units):
-            found = product()
-        _must_be_finite(float(tf.cast(found[0, 0], tf.float32)))
+            some = product()
+        _must_be_finite(float(tf.cast(some[0, 0], tf.float32)))
 
     return work, {"flop": 2 * size**3}
 
@@ -129,24 +128,78 @@ def solver_epoch(configuration: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
     return work, {"flop": (2 * 6 + 4) * weights * solver.events_per_rank}
 
 
-def pipeline_work(configuration: dict[str, Any], folder: str, batch: int) -> tuple[Work, dict[str, Any]]:
-    """Batches of a folder of shards; a unit is an epoch."""
+def write_untrained(run: Run, folder: Path) -> None:
+    """A model folder with the generator of a run as it is before its first step."""
+    networks = build(run.model, run.data)
+    card = ModelCard.of(run, source="parametrised", versions=versions(), parameters=parameters(networks))
+    folder.mkdir(parents=True, exist_ok=True)
+    networks["generator"].save(folder / GENERATOR)
+    (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")
+
+
+def runtime_work(
+    configuration: dict[str, Any],
+    folder: str,
+    runtime: str,
+    precision: str,
+    batch: int,
+    streams: int,
+    threads: int | None = None,
+) -> tuple[Work, dict[str, Any]]:
+    """Batches of a model folder in a runtime; a unit is a batch for each of ``streams`` threads.
+
+    runtime: also keras, the layers of the network one after the other, without a graph. threads: of all streams
+    together; absent: one for each core.
+    """
     run = build_run(configuration)
-    path = Path(folder)
-    manifest = read_manifest(path)
-    showers = TrainingShowers(path, manifest, batch, seed=run.train.seed, mirror=run.data.mirror)
-    batches = iter(showers.batches(start=0, stop=INPUT_EPOCHS * showers.steps_per_epoch))
-    per_unit = showers.steps_per_epoch
+    noise, primaries = _inputs(run, batch)
+    if runtime == "keras":
+        network = load_network(Path(folder) / GENERATOR, run.model)
+
+        def generate() -> Any:
+            return network(latent(noise, primaries, run.model, run.data), training=False).numpy()
+
+    else:
+        opened = open_runtime(folder, runtime, precision=precision, streams=streams, threads=threads)
+
+        def generate() -> Any:
+            return opened.generate_batch(noise, **primaries)
 
     def work(units: int) -> None:
-        for _ in range(units * per_unit):
-            next(batches)
+        with ThreadPoolExecutor(streams) as pool:
+            for cells in pool.map(lambda _: generate(), range(units * streams)):
+                _must_be_finite(cells[0])
 
-    clock = time.perf_counter()
-    work(1)
-    return work, {"showers": per_unit * batch, "firstEpochSeconds": time.perf_counter() - clock}
+    return work, {}
 
 
-def _must_be_finite(value: float) -> None:
-    if not math.isfinite(value):
+def reference_work(
+    configuration: dict[str, Any], batch: int, threads: int | None = None
+) -> tuple[Work, dict[str, Any]]:
+    """The published generator in plain Keras, in one tf.function, showers in network units."""
+    if threads is not None:
+        limit_threads(threads)
+    run = build_run(configuration)
+    generator = build_reference(run.model, run.data)["generator"]
+    noise, primaries = _inputs(run, batch)
+
+    @tf.function(autograph=False)
+    def generate(noise: Any, primaries: dict[str, Any]) -> Any:
+        return generator(latent(noise, primaries, run.model, run.data), training=False)
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            _must_be_finite(generate(noise, primaries)[0].numpy())
+
+    return work, {}
+
+
+def _inputs(run: Run, batch: int) -> tuple[Any, dict[str, Any]]:
+    random = np.random.default_rng(1)
+    noise = random.standard_normal((batch, noise_size(run.model, run.data)), np.float32)
+    return noise, draw_table(run.data, batch, random)
+
+
+def _must_be_finite(values: Any) -> None:
+    if not np.isfinite(values).all():
         raise FloatingPointError("the work computed something that is not finite")
