@@ -393,14 +393,6 @@ def calibrate(
     columns = ("run", "accelerators", "step s", "predicted", f"{result.level:.0%} interval", "error", "is")
     narrow = () if wide else ("predicted",)
     out.print(table("steps, and what had been predicted without them", columns, residuals, narrow))
-    forms = [
-        (f"{f.accelerator} at {f.cloud}", f.form, f"{f.leave_one_out:.1%}", f"{f.held_out:.1%}", f.mechanism)
-        for f in result.forms
-    ]
-    if forms:
-        columns_of_forms = ("accelerator", "form", "leave one out", "largest held out", "mechanism")
-        narrow = () if wide else ("mechanism",)
-        out.print(table("forms of the model, with these runs: mean errors", columns_of_forms, forms, narrow))
     for rate in result.interruptions:
         out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
     typer.echo(f"measurements: {output}")

@@ -214,7 +214,7 @@ def calibrate_runs(
         raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
     own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
     rented = [use for use in uses.values() if not use.own_machine]
-    made = Calibration(level=LEVEL, residuals=(), forms=(), interruptions=(), csv="")
+    made = Calibration(level=LEVEL, residuals=(), interruptions=(), csv="")
     if rented:
         if file is None:
             raise InputError(

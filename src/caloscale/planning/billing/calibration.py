@@ -1,10 +1,8 @@
-"""Calibration with own runs: predictions against measurements, and the forms of the model compared."""
+"""Calibration with own runs: predictions against measurements."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.planning.billing.usage import RunUse, measurement_of
@@ -12,7 +10,7 @@ from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
 from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed
-from caloscale.planning.step_time.throughput import LEVEL, compare_forms, setups_of
+from caloscale.planning.step_time.throughput import LEVEL, setups_of
 from caloscale.planning.step_time.timing import Timings
 from caloscale.spec.block import Block
 
@@ -38,23 +36,6 @@ class Residual(Block):
     """Whether the measurement lies in the interval."""
 
 
-class FormError(Block):
-    """How well a form of the model does on an accelerator."""
-
-    cloud: str
-    """Cloud."""
-    accelerator: str
-    """Accelerator."""
-    form: str
-    """Form."""
-    mechanism: str
-    """Why it would be so."""
-    leave_one_out: float
-    """Mean relative error of a run predicted by the others, up to half the largest count."""
-    held_out: float
-    """Largest relative error for the runs beyond half the largest count, which are held out."""
-
-
 class InterruptionRate(Block):
     """Interruptions that were counted on own spot runs."""
 
@@ -75,8 +56,6 @@ class Calibration(Block):
     """Level of the intervals."""
     residuals: tuple[Residual, ...]
     """The runs on rented machines, each with its prediction."""
-    forms: tuple[FormError, ...]
-    """The forms, with the runs added; accelerators with too few runs are absent."""
     interruptions: tuple[InterruptionRate, ...]
     """Rates of interruption."""
     own_machines: tuple[MachineSpeed, ...] = ()
@@ -112,7 +91,6 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
     return Calibration(
         level=LEVEL,
         residuals=tuple(_residual(row, measurements) for row in rows),
-        forms=tuple(error for key in dict.fromkeys(map(_group, rows)) for error in _forms(key, everything)),
         interruptions=tuple(
             InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate[0])
             for (cloud, accelerator, region), rate in rates
@@ -120,10 +98,6 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         ),
         csv=rows_csv(Measurement, rows),
     )
-
-
-def _group(row: Measurement) -> tuple[str, str, str]:
-    return row.network, row.provider, row.accelerator
 
 
 def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual:
@@ -140,23 +114,3 @@ def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual
         error=float(predicted.seconds[0]) / row.step_seconds - 1,
         inside=low <= row.step_seconds <= high,
     )
-
-
-def _forms(key: tuple[str, str, str], measurements: Sequence[Measurement]) -> list[FormError]:
-    rows = [m for m in measurements if _group(m) == key]
-    largest = max(m.replicas for m in rows)
-    inside = [m for m in rows if m.replicas <= largest // 2]
-    if len({m.replicas for m in inside}) < 3 or not np.isfinite(largest):
-        return []
-    network, cloud, accelerator = key
-    return [
-        FormError(
-            cloud=cloud,
-            accelerator=accelerator,
-            form=score.form.name,
-            mechanism=score.form.mechanism,
-            leave_one_out=score.leave_one_out,
-            held_out=score.held_out,
-        )
-        for score in compare_forms(rows, load_networks()[network], fitted_up_to=largest // 2)
-    ]

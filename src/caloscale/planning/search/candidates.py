@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from caloscale.planning.search.offers import Offer, cluster_rate, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.layout import divisions, memory_problem
 from caloscale.planning.step_time.throughput import Setups
-from caloscale.planning.step_time.timing import Timings
+from caloscale.planning.step_time.timing import RunTimes, Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.hardware import Hardware
 
@@ -78,12 +78,28 @@ def choose(
 
 
 HOUR = 3600.0
-TIMES = ("steps", "step_seconds", "epoch_seconds", "epoch_low", "epoch_high", "start_up_seconds")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Expected time and money of candidates, one an element."""
+
+    seconds: Numbers
+    """To the end, s."""
+    usd: Numbers
+    """US dollars."""
+    checkpoint_seconds: Numbers
+    """Training between two checkpoints, s."""
+    interruptions: Numbers
+    """Not a number where the rate is not known."""
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Placements, one an element of each column."""
+    """Placements, one an element of each column.
+
+    Where an offer has no price, hours of an accelerator stand for dollars in all columns of money.
+    """
 
     offers: list[Offer]
     """What is rented; ``offer`` points into it."""
@@ -92,44 +108,21 @@ class Candidates:
     setups: Setups
     """Replicas, workers, nodes and batch."""
     usd_per_hour: Numbers
-    """All nodes and the control plane, US dollars per hour; where an offer has no price, its accelerators: hours of an
-    accelerator stand for dollars in all columns of money then."""
-    steps: Numbers
-    """Steps of an epoch."""
-    step_seconds: Numbers
-    """Mean step, s."""
-    epoch_seconds: Numbers
-    """Epoch, s."""
-    epoch_low: Numbers
-    """Lower end of its 90% interval, s."""
-    epoch_high: Numbers
-    """Upper end, s."""
-    start_up_seconds: Numbers
-    """Start-up, s."""
-    seconds: Numbers
-    """Expected time to the end, s."""
-    seconds_low: Numbers
-    """The same with the lower end of the epoch, s."""
-    seconds_high: Numbers
-    """With the upper end, s."""
-    usd: Numbers
-    """Expected money, US dollars."""
-    usd_low: Numbers
-    """The same with the lower end of the epoch."""
-    usd_high: Numbers
-    """With the upper end."""
-    checkpoint_seconds: Numbers
-    """Training between two checkpoints, s."""
-    interruptions: Numbers
-    """Expected interruptions; not a number where the rate is not known."""
+    """All nodes and the control plane, US dollars per hour."""
+    times: RunTimes
+    """Predicted times of a training."""
+    expected: Spent
+    """To the end of the run."""
+    low: Spent
+    """The same with the lower end of the 90% interval of the epoch."""
+    high: Spent
+    """With its upper end."""
     rate_per_node_hour: Numbers
     """Interruptions of a node per hour that were assumed; not a number where none is known."""
     provisioning_seconds: float
     """From an interruption to the new machine, s."""
     eligible: NDArray[np.bool_]
     """Whether it may be chosen: measured or asked for, run by the engine or asked for, and with an end."""
-    extrapolates: NDArray[np.bool_]
-    """Whether it is outside the measurements."""
     unpriced: list[str]
     """Machines of the catalogue that have no price on the day."""
     too_old: list[str]
@@ -160,31 +153,25 @@ def find_candidates(
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
-    times, outside = _predict(run, offers, index, setups, timings)
+    times = _predict(run.data.showers, offers, index, setups, timings)
     money = _Money(run, hardware, prices, as_of, offers, measurements)
     expectation, low, high = (
-        money.spend(index, setups, times["start_up_seconds"], work_seconds(run, times[epoch]))
-        for epoch in ("epoch_seconds", "epoch_low", "epoch_high")
+        money.spend(index, setups, times.start_up_seconds, work_seconds(run, epoch))
+        for epoch in (times.epoch_seconds, times.epoch_low, times.epoch_high)
     )
     return Candidates(
         offers=offers,
         offer=index,
         setups=setups,
         usd_per_hour=money.usd_per_hour(index, setups),
-        **times,
-        seconds=expectation.seconds,
-        seconds_low=low.seconds,
-        seconds_high=high.seconds,
-        usd=expectation.usd,
-        usd_low=low.usd,
-        usd_high=high.usd,
-        checkpoint_seconds=expectation.checkpoint_seconds,
-        interruptions=expectation.interruptions,
+        times=times,
+        expected=expectation,
+        low=low,
+        high=high,
         rate_per_node_hour=money.rate[index],
         provisioning_seconds=money.provisioning,
         eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index]
         & (expectation.seconds < NEVER_SECONDS),
-        extrapolates=outside,
         unpriced=priceless,
         too_old=too_old,
         dropped=dropped,
@@ -208,20 +195,15 @@ def micro_batch(run: Run, batch: int) -> int:
 
 
 def _predict(
-    run: Run, offers: Sequence[Offer], index: NDArray[np.intp], setups: Setups, timings: Timings
-) -> tuple[dict[str, Numbers], NDArray[np.bool_]]:
+    showers: int, offers: Sequence[Offer], index: NDArray[np.intp], setups: Setups, timings: Timings
+) -> RunTimes:
     """Predicted times of all candidates, accelerator by accelerator."""
-    columns = {name: np.zeros(len(index)) for name in TIMES}
-    outside = np.zeros(len(index), bool)
     keys = [(offer.provider, offer.accelerator.accelerator) for offer in offers]
     of_key = np.array([keys.index(key) for key in keys])[index]
-    for first in np.unique(of_key):
-        chosen = np.flatnonzero(of_key == first)
-        predicted = timings.of(*keys[first]).predict(setups[chosen], run.data.showers or 0)
-        for name, column in columns.items():
-            column[chosen] = getattr(predicted, name)
-        outside[chosen] = predicted.outside
-    return columns, outside
+    groups = [np.flatnonzero(of_key == first) for first in np.unique(of_key)]
+    parts = [timings.of(*keys[of_key[group[0]]]).predict(setups[group], showers) for group in groups]
+    order = np.argsort(np.concatenate(groups))
+    return RunTimes(*(np.concatenate([getattr(p, f.name) for p in parts])[order] for f in fields(RunTimes)))
 
 
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
@@ -230,14 +212,6 @@ def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     runs = not isinstance(offer.hardware, Slice) or offer.hardware.hosts == 1
     named = hardware.accelerator is not None or hardware.machine_type is not None
     return (measured or named) and (runs or hardware.topology is not None or hardware.count is not None)
-
-
-@dataclass(frozen=True)
-class _Spent:
-    seconds: Numbers
-    usd: Numbers
-    checkpoint_seconds: Numbers
-    interruptions: Numbers
 
 
 class _Money:
@@ -267,7 +241,7 @@ class _Money:
         """All nodes and the control plane, US dollars per hour."""
         return np.asarray(setups.nodes * self._usd_per_node_hour[index] + self._control_plane[index])
 
-    def spend(self, index: NDArray[np.intp], setups: Setups, start_up: Numbers, work: Numbers) -> _Spent:
+    def spend(self, index: NDArray[np.intp], setups: Setups, start_up: Numbers, work: Numbers) -> Spent:
         """Expected time and money for ``work`` seconds of epochs after the start-up.
 
         While a machine is awaited the others are paid (a slice is replaced as a whole, and not paid).
@@ -289,7 +263,7 @@ class _Money:
             node_seconds = setups.nodes * seconds - missing * run.waiting_seconds
             usd = held_usd(self._usd_per_node_hour[index], node_seconds, self._control_plane[index], seconds)
         unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
-        return _Spent(
+        return Spent(
             seconds=seconds,
             usd=np.where(np.isfinite(seconds), usd, np.inf),
             checkpoint_seconds=np.where(

@@ -179,20 +179,20 @@ def plan(
     hours_only = hours_only and run.budget.max_usd is None
     found = find_candidates(run, prices, measurements, as_of, unpriced=hours_only)
     limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
-    choice = choose(found.usd, found.seconds, found.eligible, **limits)
-    front = pareto_front(found.usd, found.seconds, found.eligible)
+    choice = choose(found.expected.usd, found.expected.seconds, found.eligible, **limits)
+    front = pareto_front(found.expected.usd, found.expected.seconds, found.eligible)
     describe = _Describer(run, found, prices, measurements, as_of)
     best = choice.chosen if choice.chosen is not None else choice.nearest
     offer = None if best is None else found.offers[found.offer[best]]
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
-    listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.usd[i], found.seconds[i], i))
+    listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i))
     own = plan_training(run, speeds, prices, as_of)
     trained = best if choice.chosen is None else choice.chosen
     if choice.chosen is None and own is not None and own.meets_limits:
         training_usd = own.usd
     else:
-        training_usd = None if trained is None else float(found.usd[trained])
+        training_usd = None if trained is None else float(found.expected.usd[trained])
     return Plan(
         network=run.model.network,
         showers=run.data.showers or 0,
@@ -221,13 +221,13 @@ def plan(
 
 def _notable(found: Candidates) -> set[int]:
     """The cheapest that may be chosen; of each accelerator, bought in each way, the cheapest and the fastest."""
-    order = np.lexsort((found.seconds, found.usd))
+    order = np.lexsort((found.expected.seconds, found.expected.usd))
     notable = {int(i) for i in order[found.eligible[order]][:LISTED]}
     kinds = [(offer.accelerator.accelerator, offer.capacity_type) for offer in found.offers]
     kind = np.array([kinds.index(k) for k in kinds])[found.offer]
     for one in np.unique(kind):
         alike = order[kind[order] == one]
-        notable |= {int(alike[0]), int(alike[np.argmin(found.seconds[alike])])}
+        notable |= {int(alike[0]), int(alike[np.argmin(found.expected.seconds[alike])])}
     return notable
 
 
@@ -246,12 +246,11 @@ class _Describer:
 
     def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
         found = self._found
-        offer = found.offers[found.offer[index]]
-        setups = found.setups
-        workers, nodes = int(setups.workers[index]), int(setups.nodes[index])
-        count = nodes * offer.per_node
+        offer, times, spent = found.offers[found.offer[index]], found.times, found.expected
+        workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
+        count, seconds = nodes * offer.per_node, _finite(spent.seconds[index])
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
-        interruptions, rate = found.interruptions[index], found.rate_per_node_hour[index]
+        interruptions, rate = spent.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs, priced = self._epochs(index), offer.rate is not None
         return Candidate(
@@ -265,27 +264,27 @@ class _Describer:
             topology=offer.hardware.topology if isinstance(offer.hardware, Slice) else None,
             region=offer.region,
             capacity_type=offer.capacity_type,
-            batch_per_replica=int(setups.batch[index]),
-            step_seconds=float(found.step_seconds[index]),
-            steps_per_epoch=int(found.steps[index]),
+            batch_per_replica=int(found.setups.batch[index]),
+            step_seconds=float(times.step_seconds[index]),
+            steps_per_epoch=int(times.steps[index]),
             epochs=epochs,
-            epoch_seconds=float(found.epoch_seconds[index]),
-            epoch_seconds_interval=(float(found.epoch_low[index]), float(found.epoch_high[index])),
-            start_up_seconds=float(found.start_up_seconds[index]),
-            total_seconds=_finite(found.seconds[index]),
-            total_seconds_interval=(_finite(found.seconds_low[index]), _finite(found.seconds_high[index])),
-            node_hours=nodes * _finite(found.seconds[index]) / HOUR,
-            accelerator_hours=count * _finite(found.seconds[index]) / HOUR,
+            epoch_seconds=float(times.epoch_seconds[index]),
+            epoch_seconds_interval=(float(times.epoch_low[index]), float(times.epoch_high[index])),
+            start_up_seconds=float(times.start_up_seconds[index]),
+            total_seconds=seconds,
+            total_seconds_interval=(_finite(found.low.seconds[index]), _finite(found.high.seconds[index])),
+            node_hours=nodes * seconds / HOUR,
+            accelerator_hours=count * seconds / HOUR,
             usd_per_hour=float(found.usd_per_hour[index]) if priced else None,
-            usd=_finite(found.usd[index]) if priced else None,
-            usd_interval=(_finite(found.usd_low[index]), _finite(found.usd_high[index])) if priced else None,
-            usd_per_epoch=_finite(found.usd[index]) / epochs if priced else None,
-            checkpoint_seconds=float(found.checkpoint_seconds[index]),
+            usd=_finite(spent.usd[index]) if priced else None,
+            usd_interval=(_finite(found.low.usd[index]), _finite(found.high.usd[index])) if priced else None,
+            usd_per_epoch=_finite(spent.usd[index]) / epochs if priced else None,
+            checkpoint_seconds=float(spent.checkpoint_seconds[index]),
             expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
             interruptions_per_node_hour=None if np.isnan(rate) else float(rate),
             break_even_per_node_hour=break_even,
             measured=timing.measured,
-            extrapolates=bool(found.extrapolates[index]),
+            extrapolates=bool(times.outside[index]),
             reasons=tuple(self._reasons(index, break_even)),
         )
 
@@ -318,18 +317,18 @@ class _Describer:
                 "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
                 "time and money are those without any"
             )
-        if found.seconds[index] >= NEVER_SECONDS:
+        if found.expected.seconds[index] >= NEVER_SECONDS:
             reasons.append("interrupted faster than it gets on: it never ends, so it is never chosen")
         if break_even is not None:
             reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
         return reasons
 
     def _epochs(self, index: int) -> float:
-        epochs = self._work_seconds(index) / float(self._found.epoch_seconds[index])
+        epochs = self._work_seconds(index) / float(self._found.times.epoch_seconds[index])
         return min(round(epochs, 6), self._run.train.epochs)
 
     def _work_seconds(self, index: int) -> float:
-        return float(work_seconds(self._run, self._found.epoch_seconds[index]))
+        return float(work_seconds(self._run, self._found.times.epoch_seconds[index]))
 
     def _break_even(self, index: int) -> float | None:
         """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
@@ -347,7 +346,7 @@ class _Describer:
             work,
             int(found.setups.nodes[index]),
             run.recovery.save_seconds,
-            found.provisioning_seconds + float(found.start_up_seconds[index]),
+            found.provisioning_seconds + float(found.times.start_up_seconds[index]),
             offer.rate.usd_per_hour,
             listed.usd_per_hour,
             work,
@@ -384,7 +383,7 @@ def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> t
     notes = [*found.dropped]
     if found.too_old:
         notes.append(f"left out, with prices older than budget.maxPriceAge on the day: {', '.join(found.too_old)}")
-    endless = int((found.seconds >= NEVER_SECONDS).sum())
+    endless = int((found.expected.seconds >= NEVER_SECONDS).sum())
     if endless:
         notes.append(
             f"{endless} of {len(found)} candidates are interrupted faster than they get on, and never chosen "
@@ -396,7 +395,7 @@ def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> t
             "plan --measure measures the machine at hand"
         )
     if binding == "both":  # each limit can be met, but not with the other; or neither can
-        both = "or" if (found.usd[found.eligible] <= (max_usd or 0)).any() else "and"
+        both = "or" if (found.expected.usd[found.eligible] <= (max_usd or 0)).any() else "and"
         notes.append(f"no candidate meets both limits: raise budget.maxUsd {both} budget.deadline")
     elif binding is not None:
         notes.append(f"no candidate meets budget.{binding}: raise it, or see what comes nearest")

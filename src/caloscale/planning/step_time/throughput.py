@@ -42,53 +42,41 @@ class Setups:
         return len(self.replicas)
 
 
-@dataclass(frozen=True)
-class Form:
-    """What the time to agree is proportional to, in addition to the arithmetic a + b x batch."""
-
-    name: str
-    """Short name."""
-    mechanism: str
-    """Why it would be so."""
-    columns: Callable[[Setups], list[Numbers]]
-    """The quantities whose coefficients, s, are fitted and must not be negative."""
+Form = Callable[[Setups], list[Numbers]]
+"""Quantities that the time to agree is proportional to, in addition to the arithmetic a + b x batch; the coefficients,
+s, are fitted and must not be negative."""
 
 
-def oversubscription(s: Setups) -> Numbers:
-    """Workers that share their node with others, w (w/m - 1): 0 when there is one a node."""
-    return np.asarray(s.workers * (s.workers / s.nodes - 1))
+def _layout_terms(s: Setups) -> list[Numbers]:
+    """Workers that share their node with others, w (w/m - 1), and workers with a single replica each, beyond the
+    first: seen to be the least steady."""
+    lone = np.where(s.replicas == s.workers, s.workers - 1, 0.0)
+    return [np.asarray(s.workers * (s.workers / s.nodes - 1)), np.asarray(lone)]
 
 
-def lone(s: Setups) -> Numbers:
-    """Workers with a single replica each, beyond the first: seen to be the least steady."""
-    return np.asarray(np.where(s.replicas == s.workers, s.workers - 1, 0.0))
+def two_level(s: Setups) -> list[Numbers]:
+    """A ring over all replicas: (replicas - workers) hops inside nodes and (workers - 1) between them."""
+    return [s.replicas - s.workers, s.workers - 1, *_layout_terms(s)]
 
 
-TWO_LEVEL = Form(
-    "two-level ring",
-    "a ring over all replicas: every step passes (replicas - workers) hops inside nodes and (workers - 1) between them",
-    lambda s: [s.replicas - s.workers, s.workers - 1, oversubscription(s), lone(s)],
-)
-FLAT = Form(
-    "flat ring",
-    "a ring over all replicas whose hops are all alike",
-    lambda s: [s.replicas - 1, oversubscription(s), lone(s)],
-)
-TREE = Form(
-    "tree",
-    "a tree over all replicas: the logarithm of their number",
-    lambda s: [np.log2(s.replicas), oversubscription(s), lone(s)],
-)
-STRAGGLERS = Form(
-    "stragglers",
-    "no latency, only waiting for the slowest replica: the root of the logarithm of their number",
-    lambda s: [np.sqrt(2 * np.log(s.replicas)), oversubscription(s), lone(s)],
-)
-FORMS = (TWO_LEVEL, FLAT, TREE, STRAGGLERS)
-"""TensorFlow's and NCCL's all-reduce of small tensors is a ring, so TWO_LEVEL is used; the others show how much
-the choice matters."""
+def flat(s: Setups) -> list[Numbers]:
+    """A ring over all replicas whose hops are all alike."""
+    return [s.replicas - 1, *_layout_terms(s)]
 
 
+def tree(s: Setups) -> list[Numbers]:
+    """A tree over all replicas: the logarithm of their number."""
+    return [np.log2(s.replicas), *_layout_terms(s)]
+
+
+def stragglers(s: Setups) -> list[Numbers]:
+    """No latency, only waiting for the slowest replica: the root of the logarithm of their number."""
+    return [np.sqrt(2 * np.log(s.replicas)), *_layout_terms(s)]
+
+
+FORMS: tuple[Form, ...] = (two_level, flat, tree, stragglers)
+"""TensorFlow's and NCCL's all-reduce of small tensors is a ring, so `two_level` is used; the others show how much the
+choice matters."""
 LEVEL = 0.9
 """Level of the predictive interval: nine of ten new runs should lie in it."""
 DEFAULT_SCATTER = (0.05, 5)
@@ -187,7 +175,7 @@ class StepModel:
 def fit_steps(
     measurements: Sequence[Measurement],
     network: Network,
-    form: Form = TWO_LEVEL,
+    form: Form = two_level,
     *,
     pooled: tuple[float, int] = DEFAULT_SCATTER,
 ) -> StepModel:
@@ -202,8 +190,8 @@ def fit_steps(
     seconds = np.array([m.step_seconds for m in measurements])
     cv = min((m.step_cv for m in measurements if m.step_cv is not None), default=0.0)
     rank = int(np.linalg.matrix_rank(_columns(form, setups, cv)))
-    if form is TWO_LEVEL and len(seconds) <= rank:
-        form = FLAT
+    if form is two_level and len(seconds) <= rank:
+        form = flat
     design = _columns(form, setups, cv)
     if len(np.unique(setups.batch)) == 1:
         design[:, 0] = 0
@@ -227,48 +215,6 @@ def setups_of(measurements: Sequence[Measurement]) -> Setups:
         np.array([m.nodes for m in measurements], float),
         np.array([m.batch_per_replica for m in measurements], float),
     )
-
-
-@dataclass(frozen=True)
-class FormScore:
-    """How well a form does."""
-
-    form: Form
-    leave_one_out: float
-    """Mean relative error of each measurement when it is predicted by the others."""
-    held_out: float
-    """Largest relative error for the largest counts when these are held out."""
-
-
-def compare_forms(
-    measurements: Sequence[Measurement], network: Network, *, fitted_up_to: int, forms: Sequence[Form] = FORMS
-) -> list[FormScore]:
-    """Score forms: leave-one-out up to a number of replicas, and prediction of all that is larger."""
-    inside = [m for m in measurements if m.replicas <= fitted_up_to]
-    beyond = [m for m in measurements if m.replicas > fitted_up_to]
-    scores = []
-    for form in forms:
-        left_out = leave_one_out(inside, network, form)
-        predicted = fit_steps(inside, network, form).predict(setups_of(beyond)).seconds if beyond else np.zeros(0)
-        measured = np.array([m.step_seconds for m in beyond])
-        scores.append(
-            FormScore(
-                form,
-                float(np.abs(left_out).mean()),
-                float(np.abs(predicted / measured - 1).max(initial=0)),
-            )
-        )
-    return scores
-
-
-def leave_one_out(measurements: Sequence[Measurement], network: Network, form: Form = TWO_LEVEL) -> Numbers:
-    """Relative error of each measurement, predicted by the others."""
-    errors = []
-    for index, left_out in enumerate(measurements):
-        others = [*measurements[:index], *measurements[index + 1 :]]
-        predicted = fit_steps(others, network, form).predict(setups_of([left_out]))
-        errors.append(predicted.seconds[0] / left_out.step_seconds - 1)
-    return np.array(errors)
 
 
 @dataclass(frozen=True)
@@ -303,7 +249,7 @@ class ScaledModel:
 
 def _columns(form: Form, setups: Setups, cv: float) -> Numbers:
     waiting = 1 + cv * expected_maximum(setups.workers)
-    return np.column_stack([waiting, waiting * setups.batch, *form.columns(setups)]).astype(float)
+    return np.column_stack([waiting, waiting * setups.batch, *form(setups)]).astype(float)
 
 
 def expected_maximum(members: Numbers) -> Numbers:

@@ -14,7 +14,6 @@ from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.throughput import (
     DEFAULT_SCATTER,
     FORMS,
-    TWO_LEVEL,
     ScaledModel,
     Setups,
     StepModel,
@@ -197,8 +196,7 @@ def fit_forms(
 ) -> tuple[StepModel, ...]:
     """The step model of some rows in each form, the one that is used first."""
     pooled = _pooled(everything, network, rows[0].provider)
-    forms = (TWO_LEVEL, *(form for form in FORMS if form is not TWO_LEVEL))
-    return tuple(fit_steps(rows, network, form, pooled=pooled) for form in forms)
+    return tuple(fit_steps(rows, network, form, pooled=pooled) for form in FORMS)
 
 
 def _pooled(measurements: Sequence[Measurement], network: Network, provider: str) -> tuple[float, int]:
