@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError
@@ -76,6 +77,19 @@ def test_a_module_is_found_in_the_extra_that_brings_it() -> None:
     assert extras_with("onnxruntime") == ("generate",) and extras_with("kubernetes") == ("cluster",)
     assert extras_with("matplotlib") == extras_with("keras") == ("train", "cpu")
     assert extras_with("caloscale.absent") == extras_with("pytest") == ()
+
+
+def test_a_training_needs_the_extras_train_and_cpu_alone() -> None:
+    """A module that the science imports as it starts comes with these, or with every installation."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    every = {Requirement(text).name for text in project["dependencies"]} | {"yaml", "pydantic_core", "annotated_types"}
+    for part in ("detector", "showers", "models", "training", "physics", "report", "profiling", "inference", "stages"):
+        for file in (ROOT / "src" / "caloscale" / part).rglob("*.py"):
+            for node in ast.parse(file.read_text(encoding="utf-8")).body:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                for top in {name.partition(".")[0] for name in names} - {"caloscale", *sys.stdlib_module_names}:
+                    assert top in every or extras_with(top) == ("train", "cpu"), f"{file}: {top}"
 
 
 def test_all_that_is_missing_is_named_at_once(environment: Path, tmp_path, monkeypatch) -> None:

@@ -27,6 +27,7 @@ from caloscale.stages import reporting
 from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
+PAGES.append(ROOT / "docs/reference/python.md")
 IN_MAKE_TEST = ("README.md", "thirty-two-gpus.md")
 """Pages that are quick; the others are run by make test-long."""
 EACH_PAGE = [
@@ -148,7 +149,7 @@ def follow(
         assert absent_line(example.parsed, printed, numbers=exact) is None, f"{page.name}:{example.line}\n{printed}"
 
     parsers = [CodeBlockParser("bash", run_commands), SkipParser()]
-    if page.parent.name == "tutorials":
+    if page.parent.name in ("tutorials", "reference"):
         parsers += [PythonCodeBlockParser(), CodeBlockParser("text", compare)]
         for name, content in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
             (after_run / name).write_text(content, encoding="utf-8")
