@@ -169,5 +169,9 @@ def test_a_plan_says_what_the_machine_at_hand_can_do() -> None:
     assert verdict(made).startswith("chosen: this machine (a processor); 5.00 h, 0.47 USD as n1-standard-2")
     page = plan_markdown(made)
     assert "by generator: 5.56 h on 2 x n1-standard-2" in page and "run mine" in page and len(tables(made)) == 2
+    hour = {part.kind: part.usd_per_hour for part in made.prices.parts}
+    assert sum(hour.values()) == pytest.approx(N1_STANDARD_2) and f"run mine, {rows[0].observed_on}" in page
+    seen = max((DAY - part.observed_on).days for part in made.prices.parts)
+    assert bool(made.prices.warnings) is (seen > 90) and f"{seen} days old" in page
     late = plan(run_of("train.epochs=9", "budget.deadline=4h"), PRICES, load_measurements(), DAY, speeds=rows)
     assert not is_met(late) and verdict(late).startswith("nothing meets the limits; nearest: this machine")

@@ -47,7 +47,7 @@ def verdict(plan: Plan) -> str:
         return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
     if plan.nearest is None and (reference := _reference(plan)) is not None:
         chosen = "chosen" if reference.meets_limits else "nothing meets the limits; nearest"
-        price = f"{reference.seconds / _HOUR:.2g} h, {_cents(reference.usd)}"
+        price = f"{reference.seconds / _HOUR:.2g} h, {_cents(reference.usd)} without start-up and test passes"
         return (
             f"{cap(plan, reference)}{chosen}: the reference machine ({reference.machine_type}, {reference.processor}); "
             f"{price}; no rented machine was measured with {plan.network}, and hardware.accelerator names none"

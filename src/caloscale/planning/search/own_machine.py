@@ -184,8 +184,8 @@ def plan_making(
     offers = []
     for machine_type in types:
         rows = [s for s in measured if s.machine_type == machine_type]
-        generating = [(s.generated_per_second, s.source) for s in rows]
-        simulating = [(s.simulated_per_second, s.source) for s in rows if s.detector == detector]
+        generating = [(s.generated_per_second, _dated(s)) for s in rows]
+        simulating = [(s.simulated_per_second, _dated(s)) for s in rows if s.detector == detector]
         rate = _rate(run, machine_type, prices, as_of)
         offers.append(_offer(run, showers, "generator", machine_type, generating, rate))
         if machine_type not in rented or any(speed for speed, _ in simulating):
@@ -198,7 +198,7 @@ def plan_making(
             speed = row.generated_per_second if method == "generator" else row.simulated_per_second
             if speed and alike:
                 rate = _rate(run, row.machine_type, prices, as_of)
-                made = _offer(run, showers, method, row.machine_type, [(speed, row.source)], rate)
+                made = _offer(run, showers, method, row.machine_type, [(speed, _dated(row))], rate)
                 offers = [o for o in offers if (o.method, o.machine_type) != (method, row.machine_type)]
                 offers.append(made.model_copy(update={"reference": True}))
     offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != "generator"))
@@ -217,6 +217,16 @@ def plan_making(
         training_showers_usd=needed_usd,
         offers=tuple(offers),
     )
+
+
+def rates_used(
+    run: Run, training: OwnTraining | None, making: Making | None, prices: Prices, as_of: dt.date
+) -> list[Rate]:
+    """The rates behind the dollars of a training on the machine at hand and of making showers, each once."""
+    priced = [training, *(() if making is None else (making.training_reference, *making.offers))]
+    types = dict.fromkeys(one.machine_type for one in priced if one is not None and one.usd is not None)
+    rates = (_rate(run, machine_type, prices, as_of) for machine_type in types)
+    return [rate for rate in rates if rate is not None]
 
 
 @cache
@@ -251,6 +261,11 @@ def _break_even(
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
     """Measurements of this network on showers of these cells."""
     return [s for s in speeds if (s.network, s.cells) == (run.model.network, cells_of(run.data))]
+
+
+def _dated(speed: MachineSpeed) -> str:
+    """The measurement with its day."""
+    return f"{speed.source}, {speed.observed_on}"
 
 
 def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate | None:

@@ -24,7 +24,14 @@ from caloscale.planning.search.candidates import (
     work_seconds,
 )
 from caloscale.planning.search.offers import rate_of
-from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining, plan_making, plan_training
+from caloscale.planning.search.own_machine import (
+    MachineSpeed,
+    Making,
+    OwnTraining,
+    plan_making,
+    plan_training,
+    rates_used,
+)
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
 from caloscale.planning.step_time.layout import Layout, memory_doubt, rank_layouts
 from caloscale.spec import Run, seconds_of
@@ -111,11 +118,12 @@ class PricesUsed(Block):
     as_of: dt.date
     """Day for which they were asked."""
     observed_on: dt.date | None
-    """Day on which the oldest price of the choice was seen; null: nothing was chosen."""
+    """Day on which the oldest of ``parts`` was seen; null: there are none."""
     parts: tuple[RatePart, ...] = ()
-    """The prices of the choice, per node and hour, with the day on which each was seen."""
+    """The prices of the choice, of the machine at hand and of making showers, per machine and hour, each with the day
+    on which it was seen."""
     warnings: tuple[str, ...]
-    """Stale or doubtful prices of the choice."""
+    """Those of them that are stale or doubtful."""
     unpriced: tuple[str, ...]
     """Machines that were left out because no price of theirs is in effect on the day."""
 
@@ -193,6 +201,10 @@ def plan(
         training_usd = own.usd
     else:
         training_usd = None if trained is None else float(found.expected.usd[trained])
+    making = None
+    if generate is not None:
+        making = plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=training_usd)
+    rates = ([] if rate is None else [rate]) + rates_used(run, own, making, prices, as_of)
     return Plan(
         network=run.model.network,
         showers=run.data.showers or 0,
@@ -206,16 +218,14 @@ def plan(
         layouts=() if best is None else _layouts(found, best, run, measurements),
         prices=PricesUsed(
             as_of=as_of,
-            observed_on=None if rate is None else rate.observed_on,
-            parts=() if rate is None else rate.parts,
-            warnings=() if rate is None else rate.warnings,
+            observed_on=min((used.observed_on for used in rates), default=None),
+            parts=tuple(part for used in rates for part in used.parts),
+            warnings=tuple(dict.fromkeys(warning for used in rates for warning in used.warnings)),
             unpriced=tuple(found.unpriced),
         ),
         notes=_notes(found, choice.binding, run.budget.max_usd),
         own_training=own,
-        making=None
-        if generate is None
-        else plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=training_usd),
+        making=making,
     )
 
 
