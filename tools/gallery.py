@@ -18,17 +18,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-from matplotlib.colors import LogNorm
 from PIL import Image
 
 from caloscale.physics import Evaluation
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import plan
-from caloscale.report.drawing import STYLE, draw_histogram, draw_ratio, new_page, own_style, sample_names, set_top
+from caloscale.report.drawing import STYLE, own_style
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.plan import draw_plan, verdict
+from caloscale.report.shower_figures import shower_and_profile
 from caloscale.spec import load_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -133,30 +132,11 @@ def draw_start(folder: Path) -> None:
     """A Geant4 shower, a generated one and the profile with its ratio: docs/showers-light.png and showers-dark.png."""
     made = Evaluation.model_validate_json((folder / "validation" / "physics.json").read_bytes())
     data = FigureData.model_validate_json((folder / "validation" / FIGURE_DATA_FILE).read_bytes())
-    shower, names = data.examples[len(data.examples) // 2], sample_names(made.reference_source)
-    k = len(data.longitudinal) // 2
-    panel, energy = data.longitudinal[k], made.energy_ranges[k]
-    highest = max(shower.reference.max(), shower.generated.max())
     for theme, (page, ink) in {"light": ("#ffffff", "#1f2328"), "dark": ("#0d1117", "#e6edf3")}.items():
         inked = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
         with own_style({**STYLE, "savefig.facecolor": page, "axes.facecolor": page, **dict.fromkeys(inked, ink)}):
-            drawn = new_page(8.4, 4.8)
-            showers, profile = drawn.subfigures(1, 2, width_ratios=(1, 1.15))
-            for ax, cells, sample in zip(
-                showers.subplots(2, 1, sharex=True), (shower.reference, shower.generated), ("reference", "generated")
-            ):
-                norm = LogNorm(highest / 1e4, highest)
-                ax.pcolormesh(np.ma.masked_less_equal(cells, 0), norm=norm, cmap="viridis", rasterized=True)
-                ax.set(title=names[sample], ylabel="cell")
-            ax.set_xlabel(f"layer ({shower.title})")
-            top, bottom = profile.subplots(2, 1, height_ratios=(3, 1), sharex=True)
-            draw_histogram(top, panel, names, ("generated",))
-            set_top(top, panel, ("reference", "generated"), 1.4)
-            top.set(title=energy.label, ylabel="mean energy per layer [MeV]")
-            top.legend(loc="upper left")
-            draw_ratio(bottom, panel)
-            bottom.set_xlabel("layer")
-            for subfigure in (drawn, showers, profile):
+            drawn = shower_and_profile(made, data).page
+            for subfigure in (drawn, *drawn.subfigs):
                 subfigure.set_facecolor(page)
             drawn.savefig(target := ROOT / "docs" / f"showers-{theme}.png", dpi=130)
         copy_figure(target, target, 1092)

@@ -46,8 +46,7 @@ def test_fields_that_differ_are_listed_and_no_others(two: tuple[Compared, Compar
 def test_each_gate_has_the_result_of_its_own_run(two: tuple[Compared, Compared]) -> None:
     overview, gates, configurations = comparison_tables(two)
     assert gates.columns == ("gate", "good", "bad")
-    by_title = {row[0]: row[1:] for row in gates.rows}
-    wide = next(cells for title, cells in by_title.items() if str(title).startswith("Mean response"))
+    wide = next(row[1:] for row in gates.rows if row[0].text.startswith("Mean response"))
     assert isinstance(wide[0], Cell) and isinstance(wide[1], Cell)
     good, bad = ({gate.quantity: gate for gate in each.evaluation.gates} for each in two)
     assert bad["response"].decision == "rejected" and wide[1].text.endswith(": rejected") and wide[1].tone == "bad"
@@ -61,18 +60,23 @@ def test_each_gate_has_the_result_of_its_own_run(two: tuple[Compared, Compared])
 
 def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compared, Compared], tmp_path) -> None:
     figures = save_figures(tmp_path, comparison_drawings(two))
-    assert [figure.name for figure in figures] == ["longitudinal", "spectrum", "distributions"]
-    spectrum = comparison_drawings(two)[1]()
-    assert spectrum is not None
+    assert [figure.name for figure in figures] == ["longitudinal", "roc", "spectrum", "distributions"]
+    profiles, roc, spectrum, distributions = (drawing() for drawing in comparison_drawings(two))
+    ranges = [energy.label for energy in two[0].evaluation.energy_ranges]
+    assert [ax.get_title() for ax in profiles.page.axes] == ranges
+    assert "ECAL sum [MeV]" in [ax.get_title() for ax in distributions.page.axes]
+    for line, each in zip(roc.page.axes[0].lines[1:], two, strict=True):
+        area = np.trapezoid(line.get_ydata(), line.get_xdata())
+        assert area == pytest.approx(each.evaluation.classifier.value, abs=0.02)
     low, high = spectrum.page.axes[0].get_ylim()
     values = two[0].figures.spectrum.curves["reference"].values
     assert 0 < low < values.max() < high < 100 * values.max() and high / low < 1e8
     page = render(comparison_page(two, figures))
-    assert page.count("data:image/png") == 3 and "Comparison of good, bad" in page
+    assert page.count("data:image/png") == 4 and "Comparison of good, bad" in page
     assert two[0].configuration is not None
     data = {**two[0].configuration["data"], "energyGev": [1, 2]}
     other = replace(two[1], configuration={**two[0].configuration, "data": data})
-    assert comparison_drawings((two[0], other)) == []
+    assert [drawing().name for drawing in comparison_drawings((two[0], other))] == ["roc"]
     assert "no observable is overlaid" in render(comparison_page((two[0], other), []))
 
 
@@ -88,7 +92,7 @@ def test_lines_are_densities_where_the_bins_are_others(two: tuple[Compared, Comp
         update={"edges": panel.edges[: 2 * count + 1 : 2], "curves": {**panel.curves, "generated": merged}}
     )
     figures = two[1].figures.model_copy(update={"distributions": {"hits": wide}})
-    drawing = comparison_drawings((two[0], replace(two[1], figures=figures)))[2]()
+    drawing = comparison_drawings((two[0], replace(two[1], figures=figures)))[3]()
     assert drawing is not None
     _, _, narrow, broad = (patch.get_data() for patch in drawing.page.axes[0].patches)  # Monte Carlo and its band first
     areas = [float((line.values * np.diff(line.edges)).sum()) for line in (narrow, broad)]

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import re
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from caloscale.physics import binning, quantities
 from caloscale.physics.result import Measured
 from caloscale.physics.worth import Amplification, Number, Worth, count, worth_of
 from caloscale.planning.billing.bill import Speed, bill
@@ -33,6 +35,7 @@ from caloscale.report.blocks import (
 from caloscale.report.html import render
 from caloscale.report.numbers import percent, signed, with_uncertainty
 from caloscale.report.physics_sections import (
+    definitions_section,
     gate_tables,
     observables_table,
     physics_facts,
@@ -122,6 +125,7 @@ def whole(distorted, figure) -> str:
         money_section("no price; remedy: add one"),
         every,
         provenance_section(PROVENANCE),
+        definitions_section(),
     )
 
 
@@ -143,7 +147,7 @@ def test_tables_have_headers_with_scope(whole):
     tables = whole.split("<table")[1:]
     assert all(table.count('scope="col"') for table in tables)
     shown = [table for table in tables if "<caption>" in table]
-    assert len(shown) == 7
+    assert len(shown) == 9
     for table in shown:
         body = table.split("<tbody")[1].split("</tbody>")[0]
         assert body.count("<tr") == body.count('scope="row"')
@@ -161,7 +165,8 @@ def test_the_contents_lead_to_every_section_and_figure(whole):
     links = [a["href"] for a in found.all("a")]
     assert links and all(link.removeprefix("#") in names for link in links)
     titles = [title for level, title in found.headings if level > 1]
-    assert {f"#{anchor(title)}" for title in titles} == set(links)
+    cells = {link for link in links if link.startswith(("#gate-", "#observable-"))}
+    assert {f"#{anchor(title)}" for title in titles} == set(links) - cells and cells
     for _, attributes in found.tags:
         assert attributes.get("aria-labelledby", names[0]) in names
 
@@ -180,11 +185,32 @@ def test_the_verdict_comes_first(whole, distorted):
 def test_the_tables_show_each_gate_and_each_observable(distorted):
     (gates,), observables = gate_tables(distorted), observables_table(distorted)
     assert all("600 generated and 240 held-out Monte Carlo showers" in table.caption for table in (gates, observables))
-    assert [(row[0], row[-1]) for row in gates.rows] == [
+    assert [(row[0].text, row[-1]) for row in gates.rows] == [
         ("Mean response", Cell("rejected", "bad")),
         ("Separation: Longitudinal profile", Cell("accepted", "good")),
     ]
     assert len(observables.rows) == len(distorted.observables)
+
+
+def test_each_gate_and_each_observable_is_defined_in_the_page(distorted):
+    linked = [row[0].link for row in (*gate_tables(distorted)[0].rows, *observables_table(distorted).rows)]
+    html = page(verdict_section(distorted), physics_section(distorted, []), definitions_section())
+    assert linked[:2] == ["gate-response", "observable-longitudinalProfile"]
+    for name in linked:
+        assert html.count(f'<a href="#{name}">') >= 1 and html.count(f'id="{name}"') == 1
+    measured = {name for name in distorted.quantities if not name.endswith("Separation")}
+    assert measured == set(quantities.DEFINITIONS) and set(distorted.observables) == set(binning.DEFINITIONS)
+
+
+def test_definitions_are_those_of_the_pages():
+    docs = Path(__file__).parents[2] / "docs"
+    for name, module in (("physics.md", quantities), ("observables.md", binning)):
+        rows = re.findall(r"^\| `(\w+)`(?:, `Y`)? \| (.*?) \|", (docs / name).read_text("utf-8"), re.MULTILINE)
+        sourced = {key: re.sub(r" \(\[.*?\]\(.*?\)\)", "", text) for key, text in rows}
+        shown = {key: text.replace("`", "") for key, text in sourced.items() if key in module.DEFINITIONS}
+        if "transverseProfileX" in shown:
+            shown["transverseProfileY"] = shown["transverseProfileX"]
+        assert shown == module.DEFINITIONS
 
 
 def test_the_resolution_is_shown_where_it_is_worst(undistorted):

@@ -44,6 +44,27 @@ UNITS = {
     "radius90": "mm",
 }
 
+_TRANSVERSE = "energy per column and row of cells; x is the plane of the angle"
+DEFINITIONS = {
+    "longitudinalProfile": "energy per layer",
+    "transverseProfileX": _TRANSVERSE,
+    "transverseProfileY": _TRANSVERSE,
+    "showerMaximum": "layer with the most energy, 0 = front",
+    "ecalSum": "sum of the cells, MeV",
+    "samplingFraction": "sum / E, MeV/GeV",
+    "cellSpectrum": "cells per bin of energy, ten bins a decade, from the threshold of the preprocessing (at least "
+    "15.15 keV) to the largest Monte Carlo cell",
+    "hits": "cells above validation.hitsThresholdGev, 0.3 MeV as published: about two minimum-ionising particles in "
+    "0.5 mm of silicon",
+    "sparsity": "part of the cells that are not above the threshold of the preprocessing (at least 15.15 keV)",
+    "measuredAngle": "measured minus true angle; the angle is measured from the shower as the networks do "
+    "(detector/angle.py)",
+    "momentsLongitudinal": "barycentre and rms in X0, skewness, along z",
+    "momentsTransverse": "barycentre and rms in mm, skewness, along x and along y",
+    "radius90": "radius about the axis that contains 90% of the energy; the axis passes through the barycentre in the "
+    "primary's direction. With cells wider than a Molière radius the size of the cells dominates it",
+}
+"""What each observable of a shower is. Pages and reports have these sentences."""
 ORDER = (
     "longitudinalProfile",
     "transverseProfileX",

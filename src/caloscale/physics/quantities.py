@@ -34,6 +34,28 @@ TITLES = {
     "classifierAuc": "Classifier AUC",
     "layerAuc": "Classifier AUC of the layer energies",
 }
+_CENTRAL = "half of the central 68% interval of the barycentre in depth about what Monte Carlo has at the same energy"
+DEFINITIONS = {
+    "response": "mean of sum/E, ratio - 1, in each range and over all",
+    "linearity": "response ratio of a range over the mean of all ranges, - 1",
+    "resolution": "sigma/E, ratio - 1, in each range; sigma is half of the central 68% interval of sum/E",
+    "weightedResolution": "as the energy resolution, with layers weighted by the absorber before them",
+    "responseSpread": "sigma/E, averaged over the ranges with the shares of Monte Carlo, ratio - 1",
+    "showerMaximum": "fitted maximum of the mean profile, in each range, difference",
+    "depthSpread": f"{_CENTRAL} and angle, averaged over the ranges, ratio - 1",
+    "transverseWidth": "mean rms width in x and in y, ratio - 1",
+    "widthSpread": "as the spread of the depth, of the rms widths in x and in y",
+    "hits": "mean number of hits, ratio - 1, in each range",
+    "hitsSpread": "as the spread of the depth, of the number of hits",
+    "diversity": "mean distance of a shower to its nearest neighbour in the same sample, of equal numbers, in the "
+    "features of the FPD, ratio - 1; repeated showers have -100%",
+    "copying": "probability that the nearest training shower is nearer to a generated shower than to a held-out one, "
+    "in the same features without their sign; 1/2 where nothing is memorised, copies of training showers have 1",
+    "classifierAuc": "area under the ROC curve of a classifier that is trained with the gate's number of showers of "
+    "each kind",
+    "layerAuc": "as the classifier AUC, by the energies of the layers alone",
+}
+"""How each quantity of generated showers differs from that of Monte Carlo. Pages and reports have these sentences."""
 BY_PARTICLE = ("response", "resolution", "weightedResolution", "showerMaximum", "hits")
 """Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
 AXES = ("x", "y")

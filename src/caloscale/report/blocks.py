@@ -54,10 +54,12 @@ class Facts:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table that is more than a number."""
+    """A cell of a table that is more than a number. link: name of the cell that explains it; name: its own."""
 
     text: str
     tone: Tone = ""
+    link: str = ""
+    name: str = ""
 
 
 @dataclass(frozen=True)

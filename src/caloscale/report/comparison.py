@@ -11,9 +11,11 @@ import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics import Evaluation
+from caloscale.physics.binning import UNITS
 from caloscale.report.blocks import Block, Cell, Notice, Page, Section, Table, Text
 from caloscale.report.drawing import (
     MONTE_CARLO,
+    MONTE_CARLO_EDGE,
     Drawing,
     draw_band,
     new_page,
@@ -24,7 +26,7 @@ from caloscale.report.drawing import (
 )
 from caloscale.report.figure_data import Curve, FigureData, Panel
 from caloscale.report.numbers import plain
-from caloscale.report.physics_sections import TONES
+from caloscale.report.physics_sections import TONES, definition, definitions_section
 
 COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
 """Colours of the lines, one for each generator; they repeat after the last."""
@@ -76,22 +78,24 @@ def comparison_page(compared: Sequence[Compared], figures: Sequence[Block]) -> P
     if _detectors_differ(compared):
         text = "These generators make showers of different cells, energies or angles; no observable is overlaid."
         notices.append(Notice(text))
+    verdicts, gates, *configurations = comparison_tables(compared)
     return Page(
         title="Comparison of " + ", ".join(each.name for each in compared),
         lead="Each generator against held-out Monte Carlo showers of its run.",
         notices=tuple(notices),
         sections=(
-            Section("Verdicts", comparison_tables(compared)),
+            Section("Verdicts", (verdicts, gates)),
             Section("Observables", tuple(figures) or (Text("Nothing can be overlaid.", "pale"),)),
+            *(Section("Configurations", (table,)) for table in configurations),
+            definitions_section(),
         ),
     )
 
 
 def comparison_drawings(compared: Sequence[Compared]) -> list[Callable[[], Drawing | None]]:
-    """Functions that draw the overlaid observables, for `save_figures`; none where the showers have other cells."""
-    if _detectors_differ(compared):
-        return []
-    return [partial(_profiles, compared), partial(_spectra, compared), partial(_distributions, compared)]
+    """Functions that draw the overlaid observables, for `save_figures`; the ROC alone where cells differ."""
+    drawn = [_roc] if _detectors_differ(compared) else [_profiles, _roc, _spectra, _distributions]
+    return [partial(draw, compared) for draw in drawn]
 
 
 def _overview(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
@@ -145,7 +149,7 @@ def _gates(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
                 size += f": {gate.decision}"
             cells.append(Cell(size, TONES[gate.decision]))
         tolerance = f", tolerance {there[0].tolerance:g}{unit}" if same else unit
-        rows.append((there[0].title + tolerance, *cells))
+        rows.append((Cell(there[0].title + tolerance, link=definition(key[0])), *cells))
     return rows
 
 
@@ -206,11 +210,38 @@ def _profiles(compared: Sequence[Compared]) -> Drawing:
     page, axes = new_panels(count, count, 4.3, 3.5)
     for index, ax in enumerate(axes):
         _overlay(ax, [panel[index] for panel in panels], compared, "mean energy [MeV]")
-        ax.set_title(panels[0][index].title)
+        ax.set_title(compared[0].evaluation.energy_ranges[index].label)
         ax.set_xlabel("layer")
     page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     names = ", ".join(each.name for each in compared)
     return Drawing("longitudinal", "Longitudinal profiles", "Mean energy of each layer.", f"Profiles of {names}.", page)
+
+
+def _roc(compared: Sequence[Compared]) -> Drawing | None:
+    page = new_page(6.5, 4.8)
+    ax = page.subplots()
+    ax.plot([0, 1], [0, 1], color=MONTE_CARLO_EDGE, linestyle=":", linewidth=1)
+    seen = []
+    for index, each in enumerate(compared):
+        points, auc = each.evaluation.roc_curve(), each.evaluation.classifier.value
+        if points is None or auc is None:
+            continue
+        label = f"{each.name}, AUC {auc:.3f}"
+        ax.plot(points[0], points[1], color=COLOURS[index % len(COLOURS)], label=label)
+        seen.append(label)
+    if not seen:
+        return None
+    ax.set(
+        xlabel="generated classified as Monte Carlo", ylabel="Monte Carlo classified as such", xlim=(0, 1), ylim=(0, 1)
+    )
+    ax.legend(loc="lower right")
+    return Drawing(
+        "roc",
+        "ROC of the classifier",
+        "Boosted trees separate generated from Monte Carlo showers; the diagonal: they cannot.",
+        f"ROC curves: {'; '.join(seen)}.",
+        page,
+    )
 
 
 def _spectra(compared: Sequence[Compared]) -> Drawing:
@@ -233,7 +264,8 @@ def _distributions(compared: Sequence[Compared]) -> Drawing | None:
     for ax, name in zip(axes, names):
         panels = [by_name[name] for by_name in known]
         _overlay(ax, panels, compared, "share of showers")
-        ax.set_title(panels[0].title, fontsize=12)
+        unit = UNITS.get(name)
+        ax.set_title(panels[0].title + (f" [{unit}]" if unit else ""), fontsize=12)
     page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return Drawing(
         "distributions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from caloscale.physics import binning, quantities
 from caloscale.physics.result import Evaluation, Resolution
 from caloscale.physics.worth import Amplification, Worth, count
 from caloscale.report import energy_figures, shower_figures
@@ -14,6 +15,7 @@ from caloscale.report.figure_data import FigureData
 from caloscale.report.numbers import ABSENT, measured, percent, plain, signed, with_uncertainty
 
 FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
+    shower_figures.shower_and_profile,
     energy_figures.separations,
     shower_figures.longitudinal_profile,
     shower_figures.transverse_profiles,
@@ -36,8 +38,10 @@ def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[
     return [partial(draw, evaluation, data) for draw in FIGURES]
 
 
-def verdict_section(evaluation: Evaluation | None, worth: Worth | None = None) -> Section:
-    """The decision, what generated showers are worth, the gates, and the numbers that are looked at first.
+def verdict_section(
+    evaluation: Evaluation | None, worth: Worth | None = None, figures: Sequence[Figure] = ()
+) -> Section:
+    """The decision, what generated showers are worth, the gates, and the numbers and figures that are looked at first.
 
     worth: measured with more showers or runs than the evaluation; absent: as the evaluation found it.
     """
@@ -49,6 +53,7 @@ def verdict_section(evaluation: Evaluation | None, worth: Worth | None = None) -
         (
             statement(evaluation),
             worth_text(worth or evaluation.worth),
+            *figures,
             *(Notice(note) for note in evaluation.notes),
             *gate_tables(evaluation),
             *gate_notes(evaluation),
@@ -107,7 +112,7 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
         size = f"{plain(gate.value)}{unit}" + (f", {gate.where}" if gate.where else "")
         rows.append(
             (
-                gate.title,
+                Cell(gate.title, link=definition(gate.quantity)),
                 ABSENT if gate.value is None else size,
                 ABSENT if gate.value is None else interval,
                 f"{gate.tolerance:g}{unit}",
@@ -127,6 +132,25 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
             "undecided with these showers. Evidence: standard deviations from no difference.",
         )
     ]
+
+
+def definition(name: str, kind: str = "gate") -> str:
+    """Name of the cell of `definitions_section` that defines a gate's quantity, or an observable."""
+    observable = name.removesuffix("Separation")
+    return f"{kind}-{name}" if kind == "gate" and observable == name else f"observable-{observable}"
+
+
+def definitions_section() -> Section:
+    """What gates and observables are, for the links of the tables."""
+    tables = []
+    for kind, module in (("gate", quantities), ("observable", binning)):
+        rows = [
+            (Cell(module.TITLES[name], name=definition(name, kind)), Cell(text))
+            for name, text in module.DEFINITIONS.items()
+        ]
+        tables.append(Table(f"{kind}s", (kind, "definition"), tuple(rows)))
+    excess = "A separation is compared by its excess: the separation without what fluctuations add."
+    return Section("Definitions", (*tables, Text(f"Generated over or minus Monte Carlo. {excess}", "pale")))
 
 
 def gate_notes(evaluation: Evaluation) -> list[Text]:
@@ -217,11 +241,11 @@ def _monte_carlo(worth: Worth) -> str:
 def observables_table(evaluation: Evaluation) -> Table:
     """Each observable with its separation and what it is compared with."""
     rows: list[tuple[str | Cell, ...]] = []
-    for result in evaluation.observables.values():
+    for name, result in evaluation.observables.items():
         separation = with_uncertainty(result.separation, result.uncertainty)
         rows.append(
             (
-                result.title,
+                Cell(result.title, link=definition(name, "observable")),
                 f"{separation}: {result.reason}" if result.reason else separation,
                 plain(result.expected_null),
                 with_uncertainty(result.excess, result.excess_uncertainty),

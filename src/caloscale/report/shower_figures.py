@@ -39,6 +39,38 @@ def count_showers(evaluation: Evaluation) -> str:
     return f"{counts.generated:,} generated and {counts.reference:,} held-out Monte Carlo showers."
 
 
+def shower_and_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
+    """A Monte Carlo shower, a generated one, and the mean profile of one range of energy with its ratio."""
+    names = sample_names(evaluation.reference_source)
+    shower, k = data.examples[len(data.examples) // 2], len(data.longitudinal) // 2
+    panel, energy = data.longitudinal[k], evaluation.energy_ranges[k]
+    highest = max(shower.reference.max(), shower.generated.max()) or 1.0
+    page = new_page(8.4, 4.8)
+    showers, profile = page.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15))[0]
+    for ax, cells, sample in zip(
+        showers.subplots(2, 1, sharex=True), (shower.reference, shower.generated), ("reference", "generated")
+    ):
+        norm = LogNorm(highest / 1e4, highest)
+        ax.pcolormesh(np.ma.masked_less_equal(cells, 0), norm=norm, cmap="viridis", rasterized=True)
+        ax.set(title=names[sample], ylabel="cell")
+    ax.set_xlabel(f"layer ({shower.title})")
+    top, bottom = profile.subplots(2, 1, height_ratios=(3, 1), sharex=True)
+    draw_histogram(top, panel, names, ("generated",))
+    set_top(top, panel, ("reference", "generated"), 1.4)
+    top.set(title=energy.label, ylabel="mean energy per layer [MeV]")
+    top.legend(loc="upper left")
+    draw_ratio(bottom, panel)
+    bottom.set_xlabel("layer")
+    return Drawing(
+        "shower_and_profile",
+        "A shower and the profile",
+        f"Left: a {names['reference']} shower and the generated one that is nearest in energy and angle. Right: mean "
+        f"energy per layer, with the ratio. {count_showers(evaluation)}",
+        f"A {names['reference']} shower above a generated one, and their mean profiles: {_peaks(panel)}.",
+        page,
+    )
+
+
 def longitudinal_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
     """Mean energy per layer in at most three ranges of energy, with ratios."""
     results = evaluation.observables["longitudinalProfile"].ranges

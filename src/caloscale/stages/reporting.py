@@ -21,7 +21,13 @@ from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdow
 from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
-from caloscale.report.physics_sections import parametrised_notice, physics_drawings, physics_section, verdict_section
+from caloscale.report.physics_sections import (
+    definitions_section,
+    parametrised_notice,
+    physics_drawings,
+    physics_section,
+    verdict_section,
+)
 from caloscale.report.plan import headline, remarks, verdict
 from caloscale.report.run_figures import StageUse as RecordedUse
 from caloscale.report.run_figures import stage_times, step_profile, training_curves
@@ -150,17 +156,18 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     def named(*names: str) -> list[Figure]:
         return [figure for figure in figures if figure.name in names]
 
-    of_run = ("training_curves", "step_profile", "stage_times")
+    elsewhere = ("shower_and_profile", "training_curves", "step_profile", "stage_times")
     trained = summary.train.model_dump(mode="json", by_alias=True) if summary.train else {}
     sections = [
-        verdict_section(evaluation, worth),
-        physics_section(evaluation, [f for f in figures if f.name not in of_run]) if evaluation else None,
+        verdict_section(evaluation, worth, named("shower_and_profile")),
+        physics_section(evaluation, [f for f in figures if f.name not in elsewhere]) if evaluation else None,
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
         speed_section(_speeds(summary), stages, named("stage_times")),
         money_section(billed, note=_bill_note(billed)),
         _plan_section(folder, billed),
         provenance_section(_provenance(run, records)),
+        definitions_section() if evaluation else None,
     ]
     page = Page(
         title=f"{run.model.network} generator of {run.data.in_words} showers: run {folder.name}",
