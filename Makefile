@@ -101,8 +101,8 @@ undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
 	@$(BIN)/python -m tools.deploy undeploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --namespace '$(NAMESPACE)' $(FORCE)
 
 .PHONY: images
-images: $(VENV)/.dev ## Build the images: TARGETS= ENGINE= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
-	@$(BIN)/python -m tools.images build $(TARGETS) --engine '$(ENGINE)' --registry '$(REGISTRY)' --base '$(BASE_IMAGE)' \
+images: $(VENV)/.dev ## Build the images by Buildah: TARGETS= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
+	@$(BIN)/python -m tools.images build $(TARGETS) --registry '$(REGISTRY)' --base '$(BASE_IMAGE)' \
 	  $(if $(PUSH),--push) $(if $(ARCHIVE),--archive) $(if $(filter undefined,$(origin EXTRAS)),,--extras '$(EXTRAS)')
 
 .PHONY: base-image

@@ -1,4 +1,4 @@
-"""``make images`` with programs in the place of Docker, Podman and Buildah that record their arguments."""
+"""``make images`` with a program in the place of Buildah that records its arguments."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from caloscale import __version__
 from components import IMAGE
 from tools.images import ImageError, archives
 from tools.images.__main__ import app
-from tools.images.archives import write_archive
-from tools.images.engines import Build, Engine, find_engine
+from tools.images.buildah import build_command, folder, program, write_archive
 from tools.images.targets import TARGETS, qualified
 
 ROOT = Path(__file__).parents[2]
 # Notes its arguments and what the secrets hold while it runs; says an id for each image that was built.
 PROGRAM = """#!{python}
-import json, os, pathlib, re, sys
+import json, pathlib, re, sys
 folder = pathlib.Path({folder!r})
-note = {{"name": {name!r}, "arguments": sys.argv[1:], "buildkit": os.environ.get("DOCKER_BUILDKIT")}}
+note = {{"arguments": sys.argv[1:]}}
 note["secrets"] = {{
     found[1]: pathlib.Path(found[2]).read_text()
     for each in sys.argv if (found := re.fullmatch("--secret=id=(.+),src=(.+)", each))
@@ -40,22 +39,21 @@ sys.exit({code} if sys.argv[1] in {failing!r} else 0)
 """
 
 
-def install(folder: Path, name: str, failing: tuple[str, ...] = (), code: int = 1) -> Path:
+def install(folder: Path, failing: tuple[str, ...] = (), code: int = 1) -> None:
     (folder / "bin").mkdir(exist_ok=True)
-    path = folder / "bin" / name
-    text = PROGRAM.format(python=sys.executable, folder=str(folder), name=name, failing=failing, code=code)
-    path.write_text(text)
+    path = folder / "bin" / "buildah"
+    path.write_text(PROGRAM.format(python=sys.executable, folder=str(folder), failing=failing, code=code))
     path.chmod(0o755)
-    return path
 
 
 def notes(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+    lines = (folder / "log").read_text().splitlines() if (folder / "log").exists() else []
+    return [note for note in map(json.loads, lines) if note["arguments"][0] != "info"]
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine with the engines that a test installs into its folder."""
+    """A machine with Buildah, as a test installs it into its folder."""
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "ca.pem").write_text("authorities")
@@ -64,46 +62,33 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", ["docker", "podman", "buildah"])
-def test_each_engine_s_command(name: str) -> None:
-    engine = Engine(name, f"/bin/{name}")  # type: ignore[arg-type]
+def test_the_command() -> None:
     target = TARGETS["trainer-gpu"]
-    wanted = Build(
-        target,
-        target.image("registry.example/team"),
-        "abc",
-        "1.2",
-        base="debian:12",
-        extras="infer",
-        secrets={"pip.conf": Path("/s/pip.conf")},
-        folders=(Path("/wheels"),),
-    )
-    command = engine.build(wanted, Path("/tree"))
-    own = {
-        "docker": [],
-        "podman": ["--volume=/wheels:/wheels:ro"],
-        "buildah": ["--volume=/wheels:/wheels:ro", "--layers", "--network=host", "--isolation=chroot"],
-    }
+    image = target.image("registry.example/team")
+    secrets, folders = {"pip.conf": Path("/s/pip.conf")}, [Path("/wheels")]
+    command = build_command(target, image, "abc", base="debian:12", extras="infer", secrets=secrets, folders=folders)
     assert command == [
-        f"/bin/{name}",
         "build",
-        *own[name],
-        "--file=/tree/docker/trainer.Dockerfile",
+        "--volume=/wheels:/wheels:ro",
+        "--layers",
+        "--network=host",
+        "--isolation=chroot",
+        f"--file={ROOT}/docker/trainer.Dockerfile",
         "--target=gpu",
         f"--tag=registry.example/team/trainer:{__version__}-gpu",
         "--build-arg=BASE_IMAGE=debian:12",
         "--build-arg=EXTRAS=infer",
-        "--label=org.opencontainers.image.version=1.2",
+        f"--label=org.opencontainers.image.version={__version__}",
         "--label=org.opencontainers.image.revision=abc",
         "--secret=id=pip.conf,src=/s/pip.conf",
-        "/tree",
+        str(ROOT),
     ]
 
 
 def test_images_are_built_and_pushed_with_what_this_machine_knows(
     machine: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    install(machine, "docker")
+    install(machine)
     (machine / "id").write_text("sha256:0123456789abcdef")
     app(["build", "operator", "--registry=registry.example/team", "--push"], standalone_mode=False)
     shown = "".join(capfd.readouterr())
@@ -111,19 +96,18 @@ def test_images_are_built_and_pushed_with_what_this_machine_knows(
     assert f"[1/1] {image}" in shown
     noted = notes(machine)
     (built,) = [each for each in noted if each["arguments"][0] == "build"]
-    assert built["buildkit"] == "1"
     assert "https://user:secret@index.example/simple" in built["secrets"]["pip.conf"]
     assert built["secrets"]["certificates.pem"] == "authorities"
     # The password is in no command line and no output, and the file is gone.
     assert "secret@" not in " ".join(built["arguments"]) + shown
     (conf,) = re.findall(r"--secret=id=pip\.conf,src=(\S+)", " ".join(built["arguments"]))
     assert not Path(conf).exists()
-    assert noted[-1]["arguments"] == ["push", image]
+    assert noted[-1]["arguments"] == ["push", image, f"docker://{image}"]
 
 
 def test_the_solver_is_built_after_the_trainer_that_it_is_made_from(machine: Path) -> None:
     """The trainer is built, too, where it is not there, and not pushed unless it was asked for."""
-    install(machine, "buildah")
+    install(machine)
     app(["build", "solver", "--base=debian:12", "--registry=r.example", "--push"], standalone_mode=False)
     trainer, solver = (each["arguments"] for each in notes(machine) if each["arguments"][0] == "build")
     assert "--build-arg=BASE_IMAGE=debian:12" in trainer
@@ -138,9 +122,9 @@ def test_the_solver_is_built_after_the_trainer_that_it_is_made_from(machine: Pat
 
 
 def test_a_build_that_fails_says_so_and_leaves_no_secret(machine: Path) -> None:
-    install(machine, "podman", failing=("build",), code=125)
+    install(machine, failing=("build",), code=125)
     with pytest.raises(
-        ImageError, match=r"podman could not build operator \(exit code 125\)\n.*make base-image"
+        ImageError, match=r"buildah could not build operator \(exit code 125\)\n.*make base-image"
     ) as info:
         app(["build", "operator", "trainer-cpu"], standalone_mode=False)
     assert info.value.exit_code == 4
@@ -155,46 +139,37 @@ def test_a_build_that_fails_says_so_and_leaves_no_secret(machine: Path) -> None:
     [(["trainer"], "no image 'trainer'[\\s\\S]*trainer-cpu trainer-gpu"), (["--push"], "PUSH: where to")],
 )
 def test_what_cannot_be_built_is_refused_before_anything_is(machine: Path, arguments: list[str], message: str) -> None:
-    install(machine, "docker")
+    install(machine)
     with pytest.raises(ImageError, match=message):
         app(["build", *arguments], standalone_mode=False)
-    assert not (machine / "log").exists()
+    assert notes(machine) == []
 
 
-def test_the_first_engine_that_works_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin")
-    with pytest.raises(ImageError, match=r"docker is not installed; podman is not .*\n.*apt-get install buildah"):
-        find_engine()
-    install(tmp_path, "docker", failing=("version",))
-    install(tmp_path, "buildah")
-    assert find_engine().name == "buildah"
-    with pytest.raises(ImageError, match=r"docker is installed and does not work: .*\n.*start it"):
-        find_engine("docker")
-    install(tmp_path, "podman")
-    assert find_engine().name == "podman"
-    with pytest.raises(ImageError, match="one of: docker, podman, buildah"):
-        find_engine("kaniko")
+def test_a_machine_without_buildah(machine: Path) -> None:
+    with pytest.raises(ImageError, match=r"buildah is not installed\n.*apt-get install buildah"):
+        program()
+    install(machine, failing=("info",))
+    with pytest.raises(ImageError, match="installed and does not work: no message"):
+        program()
 
 
-def test_an_archive_is_written_once_for_each_image(tmp_path: Path) -> None:
-    place = tmp_path / "cache"
-    engine = Engine("buildah", str(install(tmp_path, "buildah")))
+def test_an_archive_is_written_once_for_each_image(machine: Path) -> None:
+    install(machine)
     image = qualified(TARGETS["operator"].image())
     with pytest.raises(ImageError, match=r"no archive of the image operator\n.*make images"):
-        archives(["operator"], place=place)
+        archives(["operator"])
     with pytest.raises(ImageError, match="there is no image docker"):
-        write_archive(engine, "operator", image, place=place)
-    (tmp_path / "id").write_text("a" * 64)
-    first = write_archive(engine, "operator", image, place=place)
-    assert write_archive(engine, "operator", image, place=place) == first
-    saves = [each for each in notes(tmp_path) if each["arguments"][0] == "push"]
-    assert len(saves) == 1
-    assert archives(["operator"], place=place) == {f"docker.io/caloscale/operator:{__version__}": first}
+        write_archive("operator", image)
+    (machine / "id").write_text("a" * 64)
+    first = write_archive("operator", image)
+    assert write_archive("operator", image) == first
+    assert len([each for each in notes(machine) if each["arguments"][0] == "push"]) == 1
+    assert archives(["operator"]) == {f"docker.io/caloscale/operator:{__version__}": first}
     assert first.read_text() == "layers of " + "a" * 64
-    (tmp_path / "id").write_text("b" * 64)
-    second = write_archive(engine, "operator", image, place=place)
-    assert archives(["operator"], place=place) == {image: second}
-    assert sorted(path.suffix for path in place.iterdir()) == [".json", ".tar"], "the old one is gone"
+    (machine / "id").write_text("b" * 64)
+    second = write_archive("operator", image)
+    assert archives(["operator"]) == {image: second}
+    assert sorted(path.suffix for path in folder().iterdir()) == [".json", ".tar"], "the old one is gone"
 
 
 def test_manifests_and_components_name_images_that_are_made() -> None:

@@ -1,4 +1,4 @@
-"""Images that are really built here, by the engine that is here: looked into, and run."""
+"""Images that are really built here, by Buildah: looked into, and run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from caloscale import __version__
 from tools.images import ImageError, archives
-from tools.images.engines import Engine, find_engine
+from tools.images.buildah import program
 from tools.images.machine import FILES
 from tools.images.targets import TARGETS, qualified
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.long
 class Image(NamedTuple):
     """An image that was built, and its archive."""
 
-    engine: Engine
+    program: str
     name: str
     archive: Path
     commit: str
@@ -56,23 +56,16 @@ class Image(NamedTuple):
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the image as its user, by its entry point where it is asked."""
-        if self.engine.name == "buildah":
-            made = [self.engine.program, "from", self.image]
-            container = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
-            # `buildah run` knows no entry point.
-            entry = self.config()["config"]["Entrypoint"][:2]
-            options = ["--isolation=chroot", "--network=host"]
-            started = [self.engine.program, "run", *options, container, "--", *entry, *command]
-            end = [self.engine.program, "rm", container]
-        else:
-            entry = ["--entrypoint=/usr/bin/tini"]
-            options = ["--rm", "--read-only", "--tmpfs=/tmp"]
-            started = [self.engine.program, "run", *options, *entry, self.image, "--", *command]
-            end = ["true"]
+        made = [self.program, "from", self.image]
+        container = subprocess.run(made, capture_output=True, text=True, check=True).stdout.strip()
+        # `buildah run` knows no entry point.
+        entry = self.config()["config"]["Entrypoint"][:2]
+        options = ["--isolation=chroot", "--network=host"]
+        started = [self.program, "run", *options, container, "--", *entry, *command]
         try:
             return subprocess.run(started, capture_output=True, text=True, check=False)
         finally:
-            subprocess.run(end, capture_output=True, check=True)
+            subprocess.run([self.program, "rm", container], capture_output=True, check=True)
 
 
 def _file(archive: tarfile.TarFile, name: str) -> IO[bytes]:
@@ -84,16 +77,16 @@ def _file(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 @pytest.fixture(scope="module", params=["operator", "trainer-cpu"])
 def image(request: pytest.FixtureRequest) -> Image:
     try:
-        engine = find_engine()
+        buildah = program()
     except ImageError as error:
-        pytest.skip(f"no engine here: {error}")
+        pytest.skip(str(error))
     said = subprocess.run(
         ["git", "log", "-1", "--format=%H", "--", *FILES], cwd=ROOT, capture_output=True, text=True, check=True
     )
     command = [sys.executable, "-m", "tools.images", "build", request.param, "--archive"]
     environment = {**os.environ, "PIP_TRUSTED_HOST": MARK}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    return Image(engine, request.param, next(iter(archives([request.param]).values())), said.stdout.strip())
+    return Image(buildah, request.param, next(iter(archives([request.param]).values())), said.stdout.strip())
 
 
 def test_its_settings_say_who_runs_what(image: Image) -> None:

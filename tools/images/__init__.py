@@ -1,11 +1,11 @@
-"""The images of caloscale: built by Docker, Podman or Buildah from the files in docker/, pushed, or kept as archives.
+"""The images of caloscale: built by Buildah from the files in docker/, pushed, or kept as archives.
 
 ``python -m tools.images build``; ``archives()`` gives the files that nodes without a registry import.
 """
 
 from __future__ import annotations
 
-from tools.images.archives import archives
-from tools.images.errors import ImageError
+from tools.images.buildah import archives
+from tools.images.targets import ImageError
 
 __all__ = ["ImageError", "archives"]

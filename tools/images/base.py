@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from caloscale.progress import bar
-from tools.images.engines import Engine
-from tools.images.errors import ImageError
+from tools.images.buildah import image_id, program
+from tools.images.targets import ImageError
 
 SUITE = "bookworm"
 IMAGE = f"localhost/caloscale/debian-base:{SUITE}"
@@ -25,24 +24,25 @@ STEPS = ("I: Retrieving", "I: Validating", "I: Extracting", "I: Unpacking", "I: 
 PACKAGES = 105
 
 
-def make_base(engine: Engine, *, refresh: bool = False) -> str:
-    """Make the image from Debian's packages, with today's security updates, and return its name.
+def make_base(*, refresh: bool = False) -> None:
+    """Make the image from Debian's packages, with today's security updates.
 
-    Does nothing when it is there, unless ``refresh``. Raises ImageError: not Buildah, not root, no debootstrap, or a
-    step failed.
+    Does nothing when it is there, unless ``refresh``. Raises ImageError: not root, no debootstrap, or a step failed.
     """
-    if engine.image_id(IMAGE) and not refresh:
+    if image_id(IMAGE) and not refresh:
         print(f"{IMAGE}: is there")
-        return IMAGE
-    _check(engine)
+        return
+    if os.geteuid() != 0:
+        raise ImageError("debootstrap needs root", remedy="sudo make base-image, or give BASE_IMAGE=...")
+    if shutil.which("debootstrap") is None:
+        raise ImageError("debootstrap is not installed", remedy="apt-get install debootstrap")
     with TemporaryDirectory(prefix="caloscale-base-", dir="/var/tmp") as folder:
         root = Path(folder) / "root"
         mirrors = find_mirrors(_index_targets())
         _bootstrap(root, mirrors["mirror"])
         (root / "etc/apt/sources.list").write_text(SOURCES.format(suite=SUITE, **mirrors), encoding="utf-8")
-        _commit(engine, root)
+        _commit(root)
     print(f"{IMAGE}: made")
-    return IMAGE
 
 
 def find_mirrors(index_targets: str) -> dict[str, str]:
@@ -55,17 +55,6 @@ def find_mirrors(index_targets: str) -> dict[str, str]:
         elif suite == f"{SUITE}-security":
             mirrors["security"] = address.rstrip("/")
     return mirrors
-
-
-def _check(engine: Engine) -> None:
-    if engine.name != "buildah":
-        raise ImageError(
-            f"the base is made by Buildah, not by {engine.name}", remedy="apt-get install buildah; ENGINE=buildah"
-        )
-    if os.geteuid() != 0:
-        raise ImageError("debootstrap needs root", remedy="sudo make base-image, or give BASE_IMAGE=...")
-    if shutil.which("debootstrap") is None:
-        raise ImageError("debootstrap is not installed", remedy="apt-get install debootstrap")
 
 
 def _index_targets() -> str:
@@ -91,30 +80,29 @@ def _bootstrap(root: Path, mirror: str) -> None:
         raise ImageError("debootstrap failed:\n" + "\n".join(lines[-10:]), remedy="read the message above")
 
 
-def _commit(engine: Engine, root: Path) -> None:
+def _commit(root: Path) -> None:
     """The folder as an image, after Debian's security updates."""
-    container = _run(engine, "from", "scratch").strip()
+    container = _run("from", "scratch").strip()
     try:
-        _run(engine, "copy", container, str(root), "/")
+        _run("copy", container, str(root), "/")
         options = ["--network=host", "--isolation=chroot"]
         update = "apt-get update && apt-get --yes upgrade && apt-get clean"
-        _run(engine, "run", *options, container, "--", "sh", "-ec", update)
-        mounted = Path(_run(engine, "mount", container).strip())
+        _run("run", *options, container, "--", "sh", "-ec", update)
+        mounted = Path(_run("mount", container).strip())
         for pattern in UNUSED:
             for path in mounted.glob(pattern):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        _run(engine, "umount", container)
-        _run(engine, "config", "--cmd=sh", f"--env=PATH={SEARCH_PATH}", container)
+        _run("umount", container)
+        _run("config", "--cmd=sh", f"--env=PATH={SEARCH_PATH}", container)
         # One layer: what was removed is not below.
-        _run(engine, "commit", "--squash", container, IMAGE)
+        _run("commit", "--squash", container, IMAGE)
     finally:
-        _run(engine, "rm", container)
+        _run("rm", container)
 
 
-def _run(engine: Engine, *arguments: str) -> str:
-    command: Sequence[str] = [engine.program, *arguments]
-    done = subprocess.run(command, env=engine.environment(), capture_output=True, text=True, check=False)
+def _run(*arguments: str) -> str:
+    done = subprocess.run([program(), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
-        raise ImageError(f"buildah {arguments[0]} failed:\n{said}", remedy="read the message above")
+        output = "\n".join((done.stdout + done.stderr).strip().splitlines()[-10:])
+        raise ImageError(f"buildah {arguments[0]} failed:\n{output}", remedy="read the message above")
     return done.stdout

@@ -8,13 +8,19 @@ from pathlib import Path
 from types import MappingProxyType
 
 from caloscale import __version__
-from tools.images.errors import ImageError
+from caloscale.errors import CaloscaleError
 
 ROOT = Path(__file__).resolve().parents[2]
 # What components, manifests and docs call the images when nobody says otherwise.
 REGISTRY = "caloscale"
 # What such a name means to Kubernetes: names without a server are those of Docker Hub.
 SERVER = "docker.io"
+
+
+class ImageError(CaloscaleError):
+    """Buildah is absent, or it failed."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True)
