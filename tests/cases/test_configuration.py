@@ -33,6 +33,7 @@ REFUSED = {
     "!!int 1_0": "is no int", "!!bool yes": "is no bool", "!!binary aGk=": "constructor",
     "!!python/name:os.system x": "constructor", "&x [*x]": "contains it", '"\\ud83d"': "not valid YAML",
     "[" * 3000: "too deeply", "9" * 5000: "not valid YAML", "*b": "undefined alias", "\x00": "not valid YAML",
+    "&y {b: 1}\nc: {<<: *y}": "<< merges mappings",
 }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals, residuals_over_time, same_kind
+from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals, residuals_over_time, same_kind, sub_ensembles
 from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
 from caloscale.spec import dump_run, load_solver_run
 
@@ -31,6 +31,21 @@ def test_resampling_gives_the_standard_error_of_the_mean() -> None:
     np.testing.assert_allclose(found.spread, offsets.std(axis=0)[0] / TRUTH, rtol=1e-9)
     np.testing.assert_allclose(found.mean_uncertainty, found.spread / 10, rtol=0.15)
     np.testing.assert_allclose(found.rmse, np.sqrt((offsets**2).mean(axis=0)[0]) / TRUTH, rtol=1e-9)
+
+
+def test_sub_ensembles_of_independent_members_have_residuals_that_fall_with_the_root_of_their_size() -> None:
+    offsets = np.random.default_rng(1).normal(0, 0.05, (200, 1, 2))
+    found = sub_ensembles(TRUTH, np.array(TRUTH) + offsets + np.zeros((1, 7, 1)))
+    assert list(found) == [1, 2, 4, 8, 16, 32, 64, 128]
+    expected = np.mean(0.05 / np.array(TRUTH)) * np.sqrt(2 / np.pi)  # mean of the absolute of a normal number
+    for size in (1, 4, 16):
+        assert found[size][0] == pytest.approx(expected / np.sqrt(size), rel=0.15)
+    assert found[16][1] < found[1][1]
+
+
+def test_a_sub_ensemble_of_all_members_has_no_deviation() -> None:
+    members = np.array([0.2, 0.4])[:, np.newaxis, np.newaxis] * np.ones((1, 3, 2))
+    assert sub_ensembles(TRUTH, members)[2] == pytest.approx(((0.4 + 0.2) / 2, 0.0))  # 0.3 of 0.5 and of 0.25
 
 
 def write_run(folder: Path, seed: int, exchange: str, values: list[float]) -> Path:

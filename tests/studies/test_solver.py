@@ -69,7 +69,12 @@ def rows_of(outcome: Outcome, sweep: str) -> list[dict[str, Any]]:
 def test_each_study_makes_its_tables(solved: list[SolverRun], tmp_path: Path, name: str) -> None:
     """Every point is a valid configuration, and every column is in the result."""
     study = load_study(f"sagips-{name}")
-    fewer = [sweep.model_copy(update={"given": sweep.given | {"seeds": [1, 2]}}) for sweep in study.sweeps]
+    fewer = [
+        sweep
+        if sweep.name in ("truth", "small")  # sub-ensembles need the members
+        else sweep.model_copy(update={"given": sweep.given | {"seeds": [1, 2]}})
+        for sweep in study.sweeps
+    ]
     study = study.model_copy(update={"sweeps": tuple(fewer)})
     outcome = run_study(study, CONTEXT, tmp_path, "x")
     configurations = {run.model_dump_json() for run in solved}

@@ -37,7 +37,8 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """The core schema. Of two equal keys PyYAML would keep the last without a message; they are refused."""
+    """The core schema. Of two equal keys PyYAML would keep the last without a message; they are refused, and so is
+    <<, which would be a key like others."""
 
     yaml_implicit_resolvers: Any = {}
     yaml_constructors: Any = {  # type: ignore[misc]
@@ -52,6 +53,10 @@ class _Loader(yaml.SafeLoader):
             if (key := self.construct_object(each, deep=True)) in keys:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"key {shorten(key)} is given twice", each.start_mark
+                )
+            if key == "<<":
+                raise yaml.constructor.ConstructorError(
+                    None, None, "<< merges mappings in YAML 1.1 only: write the fields out", each.start_mark
                 )
             keys.add(key)
         return super().construct_mapping(node, deep)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time
+from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
 from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
@@ -102,6 +102,10 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
         "rmse": found.rmse.tolist(),
         "meanAbsolute": found.mean_absolute,
         "meanAbsoluteOfRuns": float(np.abs(each).mean()),
+        "subEnsembles": [
+            {"members": size, "meanAbsolute": mean, "deviation": deviation}
+            for size, (mean, deviation) in sub_ensembles(runs[0].truth, members).items()
+        ],
         "betweenRanks": float(np.mean([run.between_ranks for run in runs])),
     }
 
