@@ -1,4 +1,4 @@
-"""Node pools of GKE: the same thing as Config Connector manifest and as gcloud command."""
+"""Node pools of GKE as gcloud commands."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import re
 import shlex
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 from caloscale.cli.main import app
-from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, connector_manifest, gcloud_command
+from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, gcloud_command
 from caloscale.planning.catalogue.hardware import hosts_of
 
 POOLS = catalogue_pools()
@@ -41,29 +40,18 @@ def test_names_are_those_that_gke_takes_and_all_different() -> None:
 
 
 @pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
-def test_manifest_and_command_say_the_same(pool: NodePool) -> None:
-    spec = connector_manifest(pool, cluster="one", location="europe-west4-a")["spec"]
-    node, message = spec["nodeConfig"], options(pool)
-    assert message["cluster"] == spec["clusterRef"]["name"]
-    assert message["location"] == spec["location"]
-    assert message["machine-type"] == node["machineType"] == pool.machine_type
-    assert int(message["min-nodes"]) == spec["autoscaling"]["minNodeCount"] == 0
-    assert int(message["max-nodes"]) == spec["autoscaling"]["maxNodeCount"]
-    assert ("spot" in message) == node["spot"] == (pool.capacity_type == "spot")
-    taints = [f"{each['key']}={each['value']}:NoSchedule" for each in node.get("taint", [])]
-    assert [message["node-taints"]] == taints if "node-taints" in message else taints == []
-    assert ("enable-gvnic" in message) == node["gvnic"]["enabled"]
+def test_the_command_has_what_the_pool_is(pool: NodePool) -> None:
+    given = options(pool)
+    assert (given["cluster"], given["location"], given["machine-type"]) == ("one", "europe-west4-a", pool.machine_type)
+    assert (given["min-nodes"], given["num-nodes"], given["max-nodes"]) == ("0", "0", str(pool.max_nodes))
+    spot = {"spot": "", "node-taints": "cloud.google.com/gke-spot=true:NoSchedule"}
+    assert {key: given[key] for key in spot.keys() & given} == (spot if pool.capacity_type == "spot" else {})
     if pool.topology is None:
-        (gpu,) = node["guestAccelerator"]
-        assert message["accelerator"].startswith(f"type={gpu['type']},count={gpu['count']},")
-        assert ("enable-fast-socket" in message) == node["fastSocket"]["enabled"]
-        assert ("placement-type" in message) == ("placementPolicy" in spec)
+        assert given["accelerator"].startswith(f"type={pool.accelerator},count={pool.per_node},")
+        assert "enable-fast-socket" in given and ("placement-type" in given) == pool.compact
     else:
-        assert "guestAccelerator" not in node
-        hosts = hosts_of(pool.topology, pool.per_node)
-        assert spec["autoscaling"]["maxNodeCount"] == hosts
-        assert message.get("tpu-topology") == spec.get("placementPolicy", {}).get("tpuTopology")
-        assert ("tpu-topology" in message) == (hosts > 1)
+        assert "accelerator" not in given and pool.max_nodes == hosts_of(pool.topology, pool.per_node)
+        assert given.get("tpu-topology") == (pool.topology if pool.max_nodes > 1 else None)
 
 
 def test_only_what_was_asked_for() -> None:
@@ -78,16 +66,13 @@ def test_old_gpu_hosts_are_not_placed_close_together() -> None:
     assert not compact["n1-standard-64"]
 
 
-def test_the_command_prints_the_pool_of_a_run_in_both_forms(tmp_path) -> None:
+def test_the_command_prints_the_pool_of_a_run(tmp_path) -> None:
     run = tmp_path / "run.yaml"
     run.write_text(
         "model: {preset: variable-angle}\n"
         "hardware: {accelerator: nvidia-tesla-v100, count: 32, perNode: 8, region: europe-west4, capacityType: spot}\n"
     )
     arguments = ["node-pools", str(run), "--as-of", "2026-11-21", "--location", "europe-west4-a"]
-    typed, printed = (CliRunner().invoke(app, [*arguments, *more]) for more in ([], ["--config-connector"]))
-    assert (typed.exit_code, printed.exit_code) == (0, 0)
-    assert "node-pools create v100-8-spot" in typed.output and "--max-nodes=4" in typed.output
-    pool = yaml.safe_load(printed.output)
-    assert pool["metadata"]["name"] == "v100-8-spot" and pool["spec"]["autoscaling"]["maxNodeCount"] == 4
-    assert pool["spec"]["nodeConfig"]["guestAccelerator"][0]["count"] == 8
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0
+    assert "node-pools create v100-8-spot" in printed.output and "--max-nodes=4" in printed.output

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-import yaml
 
 from caloscale.cli.options import (
     FIGURES,
@@ -406,15 +405,12 @@ def node_pools(
     location: Annotated[
         str | None, typer.Option(help="Zone or region of the cluster; absent: the region of the plan.")
     ] = None,
-    config_connector: Annotated[
-        bool, typer.Option("--config-connector", help="Print a manifest for Config Connector instead.")
-    ] = False,
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
 ) -> None:
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
-    from caloscale.cluster.capacity.gke_pools import NodePool, connector_manifest, gcloud_command
+    from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.errors import InputError
     from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.planning.catalogue.prices import load_prices
@@ -438,8 +434,4 @@ def node_pools(
         max_nodes=best.nodes,
     )
     typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
-    place = {"cluster": cluster, "location": location or best.region}
-    if config_connector:
-        typer.echo(yaml.safe_dump(connector_manifest(pool, **place), sort_keys=False), nl=False)
-    else:
-        typer.echo(gcloud_command(pool, **place))
+    typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
@@ -74,45 +73,6 @@ def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str
         for way in ways
         if (wanted is None or accelerator in wanted) and (way == "spot" or machine_type not in SPOT_ONLY)
     ]
-
-
-def connector_manifest(pool: NodePool, *, cluster: str, location: str) -> dict[str, Any]:
-    """The pool as a ContainerNodePool of Config Connector (container.cnrm.cloud.google.com/v1beta1)."""
-    spot = pool.capacity_type == "spot"
-    node: dict[str, Any] = {
-        "machineType": pool.machine_type,
-        "spot": spot,
-        "diskSizeGb": 100,
-        "gvnic": {"enabled": True},
-        "oauthScopes": ["https://www.googleapis.com/auth/cloud-platform"],
-        "shieldedInstanceConfig": {"enableIntegrityMonitoring": True, "enableSecureBoot": True},
-        "workloadMetadataConfig": {"mode": "GKE_METADATA"},
-    }
-    if spot:
-        node["taint"] = [{"key": GKE_SPOT[0], "value": "true", "effect": "NO_SCHEDULE"}]
-    if pool.topology is None:
-        driver = {"gpuDriverVersion": "LATEST"}
-        gpu = {"type": pool.accelerator, "count": pool.per_node, "gpuDriverInstallationConfig": driver}
-        node |= {"guestAccelerator": [gpu], "fastSocket": {"enabled": True}}
-    spec: dict[str, Any] = {
-        "clusterRef": {"name": cluster},
-        "location": location,
-        "initialNodeCount": 0,
-        # Anywhere in the zone where there are machines: spot is scarce.
-        "autoscaling": {"minNodeCount": 0, "maxNodeCount": pool.max_nodes, "locationPolicy": "ANY"},
-        "management": {"autoRepair": True, "autoUpgrade": True},
-        "nodeConfig": node,
-    }
-    if pool.several_hosts:
-        spec["placementPolicy"] = {"type": "COMPACT", "tpuTopology": pool.topology}
-    elif pool.compact:
-        spec["placementPolicy"] = {"type": "COMPACT"}
-    return {
-        "apiVersion": "container.cnrm.cloud.google.com/v1beta1",
-        "kind": "ContainerNodePool",
-        "metadata": {"name": pool.name},
-        "spec": spec,
-    }
 
 
 def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
