@@ -26,8 +26,11 @@ def edges(layer_gev: float, count: int) -> tf.Tensor:
 def energies(y, some, bounds):
     """Depths and energies of cells."""
     depth = tf.math.log(scores.exponentials_of_depths(y, some[:, 0]))
-    hazards, widths = (tf.unstack(values, axis=1) for values in (some[:, 1:], scores.widths(bounds)))
-    return depth.numpy(), scores.hit_energies(depth, hazards, widths).numpy()
+    hazards, widths = (tf.transpose(values) for values in (some[:, 1:], scores.widths(bounds)))
+    found = scores.hit_energies(depth, hazards, widths).numpy()
+    among_others = scores.hit_energies(depth[None], hazards[None], widths[None]).numpy()
+    np.testing.assert_allclose(among_others[0], found, rtol=1e-4)
+    return depth.numpy(), found
 
 
 def test_a_logistic_score_is_that_of_a_normal_number():

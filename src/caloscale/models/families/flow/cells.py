@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import tensorflow as tf
 
 from caloscale.models.families.flow.marginals import Factors
-from caloscale.models.families.flow.scores import PARAMETERS
+from caloscale.models.families.flow.scores import hit_energies
 
 
 class AllCells:
@@ -20,18 +18,15 @@ class AllCells:
         """Values of all cells (B, L, X, Y) -> those of these cells."""
         return values
 
-    def hazards(self, factors: Factors) -> list[tf.Tensor]:
-        """Their parameters without the logit of a hit."""
-        return [factors.of_all_cells(number) for number in range(1, PARAMETERS)]
+    def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
+        """`scores.hit_energies` of their depths. widths: of the bins in each layer (B, L, K)."""
+        hazards = factors.of_all_cells()[:, :, 1:]
+        flat = tf.reshape(depths, (-1, *hazards.shape[1:2], hazards.shape[3]))
+        return tf.reshape(hit_energies(flat, hazards, widths[..., None]), self._shape)
 
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
         """Of each cell that of its layer. values (B, L)."""
         return values[..., None, None]
-
-    def columns(self, values: tf.Tensor) -> Sequence[tf.Tensor]:
-        """`of_layers` for each of several values (B, L, K)."""
-        # OpenVINO converts an index beside a new axis wrongly; a slice of one keeps the axis.
-        return [values[:, :, number : number + 1, None] for number in range(values.shape[2])]
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """Of each cell that of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
@@ -65,18 +60,14 @@ class SomeCells(AllCells):
         """See `AllCells`."""
         return tf.gather_nd(values, self._cells)
 
-    def hazards(self, factors: Factors) -> list[tf.Tensor]:
+    def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
         """See `AllCells`."""
-        return tf.unstack(tf.transpose(factors.of_some(self._cells)))[1:]
+        widths = tf.gather(tf.reshape(widths, (-1, widths.shape[2])), self._layer)
+        return hit_energies(depths, tf.transpose(factors.of_some(self._cells)[:, 1:]), tf.transpose(widths))
 
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
         """See `AllCells`."""
         return tf.gather(tf.reshape(values, (-1,)), self._layer)
-
-    def columns(self, values: tf.Tensor) -> Sequence[tf.Tensor]:
-        """See `AllCells`."""
-        rows = tf.gather(tf.reshape(values, (-1, values.shape[2])), self._layer)
-        return tf.unstack(tf.transpose(rows))
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """See `AllCells`."""

@@ -84,6 +84,11 @@ def bend(values: tf.Tensor, knots: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
     return result + tf.maximum(values - knots[-1], 0.0) * (heights[-1] / widths[-1])
 
 
+def _product(values: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """(..., D) by (D, N). A tensordot has many operations on shapes in an exported file."""
+    return tf.matmul(values, kernel) if len(values.shape) == 2 else tf.tensordot(values, kernel, 1)
+
+
 def _normal_knots() -> tf.Tensor:
     return tf.constant(NORMAL_KNOTS[:, None])
 
@@ -117,27 +122,29 @@ class LayerFlow(PlainLayer):
 
     def velocity(self, x: tf.Tensor, angle: tf.Tensor, primary: tf.Tensor, *, training: bool = False) -> tf.Tensor:
         """x (..., D) at the angle (..., 1) for the primary (..., P) -> (..., D)."""
-        value = tf.concat([x, angle_features(angle), primary], axis=-1)
-        for number, (layer, drop) in enumerate(zip(self.hidden, self.drops)):
-            new = drop(tf.nn.silu(layer(value)), training=training)
-            value = new if number == 0 else value + new
+        # One product for each input: what is the same for several points is computed once.
+        kernels = tf.split(self.hidden[0].kernel, [self.numbers, ANGLE_FEATURES, self.primary])
+        of_x, of_angle, of_primary = map(_product, (x, angle_features(angle), primary), kernels)
+        # In this order: OpenVINO takes what is added first for a constant, and ends with a fault where it is none.
+        value = of_x + (of_angle + self.hidden[0].bias) + of_primary
+        value = self.drops[0](tf.nn.silu(value), training=training)
+        for layer, drop in zip(self.hidden[1:], self.drops[1:]):
+            value = value + drop(tf.nn.silu(layer(value)), training=training)
         return self.out(value)
 
     def call(self, noise: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
         """Normal numbers (B, D), primary (B, P) -> whitened numbers (B, D): steps of the midpoint rule."""
         x, length = noise, END / self.steps
-        one = tf.ones_like(noise[:, :1])
         for step in range(self.steps):
-            middle = x + length / 2 * self.velocity(x, one * (length * step), primary)
-            x = x + length * self.velocity(middle, one * (length * (step + 0.5)), primary)
+            middle = x + length / 2 * self.velocity(x, tf.constant([[length * step]]), primary)
+            x = x + length * self.velocity(middle, tf.constant([[length * (step + 0.5)]]), primary)
         return x
 
     def loss(self, whitened: tf.Tensor, primary: tf.Tensor, noise: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
         """Mean squared error of the velocity of each shower (B,), over its repetitions. whitened (B, D), noise
         (B, R, D), angle (B, R, 1)."""
-        repeated = tf.repeat(primary[:, None], noise.shape[1], axis=1)
         point, wanted = interpolate(noise, whitened[:, None], angle)
-        return tf.reduce_mean((self.velocity(point, angle, repeated, training=True) - wanted) ** 2, axis=(1, 2))
+        return tf.reduce_mean((self.velocity(point, angle, primary[:, None], training=True) - wanted) ** 2, axis=(1, 2))
 
     def arithmetic(self) -> int:
         """Floating-point operations for one shower."""

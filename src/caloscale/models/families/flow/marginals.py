@@ -44,12 +44,18 @@ class Factors(NamedTuple):
     style: tf.Tensor
     """(B, S): the shower, as the flow of the cells sees it."""
 
-    def of_all_cells(self, number: int) -> tf.Tensor:
-        """Parameter of this number of all cells (B, L, X, Y)."""
+    def logits(self) -> tf.Tensor:
+        """The first parameter of all cells (B, L, X, Y)."""
         # OpenVINO converts an index beside a new axis wrongly; a slice of one keeps the axis.
-        one = slice(number, number + 1)
-        scaled = self.along_x * self.amplitude[:, :, one]
-        return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, one, None]
+        scaled = self.along_x * self.amplitude[:, :, :1]
+        return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, :1, None]
+
+    def of_all_cells(self) -> tf.Tensor:
+        """Parameters of all cells (B, L, P, X Y)."""
+        depth, cells_x, terms = self.along_x.shape[1:]
+        products = tf.expand_dims(self.along_x, 3) * tf.expand_dims(self.along_y, 2)
+        products = tf.reshape(products, (-1, depth, cells_x * self.along_y.shape[2], terms))
+        return tf.matmul(self.amplitude, products, transpose_b=True) + self.offset[..., None]
 
     def of_some(self, cells: tf.Tensor) -> tf.Tensor:
         """All parameters of some cells (N, P). cells (N, 4): numbers of shower, layer, x, y, in their order."""

@@ -97,7 +97,7 @@ class ShowerFlow(PlainLayer):
         numbers = self.whitening.undo(whitened, primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
-        logits = factors.of_all_cells(0)
+        logits = factors.logits()
         scores_of_cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
         if self.cell_flow is not None:
             scores_of_cells = self.cell_flow.call(scores_of_cells, tf.transpose(logits, (0, 2, 3, 1)), factors.style)
@@ -128,7 +128,7 @@ class ShowerFlow(PlainLayer):
         reached = cells.of(reached)
         beyond = tf.math.log(reached)
         widths = scores.widths(scores.edges(layers, detector.mip_gev, floor))
-        found = scores.hit_energies(beyond, cells.hazards(factors), cells.columns(widths))
+        found = cells.energies(beyond, factors, widths)
         likeliest = tf.cast(reached >= cells.of_layers(highest), tf.float32)
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), likeliest)
         # No cell has more than its layer, which the distribution of a single cell does not know.
@@ -162,7 +162,7 @@ class ShowerFlow(PlainLayer):
         )
 
         factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
-        logits = factors.of_all_cells(0)
+        logits = factors.logits()
         by_layer = tf.transpose(cells, (0, 3, 1, 2))
         hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
         ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
