@@ -86,4 +86,4 @@ def test_the_page_counts_its_statements() -> None:
     )
     assert "4 statements" in page
     assert "| reproduced | equal | 3 | 0 | 3 |" in page and "| smaller | less | 0 | 1 | 1 |" in page
-    assert "| A3 | a | b | c | reproduced |  |" in page and "| B1 | a | b | c | smaller: w |  |" in page
+    assert "|A3|a|b|c|reproduced||" in page and "|B1|a|b|c|smaller: w||" in page

@@ -64,7 +64,8 @@ def build_small(folder: Path, pages: dict[str, str]) -> subprocess.CompletedProc
 
 
 def test_a_page_is_read_in_ten_minutes() -> None:
-    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "benchmarks.md"]
+    tables = ("benchmarks.md", "papers.md")  # which nobody reads from the first row to the last
+    pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name not in tables]
     assert len(pages) > 30
     assert [f"{page.name}: {n} words" for page in pages if (n := len(page.read_text().split())) > 2300] == []
 
