@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import ChangedError, StorageError, UnreachableError
-from caloscale.storage import answers, s3
+from caloscale.storage import answers, s3, store
 from caloscale.storage.objects import bucket_of, download, read_object, upload, write_object
 from caloscale.storage.store import NO_VERSION
 
@@ -106,7 +106,7 @@ def test_without_credentials_the_message_names_them(monkeypatch: pytest.MonkeyPa
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    monkeypatch.setattr(s3, "_clients", {})
+    monkeypatch.setattr(store, "_clients", {})
     with pytest.raises(StorageError, match="no valid credentials") as caught:
         read_object("minio://mlpipeline/x")
     assert "AWS_ACCESS_KEY_ID" in caught.value.remedy and not isinstance(caught.value, UnreachableError)

@@ -48,12 +48,7 @@ _SOLVING = _Workload(SolverRun, "solver", SOLVER_PRESETS, "proxy", "caloscale so
 _WORKLOADS: tuple[_Workload[Any], ...] = (_TRAINING, _SOLVING)
 
 
-def load_run(
-    file: str | Path | None = None,
-    *,
-    preset: str | None = None,
-    overrides: Iterable[str] = (),
-) -> Run:
+def load_run(file: str | Path | None = None, *, preset: str | None = None, overrides: Iterable[str] = ()) -> Run:
     """The run of a YAML file and/or a preset, changed by overrides such as ``train.epochs=3``.
 
     Raises ConfigurationError naming file, field, value and remedy.
@@ -62,10 +57,7 @@ def load_run(
 
 
 def load_solver_run(
-    file: str | Path | None = None,
-    *,
-    preset: str | None = None,
-    overrides: Iterable[str] = (),
+    file: str | Path | None = None, *, preset: str | None = None, overrides: Iterable[str] = ()
 ) -> SolverRun:
     """The solver run of a YAML file and/or a preset, changed by overrides such as ``solver.ranks=2``.
 
@@ -75,10 +67,7 @@ def load_solver_run(
 
 
 def load_any_run(
-    file: str | Path | None = None,
-    *,
-    preset: str | None = None,
-    overrides: Iterable[str] = (),
+    file: str | Path | None = None, *, preset: str | None = None, overrides: Iterable[str] = ()
 ) -> Run | SolverRun:
     """The run of a YAML file and/or a preset, of either workload.
 

@@ -6,7 +6,6 @@ STORAGE_EMULATOR_HOST is honoured (anonymously, as emulators expect it).
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,50 +14,33 @@ from typing import TYPE_CHECKING, Any
 from caloscale.errors import StorageError, UnreachableError
 from caloscale.storage import answers
 from caloscale.storage.answers import Answer, answer
-from caloscale.storage.store import NO_VERSION, StoredObject
+from caloscale.storage.store import NO_VERSION, StoredObject, below, kept_client
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Client
 
 _ENVIRONMENT = ("STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT")
 
-_clients: dict[tuple[str | None, ...], Client] = {}
-_lock = threading.Lock()
-
-
-def _forget_clients() -> None:
-    """A child process must not use the connections of its parent, nor wait for a lock that a thread there holds."""
-    global _clients, _lock
-    _clients, _lock = {}, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_clients)
-
 
 def client() -> Client:
-    """The client of this process, created at the first call: it keeps its connections and its access token.
+    """The client of this process."""
+    return kept_client(("gs", *map(os.environ.get, _ENVIRONMENT)), _new_client)
 
-    Clients may be shared by threads, not by processes
-    (https://docs.cloud.google.com/python/docs/reference/storage/latest/multiprocessing).
-    """
+
+def _new_client() -> Client:
     from google.cloud import storage
 
-    key = tuple(os.environ.get(name) for name in _ENVIRONMENT)
-    with _lock:
-        if key not in _clients:
-            # Bucket names are global: a project is needed only to create a bucket, which nothing here does.
-            project, emulator = os.environ.get("GOOGLE_CLOUD_PROJECT", "none"), os.environ.get("STORAGE_EMULATOR_HOST")
-            # Google's Go client, and so the launcher of Kubeflow Pipelines, expects host:port in this variable; the
-            # Python client expects a URL. A pod has one environment for both.
-            bare = emulator if emulator and "://" not in emulator else None
-            options = {"api_endpoint": f"http://{bare}"} if bare else None
-            created = storage.Client(project=project, client_options=options)
-            # For the labels of traces it would request the bucket itself, in a thread that outlives the request and
-            # with a permission (storage.buckets.get) that roles for objects do not include.
-            created._bucket_metadata_cache = None
-            _clients[key] = created
-        return _clients[key]
+    # Bucket names are global: a project is needed only to create a bucket, which nothing here does.
+    project, emulator = os.environ.get("GOOGLE_CLOUD_PROJECT", "none"), os.environ.get("STORAGE_EMULATOR_HOST")
+    # Google's Go client, and so the launcher of Kubeflow Pipelines, expects host:port in this variable; the Python
+    # client expects a URL. A pod has one environment for both.
+    bare = emulator if emulator and "://" not in emulator else None
+    options = {"api_endpoint": f"http://{bare}"} if bare else None
+    created = storage.Client(project=project, client_options=options)
+    # For the labels of traces it would request the bucket itself, in a thread that outlives the request and with a
+    # permission (storage.buckets.get) that roles for objects do not include.
+    created._bucket_metadata_cache = None
+    return created
 
 
 class GoogleStore:
@@ -69,15 +51,10 @@ class GoogleStore:
         self._retry_seconds = retry_seconds
 
     def list(self, prefix: str) -> Sequence[StoredObject]:
-        """See `ObjectStore`. Markers of folders are not objects."""
+        """See `ObjectStore`."""
         with self._explained(prefix):
             blobs = client().list_blobs(self._bucket, prefix=prefix, **self._options())
-            return [
-                StoredObject(blob.name, blob.size or 0)
-                for blob in blobs
-                if not blob.name.endswith("/")
-                and (not prefix or blob.name == prefix or blob.name.startswith(prefix + "/"))
-            ]
+            return below(prefix, ((blob.name, blob.size or 0) for blob in blobs))
 
     def get(self, name: str) -> bytes | None:
         """See `ObjectStore`."""

@@ -6,9 +6,9 @@ its key is in the variables of `KUBEFLOW_KEY`.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from caloscale.errors import StorageError, UnreachableError
 from caloscale.storage import answers
 from caloscale.storage.answers import CHANGED, PASSING, Answer, answer
-from caloscale.storage.store import NO_VERSION, StoredObject
+from caloscale.storage.store import NO_VERSION, StoredObject, below, kept_client
 
 KUBEFLOW_ENDPOINT = "http://minio-service.kubeflow:9000"
 """Address of the store that Kubeflow Pipelines installs, whichever program it is."""
@@ -41,19 +41,7 @@ _NO_CREDENTIALS = Answer(
 _CONFLICT = 409
 """Of a conditional write: another one is under way."""
 
-_clients: dict[tuple[str | None, ...], Any] = {}
-_lock = threading.Lock()
 _A = TypeVar("_A")
-
-
-def _forget_clients() -> None:
-    """A child process must not use the connections of its parent, nor wait for a lock that a thread there holds."""
-    global _clients, _lock
-    _clients, _lock = {}, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_clients)
 
 
 def _endpoint(scheme: str) -> str | None:
@@ -62,32 +50,33 @@ def _endpoint(scheme: str) -> str | None:
 
 
 def client(scheme: str) -> Any:
-    """The client of this process, created at the first call. Clients may be shared by threads, not by processes."""
+    """The client of this process."""
+    environment = map(os.environ.get, _ENVIRONMENT)
+    return kept_client((scheme, _endpoint(scheme), *environment), functools.partial(_new_client, scheme))
+
+
+def _new_client(scheme: str) -> Any:
     import boto3
     from botocore.config import Config
 
     endpoint = _endpoint(scheme)
     own = [os.environ.get(name) if scheme == "minio" else None for name in KUBEFLOW_KEY.values()]
-    key = (scheme, endpoint, *(os.environ.get(name) for name in _ENVIRONMENT))
-    with _lock:
-        if key not in _clients:
-            _clients[key] = boto3.session.Session().client(
-                "s3",
-                endpoint_url=endpoint,
-                aws_access_key_id=own[0],
-                aws_secret_access_key=own[1],
-                region_name=os.environ.get("AWS_REGION") or ("us-east-1" if endpoint else None),
-                config=Config(
-                    connect_timeout=answers.TIMEOUT_SECONDS,
-                    read_timeout=answers.TIMEOUT_SECONDS,
-                    retries={"total_max_attempts": 1},  # `S3Store._ask` repeats, for a bounded time
-                    s3={"addressing_style": "path"} if endpoint else {},
-                    # Checksums in trailers are not understood by all servers; `_SHA256` is.
-                    request_checksum_calculation="when_required",
-                    response_checksum_validation="when_required",
-                ),
-            )
-        return _clients[key]
+    return boto3.session.Session().client(
+        "s3",
+        endpoint_url=endpoint,
+        aws_access_key_id=own[0],
+        aws_secret_access_key=own[1],
+        region_name=os.environ.get("AWS_REGION") or ("us-east-1" if endpoint else None),
+        config=Config(
+            connect_timeout=answers.TIMEOUT_SECONDS,
+            read_timeout=answers.TIMEOUT_SECONDS,
+            retries={"total_max_attempts": 1},  # `S3Store._ask` repeats, for a bounded time
+            s3={"addressing_style": "path"} if endpoint else {},
+            # Checksums in trailers are not understood by all servers; `_SHA256` is.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )
 
 
 class S3Store:
@@ -99,18 +88,14 @@ class S3Store:
         self._retry_seconds = answers.RETRY_SECONDS if retry_seconds is None else retry_seconds
 
     def list(self, prefix: str) -> Sequence[StoredObject]:
-        """See `ObjectStore`. Markers of folders are not objects."""
+        """See `ObjectStore`."""
 
-        def ask() -> list[StoredObject]:
+        def ask() -> list[tuple[str, int]]:
             pages = client(self._scheme).get_paginator("list_objects_v2")
-            found = pages.paginate(Bucket=self._bucket, Prefix=prefix)
-            return [StoredObject(one["Key"], one["Size"]) for page in found for one in page.get("Contents", ())]
+            listed = pages.paginate(Bucket=self._bucket, Prefix=prefix)
+            return [(item["Key"], item["Size"]) for page in listed for item in page.get("Contents", ())]
 
-        return [
-            one
-            for one in self._ask(prefix, ask)
-            if not one.name.endswith("/") and (not prefix or one.name == prefix or one.name.startswith(prefix + "/"))
-        ]
+        return below(prefix, self._ask(prefix, ask))
 
     def get(self, name: str) -> bytes | None:
         """See `ObjectStore`."""

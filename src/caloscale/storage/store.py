@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from caloscale.storage.atomic import atomic_writer, storage_error
+
+_clients: dict[tuple[str | None, ...], Any] = {}
+_lock = threading.Lock()
+
+
+def _forget_clients() -> None:
+    """A child process must not use the connections of its parent, nor wait for a lock that a thread there holds."""
+    global _clients, _lock
+    _clients, _lock = {}, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_clients)
+
+
+def kept_client(key: tuple[str | None, ...], make: Callable[[], Any]) -> Any:
+    """The client of this process for a key, made at the first call: it keeps its connections and its access token.
+
+    Clients may be shared by threads, not by processes
+    (https://docs.cloud.google.com/python/docs/reference/storage/latest/multiprocessing).
+    """
+    with _lock:
+        if key not in _clients:
+            _clients[key] = make()
+        return _clients[key]
 
 
 @dataclass(frozen=True)
@@ -19,6 +46,16 @@ class StoredObject:
     """Name in the store, with ``/`` between folders."""
     size: int
     """Size, bytes."""
+
+
+def below(prefix: str, listed: Iterable[tuple[str, int]]) -> list[StoredObject]:
+    """The listed names and sizes that are the object ``prefix`` or below the folder of that name; markers of folders
+    are no objects."""
+    return [
+        StoredObject(name, size)
+        for name, size in listed
+        if not name.endswith("/") and (not prefix or name == prefix or name.startswith(f"{prefix}/"))
+    ]
 
 
 class ObjectStore(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
@@ -55,9 +55,8 @@ class NodePool:
         return self.topology is None and self.machine_type.split("-")[0] in COMPACT_FAMILIES
 
 
-def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str | None = None) -> list[NodePool]:
+def catalogue_pools(machine_type: str | None = None) -> list[NodePool]:
     """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
-    wanted = None if accelerators is None else set(accelerators)
     kinds: list[tuple[str, str, int, str | None, int]] = []
     for machine in load_machines():
         usual = machine.usual or machine.machine_type == machine_type
@@ -71,7 +70,7 @@ def catalogue_pools(accelerators: Iterable[str] | None = None, machine_type: str
         NodePool(accelerator, machine_type, per_node, way, topology, most)
         for accelerator, machine_type, per_node, topology, most in kinds
         for way in ways
-        if (wanted is None or accelerator in wanted) and (way == "spot" or machine_type not in SPOT_ONLY)
+        if way == "spot" or machine_type not in SPOT_ONLY
     ]
 
 
@@ -121,7 +120,7 @@ def scale_from_zero_pools(run: AnyRun, pools: Sequence[Pool]) -> list[Pool]:
     region = hardware.region or next((pool.key.region for pool in pools if pool.key.region), "")
     nodes = [
         _node(kind, region)
-        for kind in catalogue_pools(machine_type=hardware.machine_type)
+        for kind in catalogue_pools(hardware.machine_type)
         if hardware.capacity_type in (None, kind.capacity_type)
         and (kind.accelerator, kind.per_node, kind.topology, kind.capacity_type) not in there
     ]

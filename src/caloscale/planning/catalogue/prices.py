@@ -332,14 +332,20 @@ class Rate(Block):
 
 
 def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date) -> Rate:
-    """The rate of a node: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as a whole, a machine
-    that is not in the catalogue by a row of its machine type or of its GPUs.
+    """The rate of a node of `machine_rows`; raises PriceError naming the row to add."""
+    return add_up(machine.title, machine_rows(prices, machine, region, capacity_type, as_of), as_of, prices.added)
+
+
+def machine_rows(
+    prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date
+) -> list[tuple[PriceRow, float]]:
+    """The price rows of a node, each with its units: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as
+    a whole, a machine that is not in the catalogue by a row of its machine type or of its GPUs.
 
     Raises PriceError naming the row to add when a part has no price on that day.
     """
-    wanted: list[tuple[str, str, float]] = []
     if machine.priced_by == "own":
-        return add_up(machine.title, [_own_row(prices, machine, region, capacity_type, as_of)], as_of, prices.added)
+        return [_own_row(prices, machine, region, capacity_type, as_of)]
     if machine.priced_by == "none":
         raise PriceError(
             "has no price: it is a machine of your own",
@@ -347,17 +353,15 @@ def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: C
             value=machine.machine_type,
             remedy="price the run as a machine of the catalogue: budget.pricedAs.machineType",
         )
+    parts: list[tuple[str, str, float]] = [("vm", machine.price_sku, machine.price_units)]
     if machine.priced_by == "parts":
-        wanted += [("vcpu", machine.price_sku, machine.vcpus), ("mem_gib", machine.price_sku, machine.memory_gib)]
-    else:
-        wanted.append(("vm", machine.price_sku, machine.price_units))
+        parts = [("vcpu", machine.price_sku, machine.vcpus), ("mem_gib", machine.price_sku, machine.memory_gib)]
     if machine.priced_by != "whole" and machine.accelerator:
-        wanted.append(("gpu", machine.accelerator, machine.per_node))
-    rows = [
+        parts.append(("gpu", machine.accelerator, machine.per_node))
+    return [
         (prices.find(Key(machine.provider, region, kind, sku, capacity_type), as_of), units)
-        for kind, sku, units in wanted
+        for kind, sku, units in parts
     ]
-    return add_up(machine.title, rows, as_of, prices.added)
 
 
 def _own_row(

@@ -20,7 +20,7 @@ from caloscale.planning.catalogue.hardware import (
     load_slices,
     own_machine,
 )
-from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices, Rate, add_up, machine_rate
+from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices, Rate, add_up, machine_rows
 from caloscale.planning.step_time.layout import unreachable
 from caloscale.spec import Hardware
 
@@ -240,23 +240,16 @@ def node_rate(
 
     Estimates and bills price nodes by it. Raises PriceError naming the row to add.
     """
+    whole = True
     if isinstance(kind, Machine):
-        rate, whole = machine_rate(prices, kind, region, capacity_type, as_of), True
+        rows = machine_rows(prices, kind, region, capacity_type, as_of)
     else:
-        rate, whole = slice_rate(prices, kind, region, capacity_type, as_of)
-        each = {"usd_per_hour": rate.usd_per_hour / kind.hosts}
-        parts = tuple(
-            part.model_copy(
-                update={"quantity": part.quantity / kind.hosts, "usd_per_hour": part.usd_per_hour / kind.hosts}
-            )
-            for part in rate.parts
-        )
-        rate = rate.model_copy(update={**each, "parts": parts})
+        row, units = _slice_row(prices, kind, region, capacity_type, as_of)
+        rows, whole = [(row, units / kind.hosts)], row.includes_host
     if disk_gib:
         provider = kind.provider if isinstance(kind, Machine) else "gcp"
-        disk = prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of)
-        rate = _with(rate, disk, disk_gib, prices.added)
-    return rate, whole
+        rows.append((prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of), disk_gib))
+    return add_up(kind.title, rows, as_of, prices.added), whole
 
 
 def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> Rate:
@@ -269,18 +262,12 @@ def slice_rate(
     prices: Prices, row: Slice, region: str, capacity_type: CapacityType, as_of: dt.date
 ) -> tuple[Rate, bool]:
     """The rate of a slice, and whether its hosts are in it; raises PriceError naming the row to add."""
+    price = _slice_row(prices, row, region, capacity_type, as_of)
+    return add_up(row.title, [price], as_of, prices.added), price[0].includes_host
+
+
+def _slice_row(
+    prices: Prices, row: Slice, region: str, capacity_type: CapacityType, as_of: dt.date
+) -> tuple[PriceRow, int]:
     price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, capacity_type), as_of)
-    units = 1 if row.price_kind == "tpu_slice" else row.chips
-    return add_up(row.title, [(price, units)], as_of, prices.added), price.includes_host
-
-
-def _with(rate: Rate, row: PriceRow, units: float, added: str) -> Rate:
-    extra = add_up(rate.title, [(row, units)], rate.as_of, added)
-    return rate.model_copy(
-        update={
-            "usd_per_hour": rate.usd_per_hour + extra.usd_per_hour,
-            "parts": (*rate.parts, *extra.parts),
-            "observed_on": min(rate.observed_on, extra.observed_on),
-            "warnings": (*rate.warnings, *extra.warnings),
-        }
-    )
+    return price, 1 if row.price_kind == "tpu_slice" else row.chips

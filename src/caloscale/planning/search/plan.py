@@ -247,12 +247,8 @@ class _Describer:
     def __init__(
         self, run: Run, found: Candidates, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date
     ) -> None:
-        self._run = run
-        self._found = found
-        self._prices = prices
-        self._as_of = as_of
-        self._measurements = measurements
-        self._timings = timings_of(run, measurements)
+        self._run, self._found, self._prices, self._as_of = run, found, prices, as_of
+        self._measurements, self._timings = measurements, timings_of(run, measurements)
 
     def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
         found = self._found
