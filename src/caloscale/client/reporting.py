@@ -1,9 +1,8 @@
-"""Worker 0 reports the training's progress file: into the run's TrainingProgress, and to Kubeflow Trainer."""
+"""Worker 0 reports the training's progress file into the run's TrainingProgress."""
 
 from __future__ import annotations
 
 import datetime as dt
-import http
 import json
 import logging
 import os
@@ -11,9 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-import urllib3
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
@@ -29,13 +26,6 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 10.0
 """Pause between two reports, s; the status shows them at most 15 s late."""
-TRAINER_URL, TRAINER_CERTIFICATE, TRAINER_TOKEN = (
-    f"KUBEFLOW_TRAINER_SERVER_{name}" for name in ("URL", "CA_CERT", "TOKEN")
-)
-"""Variables of a TrainJob's worker where Kubeflow Trainer takes reports (feature gate TrainJobStatus): address, file of
-the certificate, file of the token."""
-TRAINER_SECONDS = 10.0
-"""Time-out of a report to Kubeflow Trainer, s."""
 
 
 class ProgressReporter:
@@ -53,10 +43,9 @@ class ProgressReporter:
         self._thread: threading.Thread | None = None
         self._reported: str | None = None
         self._connection: Connection | None = None
-        self._trainer = {name: given.get(name, "") for name in (TRAINER_URL, TRAINER_CERTIFICATE, TRAINER_TOKEN)}
 
     def __enter__(self) -> ProgressReporter:
-        if (self._name or self._trainer[TRAINER_URL]) and self._index == 0:
+        if self._name and self._index == 0:
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()
         return self
@@ -76,52 +65,20 @@ class ProgressReporter:
     def report(self) -> bool:
         """Report the content of the file; False when there is nothing new, or no receiver."""
         progress = read_progress_file(self._file)
-        if progress is None:
+        if progress is None or not self._name:
             return False
         text = progress.model_dump_json(by_alias=True)  # null: a field of the report before that is not in this one
         if text == self._reported:
             return False
         try:
-            if self._name:
-                if self._connection is None:
-                    self._connection = connect()
-                self._connection.merge(PROGRESS_KIND, self._namespace, self._name, {"progress": json.loads(text)})
-            if self._trainer[TRAINER_URL]:
-                self._report_to_trainer(trainer_status(progress))
+            if self._connection is None:
+                self._connection = connect()
+            self._connection.merge(PROGRESS_KIND, self._namespace, self._name, {"progress": json.loads(text)})
         except (ApiException, HTTPError, OSError, ClusterError) as error:
             log.warning("progress was not reported: %s", error)
             return False
         self._reported = text
         return True
-
-    def _report_to_trainer(self, status: dict[str, Any]) -> None:
-        token = Path(self._trainer[TRAINER_TOKEN]).read_text(encoding="utf-8").strip()
-        with urllib3.PoolManager(ca_certs=self._trainer[TRAINER_CERTIFICATE]) as pool:
-            answer = pool.request(
-                "POST",
-                self._trainer[TRAINER_URL],
-                json={"trainerStatus": status},
-                headers={"Authorization": f"Bearer {token}"},
-                timeout=TRAINER_SECONDS,
-                retries=False,
-            )
-        if answer.status != http.HTTPStatus.OK:
-            raise OSError(f"Kubeflow Trainer answered {answer.status}: {answer.data[:200].decode(errors='replace')}")
-
-
-def trainer_status(progress: RunProgress) -> dict[str, Any]:
-    """A TrainJob's status.trainerStatus (KEP-2779): percentage, time left in s, newest losses and speed as texts."""
-    metrics = {**progress.losses, "showersPerSecond": progress.showers_per_second}
-    updated = progress.updated or dt.datetime.now(dt.UTC)
-    status: dict[str, Any] = {
-        "lastUpdatedTime": updated.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "metrics": [{"name": name, "value": f"{value:.6g}"} for name, value in metrics.items() if value is not None],
-    }
-    if progress.steps > 0:
-        status["progressPercentage"] = min(100 * progress.step // progress.steps, 100)
-    if progress.eta is not None:
-        status["estimatedRemainingSeconds"] = max(round((progress.eta - updated).total_seconds()), 0)
-    return status
 
 
 def read_progress_file(file: Path) -> RunProgress | None:
