@@ -181,6 +181,16 @@ def test_warnings_are_listed_when_the_runs_are_known() -> None:
     assert len(steps) == 3 and begun._unlisted == {("Event", "a"), ("Event", "b")}
 
 
+def test_a_watch_of_warnings_ends_before_its_silence_is_an_error() -> None:
+    """The API server sends no bookmarks of events."""
+    seen = Cluster()
+    seen.kind, seen.answers = "Event", [page(7), [], []]
+    seen.watches._unlisted.clear()
+    seen.watches._stop.clear()
+    seen.watches._follow("Event", "")
+    assert [query.get("timeoutSeconds") for query in seen.asked] == [None, "60", "60"]
+
+
 def test_everything_is_listed_once_each_scope_was() -> None:
     seen = Cluster(page(7), [event("BOOKMARK", 8)])
     assert ("Node", "") not in seen.watches._unlisted and not seen.watches.are_listed()

@@ -11,7 +11,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.connection import GONE, Connection, Page, is_passing, message_of
+from caloscale.connection import GONE, SILENT_SECONDS, Connection, Page, is_passing, message_of
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,9 @@ class Watches:
     def _watch(self, kind: str, namespace: str, version: int) -> Iterator[int]:
         """The version of each event, once it is taken in; bookmarks have nothing else."""
         chosen = WATCHED[kind]
-        for event in self._connection.watch(kind, namespace or None, version, seconds=self._seconds, **chosen):
+        # the API server has no events in its watch cache and sends no bookmarks of them: a quiet cluster says nothing
+        seconds = min(self._seconds, SILENT_SECONDS / 2) if kind == "Event" else self._seconds
+        for event in self._connection.watch(kind, namespace or None, version, seconds=seconds, **chosen):
             if self._stop.is_set():
                 return
             if event["type"] != "BOOKMARK":
