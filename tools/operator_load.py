@@ -6,9 +6,9 @@
 Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
 status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once. With --shared they
 run until they are ended, one a second, each reports every 15 seconds, pods of others are on the nodes, too, 100 of them
-change in a second, the runs that wait differ, nodes are cut off, and the leader is killed in the middle. What others
-write, and the reports, go straight into etcd, as from another API server of the cluster: on two cores one could not
-write so much beside the rest. tools.operator_simulation has no API server beside it.
+change in a second, the runs that wait differ, nodes are cut off, and of two operators the leader is killed in the
+middle and started again. What others write, and the reports, go straight into etcd, as from another API server of the
+cluster: two cores could not write so much beside the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -53,7 +52,7 @@ REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
 """How often worker 0 reports, s, and how often pods of others change."""
 INFINITE = float("inf")
 QUIET_PER_SECOND = 2 * REFRESHED_PER_SECOND
-"""An operator that decides no more often only keeps money and progress up to date."""
+"""An operator that writes no more often only keeps money and progress up to date."""
 RUNS, REPORTS = f"{names.GROUP}/{names.PLURAL}", f"{names.GROUP}/{names.PROGRESS_PLURAL}"
 """Where they are in etcd."""
 UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -78,18 +77,16 @@ def main() -> None:
             client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
             install_worker_account(Connection(api), namespace)
             machines.fake_pods(api, namespace, run=None if given.shared else f"{given.run_seconds}s")
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
-        operator = OperatorProcess(plane, Path(folder), CALOSCALE_METRICS_PORT=str(port))
-        operator.start()
+        operators = operators_of(plane, Path(folder))
+        operators[0].start()
         try:
-            figures = share(plane, operator, port, given) if given.shared else None
-            figures = figures or drain(plane, psutil.Process(operator.pid), port, given)
+            figures = share(plane, operators, given) if given.shared else drain(plane, operators[0], given)
         except Exception:
-            print(operator.log.read_text(encoding="utf-8")[-4000:], file=sys.stderr)
+            print(*(each.log.read_text(encoding="utf-8")[-4000:] for each in operators), file=sys.stderr)
             raise
         finally:
-            operator.stop()
+            for each in operators:
+                each.stop()
     text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
     print(text)
     if given.output:
@@ -115,9 +112,19 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def drain(plane: ControlPlane, process: psutil.Process, port: int, given: argparse.Namespace) -> dict[str, Any]:
+def operators_of(plane: ControlPlane, folder: Path) -> list[OperatorProcess]:
+    """The operator and its standby, not started."""
+    operators = []
+    for name in ("operator-0", "operator-1"):
+        (folder / name).mkdir()
+        operators.append(OperatorProcess(plane, folder / name, POD_NAME=name))
+    return operators
+
+
+def drain(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> dict[str, Any]:
     """Create the runs and wait for their ends: seconds, phases, memory in MiB, and what the operator measured."""
-    connection, begun = Connection(plane.client()), time.monotonic()
+    connection, begun, port = Connection(plane.client()), time.monotonic(), operator.metrics_port
+    process = psutil.Process(operator.pid)
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
     found, peak_mib = follow(connection, process, given, begun)
@@ -336,10 +343,10 @@ class Changes:
         self._store.put(key, json.dumps(self._values[key] | {"progress": progress}).encode(), anew=False)
 
 
-def fill(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> Others | None:
+def fill(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argparse.Namespace) -> Others | None:
     """Let a run be launched on the first node and one wait, and write copies of all three, and pods of others.
 
-    The operator, and who makes pods of jobs, do not run meanwhile: they see all of it at once.
+    The operators, and who makes pods of jobs, do not run meanwhile: they see all of it at once. The first one leads.
     """
     connection, store = Connection(plane.client()), Store(plane.servers.ports["etcd"])
     first, last = node_of(0, given), given.runs - 1
@@ -347,7 +354,7 @@ def fill(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespa
     wait_for(connection, names.KIND, namespace_of(0, given), name_of(0), "Running")
     connection.apply(training_run(last, given), manager="load")
     wait_for(connection, names.KIND, namespace_of(last, given), name_of(last), "Waiting")
-    operator.stop()
+    operators[0].stop()
     plane.daemons["training-operator"].stop()
     node = Model(store, f"/minions/{first}", [first])
     for index in range(1, given.nodes):
@@ -367,7 +374,8 @@ def fill(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespa
         assert others is not None
         others.put(index)
     plane.run(plane.daemons["training-operator"])
-    operator.start()
+    for each in operators:
+        each.start()
     return others
 
 
@@ -388,28 +396,28 @@ def wait_for(connection: Connection, kind: str, namespace: str, name: str, phase
         time.sleep(0.2)
 
 
-def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argparse.Namespace) -> dict[str, Any]:
+def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argparse.Namespace) -> dict[str, Any]:
     """Fill the cluster, let it change, cut nodes off, kill the leader: figures of the operator before and after."""
     connection, api, begun = Connection(plane.client()), plane.client(), time.monotonic()
-    others = fill(plane, operator, given)
+    others, (leader, standby) = fill(plane, operators, given), operators
     print(f"{time.monotonic() - begun:.0f} s: written", file=sys.stderr, flush=True)
     store = Store(plane.servers.ports["etcd"])
-    filled = settle(store, plane, port, given, begun)
+    filled = settle(store, plane, leader, given, begun)
     figures: dict[str, Any] = {**vars(given), "output": None, "filled": filled, "fillSeconds": time.monotonic() - begun}
     changes = Changes(plane, others, given)
     with ThreadPoolExecutor(1) as threads:
         going = threads.submit(changes.run)
         try:
             time.sleep(REPORT_SECONDS)
-            settle(store, plane, port, given, begun, reported=True)
+            settle(store, plane, leader, given, begun, reported=True)
             changes.ends_since = time.monotonic()
-            first = Watched(plane, operator, port, changes)
+            first, follows = (Watched(plane, each, changes) for each in operators)
             time.sleep(given.seconds / 4)
             machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
             time.sleep(given.seconds / 4)
-            figures["beforeKill"], usd = first.figures(), costs(store, given)
-            figures["secondsToResume"] = kill(connection, operator, given)
-            second = Watched(plane, operator, port, changes)
+            figures["standby"], figures["beforeKill"], usd = follows.figures(), first.figures(), costs(store, given)
+            figures["secondsToResume"] = kill(connection, leader, given)
+            second = Watched(plane, standby, changes)
             time.sleep(given.seconds / 2)
             figures["afterKill"] = second.figures()
         finally:
@@ -421,7 +429,8 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
         if "deletionTimestamp" not in job["metadata"]
     )
     after = costs(store, given)
-    lines = operator.log.read_text(encoding="utf-8").splitlines()
+    lines = [line for each in operators for line in each.log.read_text(encoding="utf-8").splitlines()]
+    figures["listed"] = [line for line in lines if "everything was listed" in line or "is active" in line]
     figures["errors"] = sum(bool(re.search(" (ERROR|CRITICAL) |^Traceback", line)) for line in lines)
     figures["warnings"] = [line for line in lines if " WARNING " in line]
     figures["doubled"] = sum(count > 1 for count in jobs.values())
@@ -430,27 +439,27 @@ def share(plane: ControlPlane, operator: OperatorProcess, port: int, given: argp
     return figures
 
 
-def kill(connection: Connection, operator: OperatorProcess, given: argparse.Namespace) -> float:
-    """Kill the operator and start it again; returns after how many seconds it decides."""
+def kill(connection: Connection, leader: OperatorProcess, given: argparse.Namespace) -> float:
+    """Kill the leader, which starts again at once as a container does; returns after how many seconds one decides."""
     begun, index = time.monotonic(), given.runs - 1
-    operator.kill()
-    operator.start()
+    leader.kill()
+    leader.start(wait=False)
     run = (names.KIND, namespace_of(index, given), name_of(index))
     connection.merge(*run, {"spec": {"cluster": {"suspend": True}}})
     while time.monotonic() - begun < given.most_seconds:
         if ((connection.get(*run) or {}).get("status") or {}).get("phase") in ("Suspended", "Suspending"):
             return time.monotonic() - begun
         time.sleep(0.1)
-    raise ClusterError(f"{run} is not suspended after {given.most_seconds} s", remedy="see the log", log=operator.log)
+    raise ClusterError(f"{run} is not suspended after {given.most_seconds} s", remedy="see the log", log=leader.log)
 
 
 class Watched:
     """What the operator and the cluster's programs do from now on."""
 
-    def __init__(self, plane: ControlPlane, operator: OperatorProcess, port: int, changes: Changes) -> None:
+    def __init__(self, plane: ControlPlane, operator: OperatorProcess, changes: Changes) -> None:
         self._pids = {name: daemon.process.pid for name, daemon in plane.daemons.items() if daemon.process}
-        self._pids["operator"], self._port, self._changes = operator.pid, port, changes
-        self._before = (time.monotonic(), self._used(), counts(port), changes.done.copy())
+        self._pids["operator"], self._port, self._changes = operator.pid, operator.metrics_port, changes
+        self._before = (time.monotonic(), self._used(), counts(self._port), changes.done.copy())
 
     def figures(self) -> dict[str, Any]:
         """Cores, memory, rates in 1/s, times."""
@@ -458,12 +467,14 @@ class Watched:
         seconds, after = time.monotonic() - begun, counts(self._port)
         cores = {name: (spent - used[name]) / seconds for name, spent in self._used().items()}
         events = after["events"][INFINITE] - before["events"][INFINITE]
+        decided, decisions = (after[what][INFINITE] - before[what][INFINITE] for what in ("deciding", "decisions"))
         text = Path(f"/proc/{self._pids['operator']}/status").read_text(encoding="utf-8")
         found = {
             "seconds": seconds,
             "cores": cores.pop("operator"),
             "mostMemoryMiB": int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) / 1024,
             "eventsPerSecond": events / seconds,
+            "processorMsPerDecision": 1000 * decided / max(decisions, 1),
             "processorMsPerEvent": 1000 * (self._used()["operator"] - used["operator"]) / events,
             "writesPerSecond": (after["writes"][INFINITE] - before["writes"][INFINITE]) / seconds,
             **{f"{what}PerSecond": (count - done[what]) / seconds for what, count in self._changes.done.items()},
@@ -496,19 +507,26 @@ def phases(runs: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def settle(
-    store: Store, plane: ControlPlane, port: int, given: argparse.Namespace, begun: float, *, reported: bool = False
+    store: Store,
+    plane: ControlPlane,
+    operator: OperatorProcess,
+    given: argparse.Namespace,
+    begun: float,
+    *,
+    reported: bool = False,
 ) -> Counter[str]:
     """Until the operator only keeps money and progress up to date, or too late: runs by phase.
 
     ``reported``: and until the statuses of nearly all runs that run have a report.
     """
     while True:
-        before, asked = counts(port), time.monotonic()
+        before, asked = counts(operator.metrics_port), time.monotonic()
         time.sleep(5)
-        rate = (counts(port)["reconcile"][INFINITE] - before["reconcile"][INFINITE]) / (time.monotonic() - asked)
+        after = counts(operator.metrics_port)
+        rate = (after["writes"][INFINITE] - before["writes"][INFINITE]) / (time.monotonic() - asked)
         found = phases(runs := list(stored(RUNS, store, given)))
         memory = {name: round(mib) for name, mib in plane.memory_mib.items()}
-        said = f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} decisions/s; MiB: {memory}"
+        said = f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} writes/s; MiB: {memory}"
         print(said, file=sys.stderr, flush=True)
         running = [raw["status"] for raw in runs if raw.get("status", {}).get("phase") == "Running"]
         silent = sum("progress" not in status for status in running) if reported else 0
@@ -544,7 +562,10 @@ def counts(port: int) -> Counts:
     requests = [s for s in families["caloscale_api_requests"].samples if s.name.endswith("_total")]
     writes = sum(s.value for s in requests if s.labels["kind"] != "Lease" and s.labels["method"] != "GET")
     events = sum(s.value for s in families["caloscale_events"].samples if s.name.endswith("_total"))
+    decided = {s.name: s.value for s in families["caloscale_decision_processor_seconds"].samples}
     found: Counts = {"writes": {INFINITE: writes}, "events": {INFINITE: events}}
+    found["deciding"] = {INFINITE: decided["caloscale_decision_processor_seconds_sum"]}
+    found["decisions"] = {INFINITE: decided["caloscale_decision_processor_seconds_count"]}
     for title, name in HISTOGRAMS.items():
         buckets = [s for s in families[name].samples if s.name.endswith("_bucket")]
         found[title] = {float(s.labels["le"]): s.value for s in buckets}

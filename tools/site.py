@@ -288,7 +288,7 @@ def metrics() -> str:
     metrics = Metrics()
     metrics.count("GET", "pods", 200)  # a counter without samples shows no labels
     metrics.events.labels("Pod")
-    found = (*metrics.registry.collect(), *RunsCollector(Store()).collect())
+    found = (*metrics.registry.collect(), *RunsCollector(Store(), lambda: True).collect())
     events = ((f"`{reason}`", kind, cell(meaning)) for reason, (kind, meaning) in EVENTS.items())
     return "\n\n".join(
         [

@@ -16,10 +16,12 @@ from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.connection import FencedError, Page
 from caloscale.operator import controller as module
+from caloscale.operator.context import Decision, Snapshot
 from caloscale.operator.controller import Controller
+from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
-from caloscale.operator.workqueue import WorkQueue
+from caloscale.operator.workqueue import Turns, WorkQueue
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.test_store import pod, versioned
@@ -87,7 +89,7 @@ class Server:
         self.sent.append(manifest)
         self.version += 1
         whole = {**run(), **manifest} if part == "status" else manifest
-        metadata = {**whole["metadata"], "uid": "u", "resourceVersion": str(self.version)}
+        metadata = {"uid": "u", **whole["metadata"], "resourceVersion": str(self.version)}
         return {**whole, "metadata": metadata}
 
 
@@ -163,8 +165,8 @@ def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: S
 
 
 def test_the_time_from_an_event_to_the_status_is_measured_once(controller: Controller) -> None:
-    def measured() -> float:
-        (family,) = controller.metrics.event_seconds.collect()
+    def measured(what: str = "event_seconds") -> float:
+        (family,) = getattr(controller.metrics, what).collect()
         return next(one.value for one in family.samples if one.name.endswith("_count"))
 
     controller.notice(
@@ -173,7 +175,7 @@ def test_the_time_from_an_event_to_the_status_is_measured_once(controller: Contr
     controller._reconcile(RUN)
     assert measured() == 1
     controller._reconcile(RUN)
-    assert measured() == 1
+    assert measured() == 1 and measured("decision_seconds") == 2
 
 
 @pytest.mark.parametrize(("code", "said"), [(409, False), (403, True)])
@@ -423,10 +425,10 @@ def test_a_process_without_the_lease_follows_and_decides_nothing(
     try:
         for _ in range(3):
             assert refreshes.acquire(timeout=60)
-        assert controller.synced.is_set() and not controller.ready
+        assert controller.synced.is_set() and not controller.leads
         assert not written.is_set() and server.version == 10
         controller.lead()
-        assert written.wait(60) and controller.ready
+        assert written.wait(60) and controller.leads
     finally:
         controller.stop()
         loop.join(60)
@@ -509,6 +511,64 @@ def timed(controller: Controller) -> Controller:
     return controller
 
 
+def test_after_a_change_of_the_leader_what_has_happened_is_written_before_the_money_of_all_others(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Money that came due meanwhile is written little by little, of each run once; what is new is written at once."""
+    clock, written, lost = Clock(), dict[RunKey, float](), RunKey("physics", "r199", "u-r199")
+    controller.queue, controller.routine = WorkQueue(clock), Turns(module.ROUTINE_PER_SECOND, clock)
+
+    def decide(seen: Snapshot, now: dt.datetime) -> Decision:
+        told = seen.status.model_copy(update={"message": "told"})
+        return Decision(told, is_routine=seen.run != lost, again=now + dt.timedelta(seconds=100))
+
+    monkeypatch.setattr(module, "reconcile", decide)
+    write = controller._write
+
+    def noting(key: RunKey, version: str, what: RunStatus) -> str:
+        assert key not in written
+        written[key] = clock.now
+        return write(key, version, what)
+
+    monkeypatch.setattr(controller, "_write", noting)
+    controller.store.put("TrainingRun", versioned(run(), 9), gone=True)
+    for number in range(200):
+        metadata = {**run()["metadata"], "name": f"r{number:03d}", "uid": f"u-r{number:03d}"}
+        controller.listed("TrainingRun", "physics", [Page([{**run(), "metadata": metadata}], 0)])
+    begun = clock.now
+    while clock.now < begun + 20:
+        while (due := controller.queue.get(0.0)) is not None:
+            controller._work(due)
+        clock.now += 0.01
+    assert written.pop(lost) == begun and len(written) == 199
+    assert max(written.values()) - begun == pytest.approx(198 / module.ROUTINE_PER_SECOND, abs=0.05)
+
+
+def test_a_run_whose_money_is_put_off_is_looked_at_when_its_own_time_comes(
+    timed: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed.routine = Turns(0.1, timed.queue._clock)
+    timed.routine.take(RunKey("physics", "other", "u-other"))
+    told = status(timed).model_copy(update={"message": "told"})
+    again = dt.timedelta(seconds=3)
+    monkeypatch.setattr(module, "reconcile", lambda seen, now: Decision(told, is_routine=True, again=now + again))
+    assert timed._reconcile(RUN) == 3.0 and status(timed).message == ""
+    again = dt.timedelta(seconds=30)
+    assert timed._reconcile(RUN) == 10.0 and status(timed).message == ""
+    timed.queue._clock.now += 10.0  # type: ignore[attr-defined]
+    assert timed._reconcile(RUN) == 30.0 and status(timed).message == "told"
+
+
+def test_what_happened_when_there_was_another_leader_can_wait(timed: Controller) -> None:
+    clock, news = timed.queue._clock, RunKey("physics", "news", "u-news")
+    assert isinstance(clock, Clock)
+    timed.notice("TrainingRun", versioned({**run(), "spec": {}}, 5))
+    clock.now += 3 * LEASE_SECONDS
+    timed.queue.add(news)
+    timed.lead()
+    assert [timed.queue.get(0.0), timed.queue.get(0.0)] == [news, RUN]
+
+
 def test_events_of_a_gang_are_answered_by_one_reconcile(timed: Controller) -> None:
     for version in (3, 4):
         timed.notice("TrainingRun", versioned({**run(), "status": {"message": str(version)}}, version))
@@ -518,6 +578,16 @@ def test_events_of_a_gang_are_answered_by_one_reconcile(timed: Controller) -> No
     assert timed.listed("TrainingRun", "", [Page([versioned(run(), 11)], 12)]) == 12
     assert due_after(timed) == 0.0 and RUN in timed.store.runs
     assert timed.listed("TrainingRun", "elsewhere", [Page([], 20)]) == 20 and RUN in timed.store.runs
+
+
+def test_of_what_is_listed_a_run_that_its_user_has_changed_comes_first(timed: Controller) -> None:
+    """Also when no operator ran at that time."""
+    known = {**run(), "status": {"observedGeneration": 1}}
+    others = [{**known, "metadata": {**known["metadata"], "name": name, "uid": name}} for name in "abc"]
+    changed = {**known, "metadata": {**known["metadata"], "generation": 2}}
+    timed.listed("TrainingRun", "", [Page([versioned(each, 20) for each in (*others, changed)], 20)])
+    first, *rest = (timed.queue.get(0.0) for _ in range(5))
+    assert first == RUN and {each.name for each in rest if each is not None} == set("abc")
 
 
 def test_a_failure_is_tried_again_after_pauses_that_grow(

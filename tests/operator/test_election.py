@@ -92,6 +92,43 @@ def test_clocks_an_hour_apart(server: Server, clock: Clock, hours_fast: float) -
     assert LEASE_SECONDS <= clock.seconds - seen < LEASE_SECONDS + 2 * RETRY_SECONDS
 
 
+def test_a_lease_that_runs_out_is_taken_at_once(server: Server, clock: Clock) -> None:
+    """Not up to a pause later: counted from when it was seen to change, also by one that is not to take it yet."""
+    leader, other = clock.candidate(server, "a"), clock.candidate(server, "b")
+    assert leader.renew() and not other.renew()
+    clock.seconds += RETRY_SECONDS - 0.5
+    assert leader.renew()
+    ready, ended, looked = threading.Event(), threading.Event(), clock.seconds + 0.25
+
+    def wait(seconds: float) -> bool:
+        assert 0 < seconds <= RETRY_SECONDS
+        clock.seconds += seconds
+        if clock.seconds > looked + 10:
+            ready.set()
+        return clock.seconds > looked + 60
+
+    ended.wait = wait  # type: ignore[assignment, method-assign]
+    clock.seconds = looked
+    assert other.acquire(ended, ready.is_set) and clock.seconds == looked + LEASE_SECONDS
+
+
+def test_a_lease_is_left_to_others_until_everything_is_known(server: Server, clock: Clock) -> None:
+    """Also that of a process of the same name, which was killed: a standby takes it meanwhile."""
+    clock.candidate(server, "a").renew()
+    again, standby, ended = clock.candidate(server, "a"), clock.candidate(server, "b"), threading.Event()
+    seconds: list[float] = []
+
+    def wait(pause: float) -> bool:
+        clock.seconds += pause
+        seconds.append(pause)
+        return standby.renew()
+
+    ended.wait = wait  # type: ignore[assignment, method-assign]
+    assert not again.acquire(ended, lambda: False) and not again.leads and standby.leads
+    assert LEASE_SECONDS <= sum(seconds) <= LEASE_SECONDS + RETRY_SECONDS
+    assert clock.candidate(server, "b").acquire(threading.Event(), lambda: True)
+
+
 def test_a_lease_says_when_it_was_renewed_and_for_how_long_it_is(server: Server, clock: Clock) -> None:
     leader, other = clock.candidate(server, "a"), clock.candidate(server, "b")
     for seconds in (0.0, RETRY_SECONDS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 def test_runs_accelerators_and_money() -> None:
     store, metrics = Store(), Metrics()
-    metrics.registry.register(RunsCollector(store))
+    metrics.registry.register(RunsCollector(store, lambda: True))
     placed = {
         "backend": "TFJob",
         "pool": "v100-8",
@@ -69,7 +70,7 @@ def named_run(name: str, budget: object = None, **status: object) -> dict[str, o
 
 def test_unfinished_runs_have_metrics_of_their_own() -> None:
     store, metrics = Store(), Metrics()
-    metrics.registry.register(RunsCollector(store))
+    metrics.registry.register(RunsCollector(store, lambda: True))
     progress, cost = {"step": 30, "steps": 120}, {"usd": "7.25"}
     store.put("TrainingRun", named_run("gan", "20", phase="Running", progress=progress, cost=cost, restarts=2))
     store.put("TrainingRun", named_run("odd", {"not": "money"}, phase="Pending"))
@@ -93,9 +94,19 @@ def test_unfinished_runs_have_metrics_of_their_own() -> None:
     }
 
 
+def test_an_operator_that_only_follows_counts_no_run() -> None:
+    """Sums over all operators would have each run twice."""
+    store, metrics, leads = Store(), Metrics(), threading.Event()
+    metrics.registry.register(RunsCollector(store, leads.is_set))
+    store.put("TrainingRun", named_run("gan", phase="Running"))
+    assert "caloscale_run" not in generate_latest(metrics.registry).decode()
+    leads.set()
+    assert 'caloscale_runs{phase="Running"} 1.0' in generate_latest(metrics.registry).decode()
+
+
 def test_many_runs_have_metrics_those_with_workers_first() -> None:
     store, metrics = Store(), Metrics()
-    metrics.registry.register(RunsCollector(store))
+    metrics.registry.register(RunsCollector(store, lambda: True))
     for number in range(MOST_RUNS + 3):
         store.put("TrainingRun", named_run(f"gan-{number:03d}", phase="Waiting"))
     store.put("TrainingRun", named_run("last", phase="Running"))
@@ -109,7 +120,7 @@ def test_many_runs_have_metrics_those_with_workers_first() -> None:
 def test_the_dashboard_and_alerts_ask_for_what_there_is(page: str) -> None:
     asked = set(re.findall(r"\bcaloscale_\w+", (MANIFESTS / page).read_text(encoding="utf-8")))
     metrics, store = Metrics(), Store()
-    metrics.registry.register(RunsCollector(store))
+    metrics.registry.register(RunsCollector(store, lambda: True))
     progress, cost = {"step": 1, "steps": 2}, {"usd": "1"}
     store.put("TrainingRun", named_run("gan", 5, phase="Running", progress=progress, cost=cost))
     metrics.count("PATCH", "TFJob", 200)

@@ -168,7 +168,7 @@ def take_the_bucket_away(runs: Runs, name: str) -> None:
 
 
 def delete_the_operator(runs: Runs, name: str) -> None:
-    """Its pod goes; another one comes."""
+    """Its pods go; others come."""
     where = ["-n", "caloscale-system"]
     runs.cluster.kubectl("delete", "pod", *where, "-l", "app.kubernetes.io/name=caloscale-operator")
     runs.cluster.kubectl("rollout", "status", "deployment/caloscale-operator", *where, "--timeout=180s")

@@ -36,7 +36,7 @@ def main() -> None:
     connection.fence_with(lambda: election.leads)
     connection.count_with(metrics.count)
     controller = Controller(connection, settings, metrics)
-    metrics.registry.register(RunsCollector(controller.store))
+    metrics.registry.register(RunsCollector(controller.store, lambda: controller.leads))
     worker = threading.Thread(target=controller.run, name="controller", daemon=True)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -44,17 +44,18 @@ def main() -> None:
     # alive: waiting for the lease, or at work
     checks = {
         "/healthz": lambda: worker.ident is None or (worker.is_alive() and controller.watches.are_alive()),
-        "/readyz": lambda: controller.ready,
+        "/readyz": controller.synced.is_set,
     }
     if settings.health_port:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
         start_http_server(settings.metrics_port, registry=metrics.registry)
-    # As in controller-runtime, what the cluster holds is read before the lease is had: a successor decides at once.
+    # What the cluster holds is read before the lease is had: a successor decides at once, and a process that was killed
+    # and started again does not take its lease from one that has read it already.
     worker.start()
     controller.watches.start()
     try:
-        if not election.acquire(ended):
+        if not election.acquire(ended, controller.synced.is_set):
             return
         log.info("%s is active", settings.identity)
         threading.Thread(target=election.keep, args=(_lost,), name="lease", daemon=True).start()

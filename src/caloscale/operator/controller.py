@@ -27,13 +27,14 @@ from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, P
 from caloscale.errors import InputError
 from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.diagnostics import NAME_TAKEN, REFUSED, diagnostics_of
+from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.outcomes import job_in_doubt
-from caloscale.operator.reconcile import reconcile
+from caloscale.operator.reconcile import REFRESHED_PER_SECOND, reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import Store
 from caloscale.operator.watches import Watches
-from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
+from caloscale.operator.workqueue import RETRY_SECONDS, Turns, WorkQueue
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.status import RunStatus
@@ -42,6 +43,9 @@ log = logging.getLogger(__name__)
 
 IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 """How a row is added to the operator's prices."""
+ROUTINE_PER_SECOND = 1.25 * REFRESHED_PER_SECOND
+"""Statuses with nothing but money and steps are written at most so often, 1/s: more often than they come due, so that
+those that came due while nobody led are made up for, and seldom enough for others to be written meanwhile."""
 
 
 class Controller:
@@ -55,6 +59,7 @@ class Controller:
         self._leads = threading.Event()
         self._stop = threading.Event()
         self.queue: WorkQueue[RunKey] = WorkQueue()
+        self.routine: Turns[RunKey] = Turns(ROUTINE_PER_SECOND)
         self._first_event: dict[RunKey, float] = {}
         self._refusals: dict[RunKey, Diagnostic] = {}
         self._deciding = threading.Lock()
@@ -76,8 +81,10 @@ class Controller:
     def listed(self, kind: str, namespace: str, pages: Iterable[Page]) -> int:
         """Take in all objects of a kind, in a namespace (empty: in all); returns the version of the list."""
         concerned, version = self.store.resync(kind, pages, namespace)
-        for run in concerned:  # of 10,000 runs these are minutes of writes, behind which no user is to wait
-            self.queue.add(run, can_wait=True)
+        for run in concerned:  # of 10,000 runs these are minutes, for which nobody is to wait who has changed one
+            known = self.store.runs.get(run)
+            is_new = known is not None and known.generation != known.status.observed_generation
+            self.queue.add(run, can_wait=not is_new)
         return version
 
     def _refresh(self) -> None:
@@ -92,28 +99,33 @@ class Controller:
             log.warning("cannot read whether Kueue is installed: %s", error)
         if (before is not None and before is not self._catalogue) or had_queues is not self._has_queues:
             for run in self.store.pending_runs():
-                self.queue.add(run)
+                self.queue.add(run, can_wait=True)
 
     # --- work
 
     def lead(self) -> None:
-        """From now on this process decides; before, it only follows what there is, so that it need not read it then."""
+        """From now on this process decides; before, it only follows what there is, so that it need not read it then.
+
+        What happened when there was a leader can wait: that one has answered it.
+        """
         self._first_event.clear()
+        self.queue.put_off(2 * LEASE_SECONDS)
         self._leads.set()
 
     @property
-    def ready(self) -> bool:
-        """Whether it decides: it leads, and everything was listed."""
+    def leads(self) -> bool:
+        """Whether it decides: it has the lease, and everything was listed."""
         return self._leads.is_set() and self.synced.is_set()
 
     def run(self) -> None:
         """Until `stop`: when everything was listed, and from `lead` on, what is due."""
-        refreshed = float("-inf")
+        begun, refreshed = time.monotonic(), float("-inf")
         while not self._stop.is_set():
             if not self.synced.is_set():
                 if not self.watches.are_listed():
                     self._stop.wait(0.05)
                     continue
+                log.info("everything was listed after %.1f s", time.monotonic() - begun)
                 self.synced.set()
             now = time.monotonic()
             if now >= refreshed + self.settings.resync_seconds:
@@ -163,15 +175,20 @@ class Controller:
             return None
         while True:
             with self._deciding:  # two runs must not take the same node
-                now = dt.datetime.now(dt.UTC)
+                now, begun = dt.datetime.now(dt.UTC), time.thread_time()
                 pool_changes = self.store.parking.changes
                 observed = self._observe(run, now)
                 if observed is None:
+                    self.routine.forget(run)
                     self._park(run, None, pool_changes)
                     return None
                 seen, version = observed
                 decision = reconcile(seen, now)
+                self.metrics.decision_seconds.observe(time.thread_time() - begun)
                 if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
+                    if (pause := self._turn(run, seen, decision)) > 0:
+                        self._park(run, decision.awaits, pool_changes)
+                        return pause if decision.again is None else min(pause, _seconds(now, decision.again))
                     self.store.assume(run, decision.status, version)
                     self._park(run, decision.awaits, pool_changes)
                     break
@@ -184,12 +201,19 @@ class Controller:
             except BaseException:
                 self.store.assume(run, seen.status, version)
                 raise
-        if first is not None and decision.status != seen.status:
+        if first is not None and decision.status != seen.status and not decision.is_routine:
             self.metrics.event_seconds.observe(time.monotonic() - first)
         self._act(run, seen, decision, version)
         if decision.again is None:
             return None
-        return max((decision.again - now).total_seconds(), 0.05)
+        return _seconds(now, decision.again)
+
+    def _turn(self, run: RunKey, seen: Snapshot, decision: Decision) -> float:
+        """In how many seconds the status is to be written; a routine one has its turn among the others."""
+        if decision.is_routine and decision.status != seen.status:
+            return self.routine.take(run)
+        self.routine.forget(run)
+        return 0.0
 
     def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None, seen_changes: int) -> None:
         following = self.store.park(run, needs, seen_changes)
@@ -338,6 +362,10 @@ class Controller:
             known = _read("prices", lambda files: load_prices(files, added=IN_CONFIG_MAP), prices)
             self._catalogue = (state, Catalogue(known, load_measurements(), day, table))
         return self._catalogue[1]
+
+
+def _seconds(now: dt.datetime, then: dt.datetime) -> float:
+    return max((then - now).total_seconds(), 0.05)
 
 
 ReadT = TypeVar("ReadT")

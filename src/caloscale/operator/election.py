@@ -55,16 +55,25 @@ class Election:
         """Whether this process may write: its lease was renewed not long ago."""
         return self._clock() - self._renewed < RENEW_SECONDS
 
-    def acquire(self, ended: threading.Event) -> bool:
-        """Wait until the lease is ours; False when the process is to end before."""
+    def acquire(self, ended: threading.Event, ready: Callable[[], bool] = lambda: True) -> bool:
+        """Wait until the lease is ours; False when the process is to end before.
+
+        ``ready``: whether the lease is to be taken already, or only looked at.
+        """
         waits = False
-        while not self.renew():
-            if not waits:
+        while not self.renew(take=(taken := ready())):
+            if taken and not waits:
                 log.info("another operator is active; waiting")
                 waits = True
-            if ended.wait(RETRY_SECONDS):
+            if ended.wait(self._pause()):
                 return False
         return True
+
+    def _pause(self) -> float:
+        """Until the next try, s: a lease that runs out before is tried then."""
+        spec, since = self._seen or ({}, self._clock())
+        left = since + spec.get("leaseDurationSeconds", LEASE_SECONDS) - self._clock()
+        return min(left, RETRY_SECONDS) if left > 0 else RETRY_SECONDS
 
     def keep(self, lost: Callable[[], None]) -> None:
         """Renew the lease until `release`; ``lost`` is called when it was not renewed in time."""
@@ -89,16 +98,19 @@ class Election:
             except (ApiException, HTTPError, OSError) as error:
                 log.info("the lease was not given back: %s", error)
 
-    def renew(self) -> bool:
-        """Take or renew the lease; False when another operator has it, it was given back, or no answer comes."""
-        with self._requests:
-            return not self._stop.is_set() and self._renew()
+    def renew(self, *, take: bool = True) -> bool:
+        """Take or renew the lease; False when another operator has it, it was given back, or no answer comes.
 
-    def _renew(self) -> bool:
+        ``take``: false to look at it only.
+        """
+        with self._requests:
+            return not self._stop.is_set() and self._renew(take)
+
+    def _renew(self, take: bool) -> bool:
         begun = self._clock()
         try:
             lease = self._connection.get("Lease", self._namespace, NAME)
-            if not self._may_take(lease):
+            if not (self._may_take(lease) and take):
                 return False
             spec = {
                 "holderIdentity": self._identity,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry, Counter, Histogram, Summary
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -31,9 +31,14 @@ class Metrics:
             buckets=SECONDS,
             registry=self.registry,
         )
+        self.decision_seconds = Summary(
+            "caloscale_decision_processor_seconds",
+            "Processor time of a decision about a run, without its writes.",
+            registry=self.registry,
+        )
         self.event_seconds = Histogram(
             "caloscale_event_to_status_seconds",
-            "From the first event that concerns a run to its status.",
+            "From the first event that concerns a run to its status, where that has more than money and steps.",
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -50,11 +55,14 @@ class Metrics:
 class RunsCollector(Collector):
     """Runs by phase, accelerators and money, and each unfinished run, computed when Prometheus asks."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, leads: Callable[[], bool]) -> None:
+        """``leads``: whether this operator decides; one that only follows would have each run counted twice."""
+        self._store, self._leads = store, leads
 
     def collect(self) -> Iterator[Metric]:
         """The gauges of now."""
+        if not self._leads():
+            return
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
             unfinished = [each for each in self._store.runs.items() if each[1].status.phase not in FINISHED]

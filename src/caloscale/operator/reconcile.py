@@ -55,8 +55,11 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     draft.put(observed_generation=draft.seen.generation)
     _keep_old_progress(draft)
     _put_off(draft)
+    known, report = seen.status.progress, draft.status.progress
+    is_routine = not draft.actions and draft.status.model_copy(update={"progress": known}) == seen.status
+    is_routine &= known == report or (known is not None and report is not None and not _is_news(known, report))
     _account(draft, run)
-    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits)
+    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits, is_routine)
 
 
 def _is_left(draft: Draft) -> bool:
@@ -162,11 +165,14 @@ def _keep_old_progress(draft: Draft) -> None:
 
 def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float) -> bool:
     """Whether a report is to be in the status: an epoch, a checkpoint, a hundredth of the steps, or after a while."""
-    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
-    if is_new or (report.step - known.step) * 100 >= report.steps or None in (known.updated, report.updated):
+    if known.updated is None or report.updated is None or _is_news(known, report):
         return True
-    assert known.updated is not None and report.updated is not None
     return (report.updated - known.updated).total_seconds() >= refresh_seconds
+
+
+def _is_news(known: RunProgress, report: RunProgress) -> bool:
+    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
+    return is_new or (report.step - known.step) * 100 >= report.steps
 
 
 def _put_off(draft: Draft) -> None:

@@ -43,7 +43,7 @@ class OperatorProcess:
         self.log = folder / "operator.log"
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self.port = free_ports(1)[0]
+        self.port, self.metrics_port = free_ports(2)
 
     def start(self, *, wait: bool = True, program: Sequence[str] = ("-m", "caloscale.operator")) -> None:
         """Start it, or what Python is to run instead, and wait until it knows the cluster."""
@@ -51,7 +51,7 @@ class OperatorProcess:
             **os.environ,
             "KUBECONFIG": str(self._kubeconfig()),
             "CALOSCALE_HEALTH_PORT": str(self.port),
-            "CALOSCALE_METRICS_PORT": "0",
+            "CALOSCALE_METRICS_PORT": str(self.metrics_port),
             "CALOSCALE_IMAGE": "registry.example/caloscale/trainer:1.0.0",
             "POD_NAME": "operator-0",
             "POD_NAMESPACE": SYSTEM,
@@ -84,8 +84,9 @@ class OperatorProcess:
         return self._process.wait()
 
     def stop(self) -> int:
-        """As Kubernetes ends a pod; returns the exit code."""
-        assert self._process is not None
+        """As Kubernetes ends a pod; returns the exit code, 0 where none was started."""
+        if self._process is None:
+            return 0
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self._process.wait()

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from caloscale.ports import free_ports
 from tests.control_plane.operator.process import OperatorProcess, install_worker_account
 from tools import operator_load
 from tools.cluster import ControlPlane, Pool, machines
@@ -42,12 +41,11 @@ def test_a_leader_that_is_killed_among_pods_of_others_loses_no_bill_and_doubles_
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     GIVEN.most_seconds = MOST_SECONDS
-    (port,) = free_ports(1)
-    loaded = OperatorProcess(cluster, tmp_path, CALOSCALE_METRICS_PORT=str(port))
-    loaded.start()
+    loaded = operator_load.operators_of(cluster, tmp_path)
+    loaded[0].start()
     try:
-        figures = operator_load.share(cluster, loaded, port, GIVEN)
+        figures = operator_load.share(cluster, loaded, GIVEN)
     finally:
-        loaded.stop()
-    assert (figures["errors"], figures["doubled"], figures["billsLost"]) == (0, 0, 0), loaded.log.read_text()[-3000:]
+        logs = [each.log.read_text()[-3000:] for each in loaded if each.stop() is not None]
+    assert (figures["errors"], figures["doubled"], figures["billsLost"]) == (0, 0, 0), logs
     assert figures["beforeKill"]["eventToStatusCount"] > 0 and figures["secondsToResume"] < MOST_SECONDS
