@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -123,11 +122,8 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     null for methods that it does not know. Raises ConfigurationError, TrainingError.
     """
     asked = validated(ExchangeInputs, inputs)
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        target = Path(temporary) / "result.json"
-        processes = asked.ranks + (asked.method in SERVERS)
-        run_ranks("exchange", processes, [asked.model_dump_json(by_alias=True), str(target)])
-        found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    processes = asked.ranks + (asked.method in SERVERS)
+    found = run_ranks("exchange", processes, asked.model_dump_json(by_alias=True))
     computing, ended = np.array(found.pop("computing")).T, found.pop("ended")
     slots = found["contributions"] + found["repeated"] + found["missing"]
     remote = asked.method == "grouped-rma"

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from pydantic import Field
@@ -24,7 +23,6 @@ from caloscale.studies.ranks import run_ranks
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 CLASSES = 1000
-RESULT_FILE = "result.json"
 Network = Literal["alexnet", "googlenet", "resnet50"]
 _INCEPTION = (
     # 1x1; reduction and 3x3; reduction and 5x5; projection of the pool. None: a pool that halves the image.
@@ -151,10 +149,8 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
             value=asked.exchange,
             remedy="build Horovod with HOROVOD_WITH_MPI=1 against this TensorFlow, or use exchange: mpi",
         )
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
-        run_ranks("images", asked.workers, [json.dumps(settings), temporary], asked.threads)
-        found: dict[str, Any] = json.loads((Path(temporary) / RESULT_FILE).read_text(encoding="utf-8"))
+    settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
+    found = run_ranks("images", asked.workers, json.dumps(settings), asked.threads)
     rate = asked.workers * asked.batch() / found["stepSeconds"]
     hours = asked.epoch_images / rate / 3600
     return {**found, "imagesPerSecond": rate, "epochHours": hours, "batchPerWorker": asked.batch()}
@@ -285,7 +281,7 @@ def _time(world: Any, steps: int, step: Callable[[], float]) -> tuple[float, flo
     return seconds / steps, part / steps
 
 
-def main(settings: dict[str, Any], folder: Path) -> None:
+def main(settings: dict[str, Any], target: Path) -> None:
     """Time the steps of a worker; rank 0 writes the result."""
     load_tensorflow_quietly()
     import numpy as np
@@ -355,7 +351,7 @@ def main(settings: dict[str, Any], folder: Path) -> None:
             "parameters": network.count_params(),
             "weightsAgree": all(np.array_equal(one[2], every[0][2]) for one in every),
         }
-        (folder / RESULT_FILE).write_text(json.dumps(found), encoding="utf-8")
+        target.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

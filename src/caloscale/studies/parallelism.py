@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import numpy as np
@@ -25,7 +24,6 @@ from caloscale.spec.block import Block
 from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 
-RESULT_FILE = "result.json"
 Array = NDArray[np.float32]
 RATE = 0.01
 """Learning rate."""
@@ -67,9 +65,7 @@ def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     asked = validated(ParallelismInputs, inputs)
     asked.check()
-    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
-        run_ranks("parallelism", asked.workers, [asked.model_dump_json(), temporary], asked.threads)
-        found: dict[str, Any] = json.loads((Path(temporary) / RESULT_FILE).read_text(encoding="utf-8"))
+    found = run_ranks("parallelism", asked.workers, asked.model_dump_json(), asked.threads)
     return {**found, "imagesPerSecond": asked.batch / found["stepSeconds"]}
 
 
@@ -135,7 +131,7 @@ def train_step(
     return loss
 
 
-def main(asked: ParallelismInputs, folder: Path) -> None:
+def main(asked: ParallelismInputs, target: Path) -> None:
     """Time the steps; rank 0 writes the result."""
     exchange = Exchange()
     rank, workers = exchange.world.rank, exchange.world.size
@@ -169,7 +165,7 @@ def main(asked: ParallelismInputs, folder: Path) -> None:
             "exchangedMib": exchange.bytes / asked.steps / 2**20,
             "loss": (sum(losses) if asked.method == "data" else losses[0]) / asked.batch,
         }
-        (folder / RESULT_FILE).write_text(json.dumps(found), encoding="utf-8")
+        target.write_text(json.dumps(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

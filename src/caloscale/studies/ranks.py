@@ -1,22 +1,34 @@
-"""Starts the processes of a measure by mpiexec, and ends them."""
+"""Starts the processes of a measure by mpiexec, ends them, and reads what they found."""
 
 from __future__ import annotations
 
+import json
 import subprocess
-from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from caloscale.errors import TrainingError
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 
 
-def run_ranks(module: str, ranks: int, arguments: Sequence[str], threads: int = 1) -> None:
+def run_ranks(module: str, ranks: int, settings: str, threads: int = 1) -> dict[str, Any]:
     """Run a module of this package on every rank, until all have ended; Ctrl-C ends them.
 
-    threads: of each rank. Raises TrainingError when one fails, with the end of what it wrote.
+    settings: first argument of the module; the second one is the JSON file into which rank 0 writes the result, which
+    is returned. threads: of each rank. Raises TrainingError when one fails, with the end of what it wrote.
     """
-    settings = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": 2}
-    settings |= {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": 1}
-    environment = {**mpi_environment(), **{name: str(value) for name, value in settings.items()}}
+    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
+        target = Path(temporary) / "result.json"
+        _run(module, ranks, [settings, str(target)], threads)
+        result: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    return result
+
+
+def _run(module: str, ranks: int, arguments: list[str], threads: int) -> None:
+    variables = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": 2}
+    variables |= {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": 1}
+    environment = {**mpi_environment(), **{name: str(value) for name, value in variables.items()}}
     command = mpiexec_command(ranks, ["-m", f"caloscale.studies.{module}", *arguments], environment)
     process = subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True
