@@ -127,7 +127,6 @@ class Speed(Block):
     """How fast showers are made on a machine of the catalogue."""
 
     machine_type: str
-    """Machine type."""
     accelerator: str = ""
     """GPU of it, if any."""
     per_node: int = Field(default=0, ge=0)
@@ -135,7 +134,6 @@ class Speed(Block):
     region: str
     """Region of the price."""
     capacity_type: Literal["spot", "on-demand"] = "on-demand"
-    """spot or on-demand."""
     showers_per_second: float = Field(gt=0)
     """Showers per second of wall time on the whole machine."""
 

@@ -21,7 +21,6 @@ class Residual(Block):
     source: str
     """The run."""
     accelerator: str
-    """Accelerator."""
     count: int
     """GPUs or TPU chips."""
     step_seconds: float
@@ -40,11 +39,8 @@ class InterruptionRate(Block):
     """Interruptions that were counted on own spot runs."""
 
     cloud: str
-    """Cloud."""
     accelerator: str
-    """Accelerator."""
     region: str
-    """Region."""
     per_node_hour: float
     """Interruptions of a node per hour, (k + 1/2) / hours."""
 

@@ -284,7 +284,6 @@ class Slice(SourcedRow):
     machine_type: str = Field(min_length=1)
     """Machine type of the hosts."""
     chips_per_host: int = Field(ge=1)
-    """Chips of a host."""
     topology: str = Field(pattern=r"^\d+(x\d+){1,2}$")
     """Chips along each axis."""
     hosts: int = Field(ge=1)

@@ -29,7 +29,6 @@ class Measurement(SourcedRow):
     count: int = Field(ge=1)
     """GPUs, or TPU chips."""
     nodes: int = Field(ge=1)
-    """Nodes."""
     workers: int = Field(ge=1)
     """Workers, a whole number on each node."""
     batch_per_replica: int = Field(ge=1)

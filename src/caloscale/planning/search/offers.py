@@ -32,11 +32,9 @@ class Offer:
     provider: str
     """Cloud."""
     accelerator: Accelerator
-    """Its accelerator."""
     hardware: Machine | Slice
     """The node or the slice."""
     region: str
-    """Region."""
     capacity_type: CapacityType
     """spot or on-demand."""
     rate: Rate | None

@@ -95,7 +95,6 @@ class Making(Block):
     """What it takes to make a number of showers of a detector."""
 
     showers: int
-    """Showers."""
     region: str
     """Region of the prices."""
     capacity_type: CapacityType

@@ -52,19 +52,14 @@ class Candidate(Block):
     count: int
     """GPUs or TPU chips."""
     workers: int
-    """Workers."""
     accelerators_per_worker: int
-    """Accelerators of each."""
     nodes: int
-    """Nodes."""
     machine_type: str
     """Machine type of the nodes."""
     topology: str | None
     """Topology of a TPU slice."""
     region: str
-    """Region."""
     capacity_type: Literal["spot", "on-demand"]
-    """spot or on-demand."""
     batch_per_replica: int
     """Showers in a replica's batch (a replica is a GPU or a TPU core)."""
     step_seconds: float
@@ -136,7 +131,6 @@ class Plan(Block):
     showers: int
     """Training showers of an epoch."""
     epochs: int
-    """Epochs."""
     chosen: Candidate | None
     """The choice; null when nothing meets the limits."""
     nearest: Candidate | None
