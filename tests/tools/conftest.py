@@ -40,7 +40,7 @@ class Browser:
 
     def wait(self, expression: str) -> None:
         end = time.monotonic() + SECONDS
-        while not self.value(expression):
+        while not self.value(f"!!({expression})"):
             assert time.monotonic() < end, expression
             time.sleep(0.05)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import time
 from pathlib import Path
@@ -16,6 +17,8 @@ from caloscale.errors import CaloscaleError
 from tools.cluster.build import build as build_programs
 from tools.cluster.daemons import end_process
 from tools.cluster.errors import ClusterError
+from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
+from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
 from tools.cluster.nodes import app as nodes_app
 from tools.cluster.plane import ControlPlane
@@ -98,6 +101,17 @@ def status() -> None:
         print(f"running: {name} (process {pid}, {memory:.0f} MiB)")
     if processes():
         print(f"export KUBECONFIG={running_folder() / 'kubeconfig'}")
+
+
+@app.command()
+def kubeflow(
+    clone: Annotated[str, typer.Option(help="A local clone of kubeflow/pipelines, in place of GitHub.")] = "",
+) -> None:
+    """Kubeflow Pipelines with its UI, until Ctrl-C; the first call builds it (an hour on two cores). Linux, root."""
+    build_kubeflow(clone)
+    with run_kubeflow() as address:
+        print(f"UI and API: {address}\nCtrl-C ends it; nothing stays", flush=True)
+        signal.pause()
 
 
 def _is(name: str, pid: int) -> bool:

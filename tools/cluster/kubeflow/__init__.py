@@ -1,0 +1,1 @@
+"""Kubeflow Pipelines on this machine, from its sources: `python -m tools.cluster kubeflow`."""
