@@ -158,42 +158,12 @@ def commands() -> str:
     """Every command with arguments and options, as in its --help."""
     parts = [
         "# Commands",
-        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`. Each "
-        "command has an example from the pages.",
+        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`.",
     ]
-    group, shown = typer.main.get_group(app), examples()
-    for name, command in group.commands.items():
+    for name, command in typer.main.get_group(app).commands.items():
         if not command.hidden:
-            parts += [*command_parts(f"caloscale {name}", command), shown.get(name, "")]
+            parts += command_parts(f"caloscale {name}", command)
     return "\n\n".join(parts)
-
-
-BLOCK = re.compile(r'<!-- skip: (start|next) "([^"]+)" -->|<!-- skip: (end) -->|```bash\n(.*?)```', re.DOTALL)
-
-
-def examples() -> dict[str, str]:
-    """An example of each command from the pages, one that the tests run where there is one."""
-    found: dict[str, tuple[str, str]] = {}
-    for page in (*sorted(DOCS.glob("tutorials/*.md")), *sorted(DOCS.glob("*.md"))):
-        text = page.read_text(encoding="utf-8")
-        title = text.partition("\n")[0].removeprefix("# ")
-        where = f"[{title}](../{page.relative_to(DOCS).as_posix()})"
-        reason = reason_of_all = ""
-        for match in BLOCK.finditer(text):
-            if match[3]:
-                reason_of_all = ""
-            elif match[1]:
-                reason, reason_of_all = match[2], match[2] if match[1] == "start" else reason_of_all
-            else:
-                why, reason = reason or reason_of_all, ""
-                for line in match[4].replace("\\\n", " ").splitlines():
-                    words = line.partition(" #")[0].split()
-                    if words[:1] != ["caloscale"] or (why and words[1] in found):
-                        continue
-                    about = f"no test runs it: {why}" if why else "a test runs it"
-                    if words[1] not in found or found[words[1]][0]:
-                        found[words[1]] = (why, f"Example from {where} ({about}):\n\n```bash\n{' '.join(words)}\n```")
-    return {name: text for name, (_, text) in found.items()}
 
 
 def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator[str]:
@@ -202,6 +172,8 @@ def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator
     yield f"{'#' * level} {name}"
     yield (command.help or "").replace("<", "&lt;")
     yield f"```text\n{' '.join(command.get_usage(context).removeprefix('Usage:').split())}\n```"
+    if command.epilog:
+        yield f"```bash\n{command.epilog.removeprefix('Example: ')}\n```"
     records = [record for p in command.params if (record := p.get_help_record(context)) and record[0] != "--help"]
     arguments = [p for p in command.params if isinstance(p, click.Argument)]
     shown = {record[0] for record in records}
