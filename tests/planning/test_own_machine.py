@@ -149,6 +149,14 @@ def test_training_on_the_machine_at_hand_in_closed_form() -> None:
         assert limited is not None and limited.meets_limits is met, limit
 
 
+def test_a_small_price_is_not_none() -> None:
+    run = run_of("train.epochs=1", "data.showers=100")
+    made = plan(run, PRICES, load_measurements(), DAY, speeds=[speed_of(run)], generate=10)
+    page = plan_markdown(made)
+    assert made.own_training is not None and made.own_training.usd == pytest.approx(100 / 500 / 3600 * N1_STANDARD_2)
+    assert "5.6e-05 h, 5.3e-06 USD as n1-standard-2" in page and " 0.00 " not in page.replace("0.00 h", "")
+
+
 def test_the_newest_measurement_with_the_nearest_batch_counts() -> None:
     run = run_of("train.batchPerReplica=64")
     rows = [

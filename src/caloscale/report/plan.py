@@ -47,7 +47,7 @@ def verdict(plan: Plan) -> str:
         return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
     if plan.nearest is None and (reference := _reference(plan)) is not None:
         chosen = "chosen" if reference.meets_limits else "nothing meets the limits; nearest"
-        price = f"{reference.seconds / _HOUR:.2g} h, {_cents(reference.usd)} without start-up and test passes"
+        price = f"{reference.seconds / _HOUR:.2g} h, {_price(reference.usd)} without start-up and test passes"
         return (
             f"{cap(plan, reference)}{chosen}: the reference machine ({reference.machine_type}, {reference.processor}); "
             f"{price}; no rented machine was measured with {plan.network}, and hardware.accelerator names none"
@@ -73,10 +73,9 @@ def _reference(plan: Plan) -> OwnTraining | None:
 
 def own_in_words(own: OwnTraining) -> str:
     """The training on the machine at hand in a sentence."""
-    price = "no price" if own.usd is None else f"{own.usd:.2f} USD"
     return (
-        f"this machine ({own.processor}); {own.seconds / _HOUR:.2f} h, {price} as {own.machine_type}, from batches of "
-        f"{own.batch}; start-up and test passes are not in it"
+        f"this machine ({own.processor}); {_digits(own.seconds / _HOUR)} h, {_price(own.usd)} as {own.machine_type}, "
+        f"from batches of {own.batch}; start-up and test passes are not in it"
     )
 
 
@@ -89,10 +88,9 @@ def making_in_words(making: Making) -> str:
         if offer is None or offer.hours is None or offer.machines is None:
             text += f"; by {offer.method if offer else 'Monte Carlo'}: not measured"
             continue
-        price = "no price" if offer.usd is None else f"{offer.usd:.2f} USD"
         hours = f"{offer.hours:.3g} h" if offer.hours >= 0.01 else f"{offer.hours * _HOUR:.2g} s"
         known = " (speed of the reference machine)" if offer.reference else ""
-        text += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {price}"
+        text += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {_price(offer.usd)}"
     return text
 
 
@@ -104,15 +102,19 @@ def break_even_in_words(making: Making) -> str:
             return "when the generator is cheaper than Monte Carlo is not known: a price or a speed is missing"
         return "the generator is never cheaper than Monte Carlo: a shower of it costs more"
     where = " on the reference machine" if making.training_reference else ""
-    training = f"training{where} {_cents(making.training_usd)}"
+    training = f"training{where} {_price(making.training_usd)}"
     if making.training_showers_usd:
-        training += f", Monte Carlo showers for it {_cents(making.training_showers_usd)}"
+        training += f", Monte Carlo showers for it {_price(making.training_showers_usd)}"
     return f"cheaper than Monte Carlo from {making.break_even_showers:,} showers on: {training}"
 
 
-def _cents(usd: float | None) -> str:
-    """Dollars with two significant digits below one dollar."""
-    return "no price" if usd is None else f"{usd:,.2f} USD" if usd >= 1 else f"{usd:.2g} USD"
+def _digits(value: float) -> str:
+    """Two decimals, and two significant digits of what would be zero."""
+    return f"{value:.2g}" if 0 < value < 0.01 else f"{value:.2f}"
+
+
+def _price(usd: float | None) -> str:
+    return "no price" if usd is None else f"{_digits(usd)} USD"
 
 
 def making_rows(making: Making) -> list[tuple[str, ...]]:
@@ -128,7 +130,7 @@ def making_rows(making: Making) -> list[tuple[str, ...]]:
             number(offer.showers_per_second) or "not measured",
             "" if offer.machines is None else str(offer.machines),
             number(offer.hours),
-            "" if offer.usd is None else f"{offer.usd:,.2f}",
+            "" if offer.usd is None else _digits(offer.usd),
         )
         for offer in making.offers
     ]
@@ -169,7 +171,7 @@ def money(candidate: Candidate) -> str:
     if candidate.usd is None or candidate.usd_interval is None:
         return f"{candidate.accelerator_hours:.1f} accelerator hours (no price)"
     low, high = candidate.usd_interval
-    return f"{candidate.usd:.2f} USD ({low:.2f} to {high:.2f})"
+    return f"{_price(candidate.usd)} ({_digits(low)} to {_digits(high)})"
 
 
 def accelerators(candidate: Candidate) -> str:
@@ -224,8 +226,8 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
         candidate.capacity_type,
         candidate.region,
         f"{candidate.total_seconds / _HOUR:.2f}",
-        "no price" if candidate.usd is None else f"{candidate.usd:.2f}",
-        "" if low is None else f"{low:.2f} to {high:.2f}",
+        "no price" if candidate.usd is None else _digits(candidate.usd),
+        "" if low is None or high is None else f"{_digits(low)} to {_digits(high)}",
         f"{candidate.epoch_seconds:.1f}",
         "" if candidate.usd_per_epoch is None else f"{candidate.usd_per_epoch:.3f}",
         "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
