@@ -148,8 +148,8 @@ generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, componen
 	@$(BIN)/python -m tools.generate
 
 .PHONY: chart
-chart: $(VENV)/.dev ## The Helm chart, from manifests/base and the overlays: build/chart
-	@$(BIN)/python -m tools.chart write build/chart
+chart: $(VENV)/.dev ## The Helm chart of an overlay: build/chart (OVERLAY=)
+	@$(BIN)/python -m tools.chart write build/chart '$(OVERLAY)'
 
 .PHONY: release-check
 release-check: ## Build sdist and wheel, check them, and run the wheel outside the clone on each supported Python

@@ -15,7 +15,6 @@ from tools import chart
 from tools.cluster import ControlPlane, is_built
 from tools.cluster.servers import Settings
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
 DEFINITIONS = {
     ("CustomResourceDefinition", "<none>", f"{plural}.caloscale.dev")
     for plural in ("trainingruns", "trainingprogresses")
@@ -49,7 +48,7 @@ def test_helm_installs_upgrades_and_leaves_nothing_but_the_definitions(
     if not chart.helm().is_file():
         pytest.skip("no helm: `python -m tools.chart build` builds it once (a few minutes)")
     packed = tmp_path / "chart"
-    chart.write_chart(MANIFESTS, packed)
+    chart.write_chart("kind", packed)
     homes = {name: str(tmp_path / name) for name in ("HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     environment = {**os.environ, **homes, "KUBECONFIG": str(control_plane.kubeconfig)}
 
@@ -65,7 +64,7 @@ def test_helm_installs_upgrades_and_leaves_nothing_but_the_definitions(
         return str(deployment.spec.template.spec.containers[0].image)
 
     assert ours(control_plane) == set()
-    values = ("caloscale", str(packed), "--values", str(packed / "values-kind.yaml"), "--set")
+    values = ("caloscale", str(packed), "--set")
     helm("install", *values, "image=registry.example/operator:1")
     try:
         assert image() == "registry.example/operator:1"

@@ -1,8 +1,7 @@
-"""The chart is the overlays: made from them, and rendered by helm to the same objects."""
+"""The chart of an overlay is rendered by helm to the objects of the overlay."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from caloscale.errors import InputError
 from tools import chart
 from tools.cluster.programs import folder
 
@@ -53,52 +51,20 @@ def objects(text: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in found}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The chart, as `make chart` makes it."""
-    folder = tmp_path_factory.mktemp("chart")
-    chart.write_chart(MANIFESTS, folder)
-    return folder
-
-
-def test_the_chart_has_the_definitions_and_a_template_for_each_file_of_base(made: Path) -> None:
-    """Without helm: what it installs beside templates is exactly what kubectl would apply."""
-    for file in (MANIFESTS / "crd").glob("training*.yaml"):
-        (packed,) = yaml.safe_load_all((made / "crds" / file.name).read_text(encoding="utf-8"))
-        (applied,) = yaml.safe_load_all(file.read_text(encoding="utf-8"))
-        assert packed["spec"] == applied["spec"]
-    base = yaml.safe_load((MANIFESTS / "base" / "kustomization.yaml").read_text(encoding="utf-8"))["resources"]
-    assert {path.name for path in (made / "templates").iterdir()} >= set(base) - {"../crd", "namespace.yaml"}
-    assert {path.stem for path in made.glob("values-*.yaml")} == {f"values-{name}" for name in OVERLAYS}
-
-
-def test_a_change_that_the_chart_does_not_know_is_named(tmp_path: Path) -> None:
-    shutil.copytree(MANIFESTS, tmp_path / "manifests")
-    overlay = tmp_path / "manifests" / "overlays" / "kind"
-    change = [{"op": "add", "path": "/spec/template/spec/hostNetwork", "value": True}]
-    (overlay / "kustomization.yaml").write_text(json.dumps({"resources": ["../../base"], "patches": [
-        {"target": {"kind": "Deployment"}, "patch": json.dumps(change)}
-    ]}))  # fmt: skip
-    with pytest.raises(InputError, match="hostNetwork"):
-        chart.values_of(overlay)
-
-
 @pytest.mark.integration
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str, made: Path) -> None:
-    values = made / f"values-{overlay}.yaml"
-    rendered = run(
-        *(helm, "template", "caloscale", made, "--namespace", "caloscale-system"),
-        *("--include-crds", "--kube-version", "1.34.4", "--values", values),
-    )
+def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str, tmp_path: Path) -> None:
+    chart.write_chart(overlay, tmp_path)
+    options = ("--kube-version", "1.34.4")
+    rendered = run(helm, "template", "x", tmp_path, "-n", "caloscale-system", "--include-crds", *options)
     wanted = objects(run(kubectl, "kustomize", MANIFESTS / "overlays" / overlay))
     del wanted["Namespace", "", "caloscale-system"]
     assert objects(rendered) == wanted
-    run(helm, "lint", "--strict", "--quiet", "--kube-version", "1.34.4", made, "--values", values)
+    run(helm, "lint", "--strict", "--quiet", *options, tmp_path)
 
 
 @pytest.mark.integration
-def test_values_reach_their_objects(helm: Path, made: Path, tmp_path: Path) -> None:
+def test_values_reach_their_objects(helm: Path, kubectl: str, tmp_path: Path) -> None:
     values = {
         "image": "registry.example/operator@sha256:" + "a" * 64,
         "trainer": "registry.example/trainer:2",
@@ -106,28 +72,20 @@ def test_values_reach_their_objects(helm: Path, made: Path, tmp_path: Path) -> N
         "namespaces": ["physics", "muons"],
         "prices": "provider\nnone\n",
         "labels": "vendor\nlab\n",
+        "resources": {"limits": {"memory": "1Gi"}},
         "queues": [{"name": "gpus", "namespace": "physics", "clusterQueue": "laboratory"}],
     }
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    rendered = objects(
-        run(
-            helm,
-            "template",
-            "x",
-            "--kube-version",
-            "1.34.4",
-            made,
-            "-n",
-            "physics",
-            "--values",
-            tmp_path / "values.yaml",
-        )
-    )
+    chart.write_chart("kind", tmp_path / "chart")
+    options = ("--kube-version", "1.34.4", "--values", tmp_path / "values.yaml")
+    rendered = objects(run(helm, "template", "x", tmp_path / "chart", "-n", "physics", *options))
     (container,) = rendered["Deployment", "physics", "caloscale-operator"]["spec"]["template"]["spec"]["containers"]
     environment = {each["name"]: each.get("value") for each in container["env"]}
     assert container["image"] == values["image"] and environment["CALOSCALE_IMAGE"] == values["trainer"]
     assert environment["CALOSCALE_SOLVER_IMAGE"] == values["solver"]
-    assert environment["CALOSCALE_NAMESPACES"] == "physics,muons"
+    assert environment["CALOSCALE_NAMESPACES"] == "physics,muons" and container["resources"]["limits"] == {
+        "memory": "1Gi"
+    }
     assert ("ClusterRoleBinding", "", "caloscale-operator") not in rendered
     assert rendered["ConfigMap", "physics", "caloscale-prices"]["data"] == {"prices.csv": values["prices"]}
     assert rendered["ConfigMap", "physics", "caloscale-labels"]["data"] == {"labels.csv": values["labels"]}
