@@ -20,7 +20,7 @@ class AllCells:
 
     def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
         """`scores.hit_energies` of their depths. widths: of the bins in each layer (B, L, K)."""
-        hazards = factors.of_all_cells()[:, :, 1:]
+        hazards = factors.of_all_cells()
         flat = tf.reshape(depths, (-1, *hazards.shape[1:2], hazards.shape[3]))
         return tf.reshape(hit_energies(flat, hazards, widths[..., None]), self._shape)
 
@@ -63,7 +63,7 @@ class SomeCells(AllCells):
     def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
         """See `AllCells`."""
         widths = tf.gather(tf.reshape(widths, (-1, widths.shape[2])), self._layer)
-        return hit_energies(depths, tf.transpose(factors.of_some(self._cells)[:, 1:]), tf.transpose(widths))
+        return hit_energies(depths, tf.transpose(factors.of_some(self._cells)), tf.transpose(widths))
 
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
         """See `AllCells`."""

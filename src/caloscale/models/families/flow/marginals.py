@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from caloscale.models.families.flow.detector import MOMENTS, Detector
-from caloscale.models.families.flow.scores import PARAMETERS
+from caloscale.models.families.flow.scores import BINS, PARAMETERS
 from caloscale.models.layers.dropout import EventDropout
 from caloscale.models.layers.plain import PlainLayer, centred, register
 
@@ -30,37 +30,41 @@ _START_BY_ENERGY = (0.3, *(PARAMETERS - 1) * [0.0])
 
 
 class Factors(NamedTuple):
-    """Parameters of all cells: of cell (x, y, l) number p is sum_t along_x[l, x, t] amplitude[l, p, t] along_y[l, y, t]
-    + offset[l, p]."""
+    """Parameters of all cells: of cell (x, y, l) hazard k is sum_t along_x[l, x, t] amplitude[l, k, t] along_y[l, y, t]
+    + offset[l, k], its logarithm, and the logit of a hit likewise."""
 
     along_x: tf.Tensor
     """(B, L, X, T)"""
     along_y: tf.Tensor
     """(B, L, Y, T)"""
+    logit_amplitude: tf.Tensor
+    """(B, L, 1, T)"""
     amplitude: tf.Tensor
-    """(B, L, P, T)"""
+    """(B, L, K, T)"""
+    logit_offset: tf.Tensor
+    """(B, L, 1)"""
     offset: tf.Tensor
-    """(B, L, P)"""
+    """(B, L, K)"""
     style: tf.Tensor
     """(B, S): the shower, as the flow of the cells sees it."""
 
     def logits(self) -> tf.Tensor:
-        """The first parameter of all cells (B, L, X, Y)."""
-        # OpenVINO converts an index beside a new axis wrongly; a slice of one keeps the axis.
-        scaled = self.along_x * self.amplitude[:, :, :1]
-        return tf.matmul(scaled, self.along_y, transpose_b=True) + self.offset[:, :, :1, None]
+        """Logits of a hit of all cells (B, L, X, Y)."""
+        scaled = self.along_x * self.logit_amplitude
+        return tf.matmul(scaled, self.along_y, transpose_b=True) + self.logit_offset[..., None]
 
     def of_all_cells(self) -> tf.Tensor:
-        """Parameters of all cells (B, L, P, X Y)."""
+        """Logarithms of the hazards of all cells (B, L, K, X Y)."""
         depth, cells_x, terms = self.along_x.shape[1:]
         products = tf.expand_dims(self.along_x, 3) * tf.expand_dims(self.along_y, 2)
         products = tf.reshape(products, (-1, depth, cells_x * self.along_y.shape[2], terms))
         return tf.matmul(self.amplitude, products, transpose_b=True) + self.offset[..., None]
 
     def of_some(self, cells: tf.Tensor) -> tf.Tensor:
-        """All parameters of some cells (N, P). cells (N, 4): numbers of shower, layer, x, y, in their order."""
+        """Logarithms of the hazards of some cells (N, K). cells (N, 4): numbers of shower, layer, x, y, in their
+        order."""
         cells = tf.cast(cells, tf.int32)
-        depth, (parameters, terms) = self.amplitude.shape[1], self.amplitude.shape[2:]
+        depth, terms = self.amplitude.shape[1], self.amplitude.shape[3]
         layer = cells[:, 0] * depth + cells[:, 1]
         along = [
             tf.gather(tf.reshape(values, (-1, terms)), layer * values.shape[2] + cells[:, at])
@@ -73,10 +77,10 @@ class Factors(NamedTuple):
         place = tf.range(tf.shape(layer)[0]) + tf.gather(before, layer)
         of_block = tf.repeat(tf.range(tf.shape(counts)[0]), blocks)
         filled = tf.scatter_nd(place[:, None], along[0] * along[1], (tf.shape(of_block)[0] * _BLOCK, terms))
-        amplitude = tf.gather(tf.reshape(self.amplitude, (-1, parameters, terms)), of_block)
+        amplitude = tf.gather(tf.reshape(self.amplitude, (-1, BINS, terms)), of_block)
         values = tf.matmul(tf.reshape(filled, (-1, _BLOCK, terms)), amplitude, transpose_b=True)
-        values = tf.gather(tf.reshape(values, (-1, parameters)), place)
-        return values + tf.gather(tf.reshape(self.offset, (-1, parameters)), layer)
+        values = tf.gather(tf.reshape(values, (-1, BINS)), place)
+        return values + tf.gather(tf.reshape(self.offset, (-1, BINS)), layer)
 
 
 @register
@@ -170,7 +174,8 @@ class Marginals(PlainLayer):
         amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms)) * self.terms**-0.5
         offset = tf.reshape(self.offset(style), (-1, depth, PARAMETERS)) + tf.constant([[_START]])
         offset = offset + self.by_energy[None] * (logarithms - 6)[..., None]
-        return Factors(along[0], along[1], amplitude, offset, style)
+        parts = (1, BINS)
+        return Factors(*along, *tf.split(amplitude, parts, axis=2), *tf.split(offset, parts, axis=2), style)
 
     def _along(self, networks: tuple[Any, ...], distance: tf.Tensor, style: tf.Tensor, cells: int) -> tf.Tensor:
         """Functions of the distance from the axis (B, L, cells) -> (B, L, cells, T)."""
@@ -178,9 +183,14 @@ class Marginals(PlainLayer):
         phase = distance[..., None] * tf.constant([2 * math.pi / wave for wave in self.wavelengths])
         near = distance[..., None] * (2 / cells)
         features = tf.concat([tf.sin(phase), tf.cos(phase), near, tf.sqrt(near * near + 0.4 / cells**2)], axis=-1)
-        value = first(features) + of_layer.kernel[None, :, None] + of_style(style)[:, None, None]
-        value = tf.nn.leaky_relu(second(tf.nn.leaky_relu(value, 0.2)), 0.2)
-        return third(value)
+        depth = self.detector.shape[2]
+        # Added to one another first: the gradient sums over the cells, then over layers and over showers. And dense
+        # layers of matrices have their bias merged by TensorFlow.
+        of_others = (of_layer.kernel[None] + of_style(style)[:, None])[:, :, None]
+        value = tf.reshape(first(tf.reshape(features, (-1, features.shape[3]))), (-1, depth, cells, POSITION_HIDDEN))
+        value = tf.reshape(tf.nn.leaky_relu(value + of_others, 0.2), (-1, POSITION_HIDDEN))
+        value = third(tf.nn.leaky_relu(second(value), 0.2))
+        return tf.reshape(value, (-1, depth, cells, self.terms))
 
     def arithmetic(self) -> int:
         """Floating-point operations for one shower."""

@@ -168,16 +168,17 @@ class ShowerFlow(PlainLayer):
         ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
         edges = tf.gather_nd(scores.edges(layers, detector.mip_gev, detector.floor_gev), hits[:, :2])
         depths, density = scores.depths_of_hits(ratio, factors.of_some(hits), edges)
-        hit = tf.tensor_scatter_nd_update(tf.zeros_like(by_layer), hits, tf.ones_like(density))
-        likelihood = tf.math.unsorted_segment_sum(density, hits[:, 0], cells.shape[0])
-        of_marginals = tf.reduce_sum((1 - hit) * tf.nn.softplus(logits), axis=(1, 2, 3)) - likelihood
+        # Of all cells the probability of no hit; that of a hit has the logit besides.
+        logits_of_hits = tf.gather_nd(logits, hits)
+        likelihood = tf.math.unsorted_segment_sum(density + logits_of_hits, hits[:, 0], cells.shape[0])
+        of_marginals = tf.reduce_sum(scores.softplus(logits), axis=(1, 2, 3)) - likelihood
 
         terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
         if self.cell_flow is None:
             return tf.add_n(list(terms.values())), terms
         logits, depths = tf.stop_gradient(logits), tf.stop_gradient(depths)
         logistic = scores.scores_of_others(random.uniform((depth, *shape[:2])), logits)
-        of_hits = scores.scores_of_hits(depths, tf.gather_nd(logits, hits))
+        of_hits = scores.scores_of_hits(depths, tf.stop_gradient(logits_of_hits))
         normal = scores.normal_of_logistic(tf.tensor_scatter_nd_update(logistic, hits, of_hits))
         normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
         of_cells = self.cell_flow.loss(

