@@ -1,0 +1,87 @@
+"""The beam: its observables against plain loops, gradients, and an energy that is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from caloscale.detector.geometry import sensor_depth_mm
+from caloscale.errors import CheckpointError, ConfigurationError
+from caloscale.models.card import read_card
+from caloscale.random import EventDraws
+from caloscale.sagips.beam import Beam, Calorimeter
+from caloscale.sagips.environment import EVENTS, PARAMETERS
+from caloscale.sagips.optimizers import make_optimizer
+from caloscale.spec import load_solver_run
+from tests.inference.model_folders import COMPACT, shared_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compact model of 5 x 4 x 3 cells with fresh weights."""
+    return shared_model(tmp_path_factory, "compact", COMPACT)
+
+
+def test_observables_are_those_of_plain_loops(folder: Path) -> None:
+    card = read_card(folder)
+    cells = np.random.default_rng(1).random((1, 4, *card.shape), np.float32) ** 4
+    events = Calorimeter(card)({"cells_gev": tf.constant(cells)}, EventDraws(1, 0, 0, 0, 1))[EVENTS].numpy()[0]
+    depths = sensor_depth_mm(card.geometry)
+    for shower, (total, depth, slope) in zip(cells[0].astype(float), events):
+        points = [
+            (shower[x, y, z], (x - 2) * card.geometry.cell_mm, depths[z])
+            for x in range(5)
+            for y in range(4)
+            for z in range(3)
+        ]
+        weight, x, z = np.array(points).T
+        assert (total, depth) == pytest.approx((weight.sum(), np.average(z, weights=weight)), rel=1e-5)
+        assert slope == pytest.approx(np.polyfit(z, x, 1, w=np.sqrt(weight))[0], rel=1e-3, abs=1e-4)
+
+
+def test_rows_have_their_own_showers_and_the_sum_has_a_gradient(folder: Path) -> None:
+    beam = Beam(50, model=str(folder))
+    parameters = tf.constant([[0.2, 0.6], [0.8, 0.6]])
+    with tf.GradientTape() as tape:
+        tape.watch(parameters)
+        events = beam({PARAMETERS: parameters}, EventDraws(1, 0, 0, 0, 2))[EVENTS]
+        total = tf.reduce_mean(events[:, :, 0])
+    assert events.shape == (2, 50, 3)
+    gradient = tape.gradient(total, parameters).numpy()
+    assert np.isfinite(gradient).all() and (gradient[:, 0] != 0).all()
+    again = beam({PARAMETERS: parameters}, EventDraws(1, 0, 0, 0, 2))[EVENTS]
+    np.testing.assert_array_equal(events, again)
+    alone = beam({PARAMETERS: parameters[1:]}, EventDraws(1, 0, 0, 1, 1))[EVENTS]
+    np.testing.assert_allclose(alone[0], events[1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_energy_of_a_beam_is_found(folder: Path) -> None:
+    overrides = [
+        "solver.ranks=1",
+        "solver.normTerms=false",
+        "solver.objective=energy-distance",
+        f"solver.dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {{model: '{folder}'}}, events: 1000}}]",
+        "solver.generator={width: 16, layers: 2, noise: 3, learningRate: 0.01}",
+        "solver.parameterSamples=4",
+        "solver.eventsPerSample=32",
+        "solver.epochs=150",
+        "solver.learningRateDecay=constant",
+    ]
+    optimizer = make_optimizer(load_solver_run(preset="proxy", overrides=overrides).solver, 0)
+    for epoch in range(150):
+        step = optimizer.step(epoch)
+        optimizer.apply(step.gradient, step, epoch)
+    assert optimizer.problem.parameters == ("energy", "angle")
+    assert optimizer.propose().mean(axis=0)[0] == pytest.approx(0.4, abs=0.04)
+
+
+def test_models_that_cannot_be_used_are_refused(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError):
+        Beam(10, model=str(tmp_path))
+    photons = shared_model(tmp_path_factory, "compact", (*COMPACT, "data.particle=[e-, gamma]", "model.latentSize=8"))
+    with pytest.raises(ConfigurationError, match="other primaries") as caught:
+        Beam(10, model=str(photons))
+    assert caught.value.field == "model"
