@@ -39,10 +39,10 @@ class Factors(NamedTuple):
     """(B, L, Y, T)"""
     logit_amplitude: tf.Tensor
     """(B, L, 1, T)"""
-    amplitude: tf.Tensor
-    """(B, L, K, T)"""
     logit_offset: tf.Tensor
     """(B, L, 1)"""
+    amplitude: tf.Tensor
+    """(B, L, K, T)"""
     offset: tf.Tensor
     """(B, L, K)"""
     style: tf.Tensor
@@ -174,8 +174,8 @@ class Marginals(PlainLayer):
         amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms)) * self.terms**-0.5
         offset = tf.reshape(self.offset(style), (-1, depth, PARAMETERS)) + tf.constant([[_START]])
         offset = offset + self.by_energy[None] * (logarithms - 6)[..., None]
-        parts = (1, BINS)
-        return Factors(*along, *tf.split(amplitude, parts, axis=2), *tf.split(offset, parts, axis=2), style)
+        parts = [tf.split(values, (1, BINS), axis=2) for values in (amplitude, offset)]
+        return Factors(along[0], along[1], parts[0][0], parts[1][0], parts[0][1], parts[1][1], style)
 
     def _along(self, networks: tuple[Any, ...], distance: tf.Tensor, style: tf.Tensor, cells: int) -> tf.Tensor:
         """Functions of the distance from the axis (B, L, cells) -> (B, L, cells, T)."""
