@@ -40,6 +40,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for notebook in sorted(DOCS.glob("tutorials/*.ipynb")):
         page_path = notebook.relative_to(DOCS).with_suffix(".md").as_posix()
         files.append(File.generated(config, page_path, content=notebook_page(notebook)))
+    for name in ("CHANGELOG.md", "CONTRIBUTING.md"):
+        text = (DOCS.parent / name).read_text(encoding="utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, name.lower(), content=text))
     return files
 
 

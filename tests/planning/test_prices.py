@@ -121,6 +121,12 @@ def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value,
     assert error.value.remedy
 
 
+def test_a_machine_without_a_price_is_not_called_misspelt():
+    with pytest.raises(PriceError) as error:
+        load_prices().find(Key("gcp", "europe-west4", "vm", "a3-ultragpu-8g", "spot"), TODAY)
+    assert "did you mean" not in error.value.remedy
+
+
 @pytest.mark.parametrize(
     ("key", "day", "says"),
     [

@@ -84,6 +84,7 @@ def test_the_map_of_the_site_has_its_pages_and_a_missing_page_has_links_from_the
     pages = {page.relative_to(site).as_posix() for page in site.rglob("*.html")} - {"404.html"}
     assert {page for page in pages if not page.startswith("gallery/")} == set(places)
     assert "data:image/png" in (site / "tutorials/own-arrays.html").read_text()
+    assert "unreleased" in (site / "changelog.html").read_text() and (site / "contributing.html").is_file()
     assert re.findall(r'(?:href|src)="?(?!/|#|https?:|data:|mailto:)[^">\s]+', (site / "404.html").read_text()) == []
 
 

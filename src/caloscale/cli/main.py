@@ -135,7 +135,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         run.train: "train run.yaml -w staged",
         run.validate: "validate run.yaml -w staged --require-release",
         run.report: "report -w staged",
-        measure.compare: "compare runs/first runs/second -o compared",
+        measure.compare: "compare runs/first runs/second -o comparison.html",
         measure.inspect: "inspect showers.h5 --picture shower.png",
         measure.doctor: "doctor",
     },

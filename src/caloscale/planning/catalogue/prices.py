@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
-from caloscale.planning.catalogue.hardware import OWN, Machine
+from caloscale.planning.catalogue.hardware import OWN, Machine, load_machines
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
@@ -282,7 +282,7 @@ def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], ad
         hint = f"add a row '{new_row}' in effect on {as_of} with its source, {added}"
         if regions:
             hint += f"; the catalogue has it in {', '.join(regions)}"
-        elif near:
+        elif near and key.sku not in {machine.machine_type for machine in load_machines()}:
             hint += f"; {near}"
     return PriceError(
         f"no {key.capacity_type} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}",
