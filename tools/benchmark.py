@@ -22,10 +22,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
+from caloscale.bench.machine import BenchMachine, machine_text
 from caloscale.bench.results import Bench, bench_table
-from caloscale.profiling.result import Profile
-from caloscale.report.run_figures import profile_table
 from caloscale.storage.atomic import write_text
 from tools import acceptance, physics_benchmark, verdicts
 from tools.benchmark_runs import runs_section, table
@@ -36,7 +34,7 @@ RESULTS = ROOT / "runs" / "bench"
 SEEDS = (1, 2, 3)
 TITLE = """# Benchmarks
 
-`make bench` measures and writes this page; `make bench BENCH="step profile"` only some sections. Each section has its
+`make bench` measures and writes this page; `make bench BENCH="step generate"` only some sections. Each section has its
 command and its machine. The reference is the published step or generator, layer by layer in plain Keras, in one
 tf.function with TensorFlow's default threads (`bench/reference_networks.py`, `bench/reference_step.py`). Contenders are
 separate processes and run alternately; figures are medians over the rounds with their quartiles.
@@ -45,11 +43,10 @@ separate processes and run alternately; figures are medians over the rounds with
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command whose result is kept. printed: the result is what it prints, else the file that ``--output`` names."""
+    """A command whose result is kept, in the file that its ``--output`` names."""
 
     name: str
     command: tuple[str, ...]
-    printed: bool = False
     module: str = ""
     """Absent: a command of caloscale."""
     made: bool = False
@@ -68,12 +65,7 @@ class Measurement:
             subprocess.run(["make", *self.command], check=True, cwd=ROOT)
             return
         called = [sys.executable, "-m", self.module or "caloscale.cli.main", *self.command]
-        if self.printed:
-            out = subprocess.run([*called, "--json"], check=True, stdout=subprocess.PIPE, text=True).stdout
-            kept = {"printed": json.loads(out), "machine": describe_machine().model_dump(mode="json", by_alias=True)}
-            write_text(self.result, json.dumps(kept, indent=2))
-        else:
-            subprocess.run([*called, "--output", str(self.result)], check=True, cwd=ROOT)
+        subprocess.run([*called, "--output", str(self.result)], check=True, cwd=ROOT)
 
     @property
     def text(self) -> str:
@@ -127,21 +119,6 @@ def write_benches(measurements: Sequence[Measurement]) -> str:
         rows = table(list(shown.columns), [list(row) for row in shown.texts()])
         parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
     return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."]) + "\n"
-
-
-def write_profile(measurement: Measurement) -> str:
-    """The table of a profile in Markdown."""
-    kept = json.loads(measurement.result.read_text(encoding="utf-8"))
-    profile, machine = Profile.model_validate(kept["printed"]), BenchMachine.model_validate(kept["machine"])
-    shares = profile_table(profile)
-    return (
-        f"### {profile.preset}, {profile.precision}, {profile.steps} steps of {profile.batch} showers, "
-        "% of the step\n\n"
-        f"`{measurement.text}`\n\n{table(list(shares.columns), [list(row) for row in shares.texts()])}\n\n"
-        f"{profile.seconds_per_step:.3g} s a step while it is profiled: {profile.gflops:.3g} GFLOP/s, within "
-        f"convolutions and products {profile.matrix_gflops:.3g} GFLOP/s, measured peak {profile.peak_gflops:.3g} "
-        f"GFLOP/s. {profile.statement}\n\nMachine: {machine_text(machine)}.\n"
-    )
 
 
 def write_loads(measurements: Sequence[Measurement]) -> str:
@@ -213,15 +190,6 @@ SECTIONS = (
             for precision in ("float32", "bfloat16")
         ),
         write_benches,
-    ),
-    Section(
-        "profile",
-        "Where the time of a step goes",
-        tuple(
-            Measurement(f"profile-{preset}", ("profile", "--preset", preset, "--batch", batch), printed=True)
-            for preset, batch in (("compact", "32"), ("variable-angle", "8"))
-        ),
-        each(write_profile),
     ),
     Section(
         "generate",
