@@ -1,6 +1,6 @@
 """False acceptance of each gate, measured: how often a generator whose difference equals the tolerance is accepted.
 
-    python -m tools.acceptance --output FILE [--draws 400] [--cheap-draws 1000] [--parts separations]
+    python -m tools.acceptance --output FILE [--draws 400] [--cheap-draws 1000]
 
 Geant4 showers of the preset compact are the population. Their observables are changed so that one difference, in one
 range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
@@ -50,7 +50,7 @@ from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.primaries import draw_table
 from caloscale.spec import Gate, Run, load_run
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from tools.benchmark_runs import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
@@ -61,8 +61,8 @@ TRAINING, TEST, FAKE = 1440, 1000, 2500
 """Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
 OTHER_SEPARATION = 0.01
 """Excess of the separations that have no gate in the preset."""
-CLASSIFIERS = "classifiers"
-PARTS = ("separations", "maxima", CLASSIFIERS, "differences")
+NETWORK_SHOWERS = 40_000
+"""Of a network: the population of the AUCs and of the diversity."""
 MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
@@ -326,13 +326,13 @@ def section(result: dict[str, Any], command: str) -> str:
     )
 
 
-def count_with_networks(run: Run, asked: argparse.Namespace, processes: Executor) -> Counts:
+def count_with_networks(run: Run, draws: int, processes: Executor) -> Counts:
     """The AUCs and the diversity."""
-    networks = asked.networks or trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
-    primaries = draw_table(run.data, asked.generated, np.random.default_rng(1))
+    networks = trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
+    primaries = draw_table(run.data, NETWORK_SHOWERS, np.random.default_rng(1))
     population = measured(load_generator(networks).generate_table(primaries, seed=1), run)
     values: dict[tuple[str, int], list[Difference]] = {}
-    parts = [range(first, min(first + 25, asked.draws)) for first in range(0, asked.draws, 25)]
+    parts = [range(first, min(first + 25, draws)) for first in range(0, draws, 25)]
     for future in [processes.submit(values_with_networks, run, population, part) for part in parts]:
         for key, some in future.result().items():
             values.setdefault(key, []).extend(some)
@@ -351,59 +351,43 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations and of shower maxima")
-    parser.add_argument("--showers", type=int, default=GEANT4_SHOWERS, help="Geant4 showers of the population")
-    parser.add_argument("--generated", type=int, default=40_000, help="showers of the network of the population")
-    parser.add_argument(
-        "--parts", nargs="*", choices=PARTS, default=PARTS, help="measured; other rows of the file are kept"
-    )
-    parser.add_argument("--networks", type=Path, help="of the population of the AUCs; absent: the preset is trained")
-    asked = parser.parse_args(list(arguments))
+    options = parser.parse_args(list(arguments))
     run = load_run(preset=PRESET)
-    pool = measured(held_out_showers(asked.showers, preset=PRESET), run)
-    counters = {
-        "separations": (count_separations, asked.cheap_draws),
-        "maxima": (count_maxima, asked.cheap_draws),
-        "differences": (count_differences, asked.draws),
-    }
+    pool = measured(held_out_showers(GEANT4_SHOWERS, preset=PRESET), run)
+    counters = (
+        (count_separations, options.cheap_draws),
+        (count_maxima, options.cheap_draws),
+        (count_differences, options.draws),
+    )
     counts: Counts = Counter()
-    made: dict[str, int] = {}
+    draws_of: dict[str, int] = {}
     """Draws by quantity."""
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
-        bar("false acceptance", len(asked.parts) * len(SIZES), "parts") as progress,
+        bar("false acceptance", (1 + len(counters)) * len(SIZES), "parts") as progress,
     ):
-        for part in asked.parts:
-            if part == CLASSIFIERS:
-                found = count_with_networks(run, asked, processes)
-                draws = asked.draws
-                progress.update(len(SIZES))
-            else:
-                count, draws = counters[part]
-                found = Counter()
-                for future in [processes.submit(count, pool, run, size, draws) for size in reversed(SIZES)]:
-                    found.update(future.result())
-                    progress.update(1)
-            counts.update(found)
-            made |= dict.fromkeys((name for name, _ in found), draws)
-    rows = [
-        {"quantity": name, "draws": draws, "accepted": [counts[name, size] / draws for size in SIZES]}
-        for name, draws in made.items()
-    ]
-    if asked.output.is_file():
-        earlier = json.loads(asked.output.read_text(encoding="utf-8"))["rows"]
-        rows = [*(one for one in earlier if one["quantity"] not in made), *rows]
+        for count, draws in counters:
+            for future in [processes.submit(count, pool, run, size, draws) for size in reversed(SIZES)]:
+                counts.update(future.result())
+                draws_of |= dict.fromkeys((name for name, _ in future.result()), draws)
+                progress.update(1)
+        of_networks = count_with_networks(run, options.draws, processes)
+        counts.update(of_networks)
+        draws_of |= dict.fromkeys((name for name, _ in of_networks), options.draws)
+        progress.update(len(SIZES))
     titles = list(TITLES)
+    ordered = sorted(draws_of, key=lambda name: titles.index(name) if name in titles else len(titles))
     result = {
-        "rows": sorted(
-            rows, key=lambda one: titles.index(one["quantity"]) if one["quantity"] in titles else len(titles)
-        ),
+        "rows": [
+            {"quantity": name, "draws": draws_of[name], "accepted": [counts[name, n] / draws_of[name] for n in SIZES]}
+            for name in ordered
+        ],
         "population": len(pool),
-        "networkPopulation": asked.generated,
+        "networkPopulation": NETWORK_SHOWERS,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),
     }
-    with atomic_writer(asked.output) as temporary:
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    write_text(options.output, json.dumps(result, indent=1))
     print(section(result, "python -m tools.acceptance"))
     return 0
 

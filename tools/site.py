@@ -28,6 +28,7 @@ from caloscale.spec import Run, SolverRun
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from caloscale.status import RunStatus
+from tools.benchmark_runs import table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIELDS = ("key", "type", "default", "meaning, unit and reason")
@@ -71,12 +72,6 @@ def cell(text: str) -> str:
 def code(text: str) -> str:
     """The same within backticks, where nothing is an entity."""
     return " ".join(text.split()).replace("|", "\\|")
-
-
-def table(columns: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
-    """A table of Markdown."""
-    lines = [columns, tuple("---" for _ in columns), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def type_of(schema: dict[str, Any]) -> str:

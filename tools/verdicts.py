@@ -25,7 +25,8 @@ from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
+from tools.benchmark_runs import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
 NORMAL = "normal run"
@@ -96,20 +97,17 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
         yield row(name, seed, evaluate(found))
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def counts(rows: Sequence[dict[str, Any]]) -> str:
     """Counts of the verdicts, and which gates rejected how often, Markdown."""
-    lines = [
-        "| generator | judged | accepted | undecided | rejected | gates that rejected |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
+    lines = []
     for case in dict.fromkeys(one["case"] for one in rows):
         chosen = [one for one in rows if one["case"] == case]
         decisions = Counter(one["decision"] for one in chosen)
         gates = Counter(name for one in chosen for name, decision in one["gates"].items() if decision == "rejected")
         named = ", ".join(f"{name} ({count})" if len(chosen) > 1 else name for name, count in gates.most_common())
-        counts = [str(decisions[word]) for word in ("accepted", "undecided", "rejected")]
-        lines.append("| " + " | ".join([case, str(len(chosen)), *counts, named or "none"]) + " |")
-    return "\n".join(lines)
+        numbers = [str(decisions[word]) for word in ("accepted", "undecided", "rejected")]
+        lines.append([case, str(len(chosen)), *numbers, named or "none"])
+    return table(["generator", "judged", "accepted", "undecided", "rejected", "gates that rejected"], lines)
 
 
 def section(result: dict[str, Any], command: str) -> str:
@@ -118,7 +116,7 @@ def section(result: dict[str, Any], command: str) -> str:
     reference, generated = rows[0]["showers"]
     return (
         f"`{result.get('command', command)}`: the preset {result['preset']}, judged by {reference} held-out Geant4 "
-        f"showers and {generated} generated ones.\n\n{table(rows)}\n\nThe deformed samples are made of the showers of "
+        f"showers and {generated} generated ones.\n\n{counts(rows)}\n\nThe deformed samples are made of the showers of "
         f"the networks with the first seed. {error_rates(rows)}\n\n"
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
@@ -168,12 +166,11 @@ def main(arguments: Sequence[str]) -> int:
         dataset, networks = first / "dataset", first / "training" / "model"
     rows = [*of_deformed(run, dataset, networks, 1), *rows, *of_geant4(run, asked.preset, dataset)]
     machine = describe_machine().model_dump(mode="json", by_alias=True)
-    with atomic_writer(asked.output) as temporary:
-        result = {"preset": asked.preset, "rows": rows, "machine": machine}
-        if asked.networks:
-            result["command"] = "python -m tools.verdicts --networks FOLDER --dataset FOLDER"
-        temporary.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    print(table(rows))
+    result = {"preset": asked.preset, "rows": rows, "machine": machine}
+    if asked.networks:
+        result["command"] = "python -m tools.verdicts --networks FOLDER --dataset FOLDER"
+    write_text(asked.output, json.dumps(result, indent=1))
+    print(counts(rows))
     return 0
 
 
