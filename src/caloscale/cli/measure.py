@@ -66,66 +66,62 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
-    if by is not By.PHASE:
-        _break_down(by, _measured(source, preset, overrides, batch), steps, dataset, output, as_json)
-        return
-    profile, folder = _profile(source, preset, overrides, batch, steps, dataset)
-    if as_json:
-        typer.echo(profile.model_dump_json(by_alias=True, indent=2))
-    target = output or folder
-    if target is not None:
-        from caloscale.report.drawing import save_figures
-        from caloscale.report.run_figures import step_profile
-
-        (drawn,) = save_figures(target, [partial(step_profile, profile)])
-    if as_json:
-        return
     from caloscale.cli.tables import console, table
-    from caloscale.report.run_figures import profile_table
+    from caloscale.profiling.result import Breakdown, Profile
+    from caloscale.report.drawing import save_figures
+    from caloscale.report.run_figures import breakdown_table, profile_table, step_breakdown, step_profile
 
-    shares = profile_table(profile)
-    title = (
-        f"{profile.preset}, {profile.device}, {profile.precision}: {profile.steps} steps of "
-        f"{profile.batch} showers, {profile.seconds_per_step:.3g} s each; per cent of a step"
-    )
+    result: Profile | Breakdown
+    folder: Path | None
+    if by is By.PHASE and source is not None and source.is_dir():
+        result, folder = _kept_profile(source), output or source / "figures"
+    else:
+        (run, size), folder = _measured(source, preset, overrides, batch), output
+        from caloscale.bench.profiling import break_down_step, profile_step
+
+        if by is By.PHASE:
+            result = profile_step(run, size, steps=steps, dataset=dataset)
+        else:
+            of = "layer" if by is By.LAYER else "operation"
+            result = break_down_step(run, size, of, steps=steps, dataset=dataset)  # type: ignore[arg-type]
+    title = f"{result.precision}: {result.steps} steps of {result.batch} showers"
+    if isinstance(result, Profile):
+        rows, draw = profile_table(result), partial(step_profile, result)
+        title = f"{result.preset}, {result.device}, {title}, {result.seconds_per_step:.3g} s each; per cent of a step"
+        rate = f"within convolutions and products {result.matrix_gflops:.3g}"
+        lines = [f"achieved {result.gflops:.3g} GFLOP/s, {rate}; measured peak {result.peak_gflops:.3g} GFLOP/s"]
+        lines.append(result.statement)
+    else:
+        rows, draw = breakdown_table(result), partial(step_breakdown, result)
+        title = f"{result.preset}, {title.replace(':', ',')}: {rows.caption}"
+        rate = f"bandwidth {result.gigabytes_per_second:.3g} GB/s"
+        lines = [f"measured peak {result.peak_gflops:.3g} GFLOP/s, {rate}"]
+    figures = [] if folder is None else save_figures(folder, [draw])
+    if as_json:
+        typer.echo(result.model_dump_json(by_alias=True, indent=2))
+        return
     out = console()
-    out.print(table(title, shares.columns, shares.texts()))
-    out.print(
-        f"achieved {profile.gflops:.3g} GFLOP/s, within convolutions and products {profile.matrix_gflops:.3g}; "
-        f"measured peak {profile.peak_gflops:.3g} GFLOP/s",
-        soft_wrap=True,
-    )
-    out.print(profile.statement, soft_wrap=True)
-    if target is not None:
-        typer.echo(f"figure: {drawn.png}")
+    out.print(table(title, rows.columns, rows.texts()))
+    for line in lines:
+        out.print(line, soft_wrap=True)
+    for figure in figures:
+        typer.echo(f"figure: {figure.png}")
 
 
-def _profile(
-    source: Path | None,
-    preset: str | None,
-    overrides: list[str] | None,
-    batch: int | None,
-    steps: int,
-    dataset: Path | None,
-) -> tuple[Profile, Path | None]:
-    """The profile, and where a figure of it belongs."""
+def _kept_profile(folder: Path) -> Profile:
+    """The profile of a run's training."""
     from caloscale.errors import ConfigurationError
     from caloscale.profiling.result import PROFILE_FILE, Profile
     from caloscale.spec.block import read_block
 
-    if source is not None and source.is_dir():
-        kept = source / "training" / PROFILE_FILE
-        if not kept.is_file():
-            raise ConfigurationError(
-                "holds no profile",
-                file=source,
-                remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
-            )
-        return read_block(Profile, kept, remedy="give --preset to measure some steps now"), source / "figures"
-    run, size = _measured(source, preset, overrides, batch)
-    from caloscale.bench.profiling import profile_step
-
-    return profile_step(run, size, steps=steps, dataset=dataset), None
+    kept = folder / "training" / PROFILE_FILE
+    if not kept.is_file():
+        raise ConfigurationError(
+            "holds no profile",
+            file=folder,
+            remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
+        )
+    return read_block(Profile, kept, remedy="give --preset to measure some steps now")
 
 
 def _measured(
@@ -149,34 +145,6 @@ def _measured(
     set_processor(run, os.environ)
     load_tensorflow_quietly()
     return run, batch or family_of(run.model).batch_of_measurements
-
-
-def _break_down(
-    by: By, measured: tuple[Run, int], steps: int, dataset: Path | None, output: Path | None, as_json: bool
-) -> None:
-    from caloscale.bench.profiling import break_down_step
-    from caloscale.cli.tables import console, table
-    from caloscale.report.run_figures import breakdown_table, step_breakdown
-
-    run, size = measured
-    found = break_down_step(run, size, "layer" if by is By.LAYER else "operation", steps=steps, dataset=dataset)
-    if as_json:
-        typer.echo(found.model_dump_json(by_alias=True, indent=2))
-    else:
-        rows = breakdown_table(found)
-        title = f"{found.preset}, {found.precision}, {found.steps} steps of {found.batch} showers: {rows.caption}"
-        out = console()
-        out.print(table(title, rows.columns, rows.texts()))
-        out.print(
-            f"measured peak {found.peak_gflops:.3g} GFLOP/s, bandwidth {found.gigabytes_per_second:.3g} GB/s",
-            soft_wrap=True,
-        )
-    if output is not None:
-        from caloscale.report.drawing import save_figures
-
-        (drawn,) = save_figures(output, [partial(step_breakdown, found)])
-        if not as_json:
-            typer.echo(f"figure: {drawn.png}")
 
 
 class What(StrEnum):
