@@ -82,7 +82,10 @@ def main() -> None:
         try:
             figures = share(plane, operators, given) if given.shared else drain(plane, operators[0], given)
         except Exception:
-            print(*(each.log.read_text(encoding="utf-8")[-4000:] for each in operators), file=sys.stderr)
+            print(
+                *(each.log.read_text(encoding="utf-8")[-4000:] for each in operators if each.log.exists()),
+                file=sys.stderr,
+            )
             raise
         finally:
             for each in operators:
@@ -123,40 +126,32 @@ def operators_of(plane: ControlPlane, folder: Path) -> list[OperatorProcess]:
 
 def drain(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> dict[str, Any]:
     """Create the runs and wait for their ends: seconds, phases, memory in MiB, and what the operator measured."""
-    connection, begun, port = Connection(plane.client()), time.monotonic(), operator.metrics_port
-    process = psutil.Process(operator.pid)
+    connection, begun = Connection(plane.client()), time.monotonic()
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
-    found, peak_mib = follow(connection, process, given, begun)
-    used = process.cpu_times()
+    found, seconds = Counter[str](), 0.0
+    while found["Succeeded"] + found["Failed"] < given.runs and seconds < given.most_seconds:
+        time.sleep(2)
+        found, seconds = phases(connection.each(names.KIND)), time.monotonic() - begun
+        print(f"{seconds:.0f} s {dict(found)}", file=sys.stderr, flush=True)
+    used, measured = psutil.Process(operator.pid).cpu_times(), counts(operator.metrics_port)
     return {
-        "nodes": given.nodes,
-        "runs": given.runs,
-        "nodesPerRun": given.nodes_per_run,
+        **{"nodes": given.nodes, "runs": given.runs, "nodesPerRun": given.nodes_per_run},
         "runSeconds": given.run_seconds,
         "phases": found,
-        "secondsToDrain": time.monotonic() - begun,
+        "secondsToDrain": seconds,
         "processorSeconds": used.user + used.system,
-        "peakMemoryMiB": peak_mib,
-        "writesPerRun": counts(port)["writes"][INFINITE] / given.runs,
+        "peakMemoryMiB": most_memory_mib(operator.pid),
+        "writesPerRun": measured["writes"][INFINITE] / given.runs,
         "loadAverage": os.getloadavg()[0],
-        **times({}, counts(port)),
+        **times({}, measured),
     }
 
 
-def follow(
-    connection: Connection, process: psutil.Process, given: argparse.Namespace, begun: float
-) -> tuple[Counter[str], float]:
-    """Until all runs have ended: runs by phase, and the operator's largest memory, MiB."""
-    peak_mib = 0.0
-    while True:
-        found = phases(connection.each(names.KIND))
-        peak_mib = max(peak_mib, process.memory_info().rss / 2**20)
-        seconds = time.monotonic() - begun
-        print(f"{seconds:.0f} s {dict(found)} {peak_mib:.0f} MiB", file=sys.stderr, flush=True)
-        if found["Succeeded"] + found["Failed"] == given.runs or seconds > given.most_seconds:
-            return found, peak_mib
-        time.sleep(2)
+def most_memory_mib(pid: int) -> float:
+    """Largest resident memory of a process so far, MiB."""
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) / 1024
 
 
 def namespaces(given: argparse.Namespace) -> list[str]:
@@ -386,13 +381,9 @@ def _seen_by_kwok(plane: ControlPlane, given: argparse.Namespace) -> None:
         time.sleep(1)
 
 
-def wait_for(connection: Connection, kind: str, namespace: str, name: str, phase: str) -> dict[str, Any]:
-    """Until an object is in a phase; its status."""
-    while True:
-        found = connection.get(kind, namespace, name) or {}
-        status: dict[str, Any] = found.get("status") or {}
-        if status.get("phase") == phase:
-            return status
+def wait_for(connection: Connection, kind: str, namespace: str, name: str, phase: str) -> None:
+    """Until an object is in a phase."""
+    while ((connection.get(kind, namespace, name) or {}).get("status") or {}).get("phase") != phase:
         time.sleep(0.2)
 
 
@@ -468,11 +459,10 @@ class Watched:
         cores = {name: (spent - used[name]) / seconds for name, spent in self._used().items()}
         events = after["events"][INFINITE] - before["events"][INFINITE]
         decided, decisions = (after[what][INFINITE] - before[what][INFINITE] for what in ("deciding", "decisions"))
-        text = Path(f"/proc/{self._pids['operator']}/status").read_text(encoding="utf-8")
         found = {
             "seconds": seconds,
             "cores": cores.pop("operator"),
-            "mostMemoryMiB": int(re.findall(r"VmHWM:\s+(\d+) kB", text)[0]) / 1024,
+            "mostMemoryMiB": most_memory_mib(self._pids["operator"]),
             "eventsPerSecond": events / seconds,
             "processorMsPerDecision": 1000 * decided / max(decisions, 1),
             "processorMsPerEvent": 1000 * (self._used()["operator"] - used["operator"]) / events,

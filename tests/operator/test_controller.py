@@ -590,6 +590,17 @@ def test_of_what_is_listed_a_run_that_its_user_has_changed_comes_first(timed: Co
     assert first == RUN and {each.name for each in rest if each is not None} == set("abc")
 
 
+def test_what_another_leader_has_decided_comes_after_what_it_has_not(timed: Controller) -> None:
+    decided = {**run(), "status": {"observedGeneration": 1, "message": "decided"}}
+    for version, name in enumerate("abc", 20):
+        timed.notice("TrainingRun", versioned({**decided, "metadata": {**run()["metadata"], "name": name}}, version))
+    timed.notice("TrainingRun", versioned({**decided, "metadata": {**run()["metadata"], "generation": 2}}, 23))
+    clock = timed.queue._clock
+    assert isinstance(clock, Clock)
+    clock.now += 1.0
+    assert timed.queue.get(0.0) == RUN and {timed.queue.get(0.0).name for _ in range(3)} == set("abc")  # type: ignore[union-attr]
+
+
 def test_a_failure_is_tried_again_after_pauses_that_grow(
     timed: Controller, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

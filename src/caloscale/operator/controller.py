@@ -76,16 +76,20 @@ class Controller:
         self.metrics.events.labels(kind).inc()
         for run in self.store.put(kind, raw, gone=gone):
             self._first_event.setdefault(run, time.monotonic())
-            self.queue.add(run, self.settings.debounce_seconds, can_wait=kind == names.PROGRESS_KIND)
+            can_wait = kind == names.PROGRESS_KIND or (kind == names.KIND and not self._is_changed(run))
+            self.queue.add(run, self.settings.debounce_seconds, can_wait=can_wait)
 
     def listed(self, kind: str, namespace: str, pages: Iterable[Page]) -> int:
         """Take in all objects of a kind, in a namespace (empty: in all); returns the version of the list."""
         concerned, version = self.store.resync(kind, pages, namespace)
         for run in concerned:  # of 10,000 runs these are minutes, for which nobody is to wait who has changed one
-            known = self.store.runs.get(run)
-            is_new = known is not None and known.generation != known.status.observed_generation
-            self.queue.add(run, can_wait=not is_new)
+            self.queue.add(run, can_wait=not self._is_changed(run))
         return version
+
+    def _is_changed(self, run: RunKey) -> bool:
+        """Whether its user has changed it since it was decided about; a status is what a leader has decided."""
+        known = self.store.runs.get(run)
+        return known is not None and known.generation != known.status.observed_generation
 
     def _refresh(self) -> None:
         """Read what has no event, new prices and whether Kueue is installed, and forget what is not needed any more."""

@@ -59,7 +59,10 @@ class OperatorProcess:
         }
         with self.log.open("ab") as log:
             command = [sys.executable, *program]
-            self._process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
+            # a session of its own has a share of the processors of its own, as a pod on its node
+            self._process = subprocess.Popen(
+                command, env=environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
         end = time.monotonic() + SECONDS_TO_START
         while wait and not self._ready():
             if self._process.poll() is not None or time.monotonic() > end:
