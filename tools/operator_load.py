@@ -39,9 +39,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from caloscale.bench.machine import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
+from caloscale.operator.election import NAME as LEASE
 from caloscale.operator.reconcile import REFRESHED_PER_SECOND
 from caloscale.storage.atomic import write_text
-from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
+from tests.control_plane.operator.process import SYSTEM, OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
 from tools.cluster.servers import Settings
@@ -56,6 +57,8 @@ QUIET_PER_SECOND = 2 * REFRESHED_PER_SECOND
 RUNS, REPORTS = f"{names.GROUP}/{names.PLURAL}", f"{names.GROUP}/{names.PROGRESS_PLURAL}"
 """Where they are in etcd."""
 UID = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+OPERATORS = ("operator-0", "operator-1")
+"""Their pods."""
 OWNERS = (names.PLURAL, "tfjobs", "services")
 """Kinds of objects that own others, in the order in which they do."""
 
@@ -118,7 +121,7 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def operators_of(plane: ControlPlane, folder: Path) -> list[OperatorProcess]:
     """The operator and its standby, not started."""
     operators = []
-    for name in ("operator-0", "operator-1"):
+    for name in OPERATORS:
         (folder / name).mkdir()
         operators.append(OperatorProcess(plane, folder / name, POD_NAME=name))
     return operators
@@ -390,7 +393,7 @@ def wait_for(connection: Connection, kind: str, namespace: str, name: str, phase
 def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argparse.Namespace) -> dict[str, Any]:
     """Fill the cluster, let it change, cut nodes off, kill the leader: figures of the operator before and after."""
     connection, api, begun = Connection(plane.client()), plane.client(), time.monotonic()
-    others, (leader, standby) = fill(plane, operators, given), operators
+    others, leader = fill(plane, operators, given), operators[0]
     print(f"{time.monotonic() - begun:.0f} s: written", file=sys.stderr, flush=True)
     store = Store(plane.servers.ports["etcd"])
     filled = settle(store, plane, leader, given, begun)
@@ -408,7 +411,8 @@ def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argp
             time.sleep(given.seconds / 4)
             figures["standby"], figures["beforeKill"], usd = follows.figures(), first.figures(), costs(store, given)
             figures["secondsToResume"] = kill(connection, leader, given)
-            second = Watched(plane, standby, changes)
+            lease = connection.get("Lease", SYSTEM, LEASE) or {}
+            second = Watched(plane, operators[OPERATORS.index(lease["spec"]["holderIdentity"])], changes)
             time.sleep(given.seconds / 2)
             figures["afterKill"] = second.figures()
         finally:
