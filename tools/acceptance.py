@@ -50,19 +50,24 @@ from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.primaries import draw_table
 from caloscale.spec import Gate, Run, load_run
+from caloscale.spec.validation import AUCS
 from caloscale.storage.atomic import write_text
 from tools.benchmark_runs import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
-PRESET = "compact"
-SIZES = (150, 375, 1500)
-GENERATED = 2000
+PRESET = "flow"
+SIZES = (375, 1500, 5000)
+GENERATED, GENERATED_EQUAL = 2000, 10_000
+"""Generated showers of a hypothesis, and of Geant4 itself in the place of a generator, as many as a run makes."""
 TRAINING, TEST, FAKE = 1440, 1000, 2500
 """Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
 OTHER_SEPARATION = 0.01
 """Excess of the separations that have no gate in the preset."""
 NETWORK_SHOWERS = 40_000
 """Of a network: the population of the AUCs and of the diversity."""
+WITH_NETWORKS = (*AUCS, "diversity", "copying")
+"""Quantities that repeated showers change."""
+ALL = "all of these"
 MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
@@ -114,7 +119,8 @@ def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[st
         ),
     )
     bent = limits["linearity"] / (1 - (1 + limits["linearity"]) / ranges.shape[1])
-    wide = {name: pool.energy_gev * widened(values, limits["resolution"], inside) for name, values in by_energy.items()}
+    resolutions = {"ecal_sum_gev": limits["resolution"], "weighted_sum_gev": limits["weightedResolution"]}
+    wide = {name: pool.energy_gev * widened(by_energy[name], limit, inside) for name, limit in resolutions.items()}
     yield (
         ("linearity", "resolution", "weightedResolution", "hitsSpread", "widthSpread"),
         replace(
@@ -174,10 +180,10 @@ def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
     return results[0].decision == "accepted"
 
 
-def weights(reference: int, run: Run, seed: int) -> tuple[dict[str, Floats], Floats]:
+def weights(reference: int, run: Run, seed: int, generated: int = GENERATED) -> tuple[dict[str, Floats], Floats]:
     """Bootstraps of independent primaries, and halves."""
     rng = np.random.default_rng(seed)
-    primaries = {"reference": rng.uniform(size=(reference, 2)), "generated": rng.uniform(size=(GENERATED, 2))}
+    primaries = {"reference": rng.uniform(size=(reference, 2)), "generated": rng.uniform(size=(generated, 2))}
     drawn = draw_resampling(primaries, run.validation.bootstraps, seed)
     return drawn.weights, drawn.halves
 
@@ -207,6 +213,38 @@ def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts
             found = results_of_differences(*samples, labels, axes.depth_x0)
             for quantity in quantities:
                 counts[quantity, size] += is_accepted(gates[quantity], found[quantity], size)
+    return counts
+
+
+def count_equal(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+    """Acceptances of Geant4 itself by each gate that repeated showers do not change, and by all of them together."""
+    axes, edges, binning = (
+        axes_of(run.data),
+        range_edges(run.data.energy_gev, run.validation.energy_bins),
+        choose_binning(pool),
+    )
+    gates = [gate for gate in run.validation.judging if gate.quantity not in WITH_NETWORKS]
+    histograms = binning.histograms(pool)
+    separations = [gate.quantity for gate in gates if gate.quantity.endswith("Separation")]
+    counts: Counts = Counter()
+    for draw in range(draws):
+        rng = np.random.default_rng([draw, size])
+        drawn, halves = weights(size, run, draw, GENERATED_EQUAL)
+        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED_EQUAL)]
+        samples = []
+        for rows, indices in zip(drawn.values(), chosen):
+            observed = pool[indices]
+            member = bin_of_energy(observed.energy_gev, edges)
+            samples.append(Weighted(observed, rows, member, member))
+        found = results_of_differences(*samples, [str(k) for k in range(len(edges) - 1)], axes.depth_x0)
+        for quantity in separations:
+            own = histograms[quantity.removesuffix("Separation")]
+            pair = (Sample(own[indices], rows) for rows, indices in zip(drawn.values(), chosen))
+            value, _ = separate(next(pair), halves, next(pair), None, None)
+            found[quantity] = of_separation(ObservableResult(title=quantity, **value.model_dump()))
+        accepted = {gate.quantity: is_accepted(gate, found[gate.quantity], size) for gate in gates}
+        counts.update({(name, size): int(word) for name, word in accepted.items()})
+        counts[ALL, size] += all(accepted.values())
     return counts
 
 
@@ -316,12 +354,16 @@ def section(result: dict[str, Any], command: str) -> str:
     ]
     draws = sorted({one["draws"] for one in result["rows"]}, reverse=True)
     deviations = [f"{100 * np.sqrt(ERROR * (1 - ERROR) / count):.1f} with {count}" for count in draws]
+    sizes = [f"{size} showers" for size in SIZES]
+    equal = [[f"`{name}`", *(f"{100 * share:.0f}%" for share in shares)] for name, shares in result["equal"].items()]
     return (
         f"`{command}`: acceptances of a generator whose difference equals the tolerance, preset {PRESET}, {GENERATED} "
         f"generated showers. One standard deviation of a rate of {100 * ERROR:.0f}% in points: {', '.join(deviations)} "
         f"draws. The population is {result['population']} Geant4 showers, that of the AUCs and of the diversity "
         f"{result['networkPopulation']} showers of a network.\n\n"
-        + table(["gate", "draws", "stated", *(f"{size} showers" for size in SIZES)], rows)
+        + table(["gate", "draws", "stated", *sizes], rows)
+        + f"\n\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones:\n\n"
+        + table(["gate", *sizes], equal)
         + f"\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 
@@ -349,10 +391,13 @@ def main(arguments: Sequence[str]) -> int:
     """Measure all gates and write the rates."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--draws", type=int, default=400)
+    parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
     parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations and of shower maxima")
+    parser.add_argument("--network-draws", type=int, default=400, help="draws of the AUCs and of the diversity")
+    parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself")
+    parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
     options = parser.parse_args(list(arguments))
-    run = load_run(preset=PRESET)
+    run = load_run(preset=PRESET, overrides=options.set)
     pool = measured(held_out_showers(GEANT4_SHOWERS, preset=PRESET), run)
     counters = (
         (count_separations, options.cheap_draws),
@@ -365,16 +410,21 @@ def main(arguments: Sequence[str]) -> int:
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
-        bar("false acceptance", (1 + len(counters)) * len(SIZES), "parts") as progress,
+        bar("false acceptance", (2 + len(counters)) * len(SIZES), "parts") as progress,
     ):
         for count, draws in counters:
             for future in [processes.submit(count, pool, run, size, draws) for size in reversed(SIZES)]:
                 counts.update(future.result())
                 draws_of |= dict.fromkeys((name for name, _ in future.result()), draws)
                 progress.update(1)
-        of_networks = count_with_networks(run, options.draws, processes)
-        counts.update(of_networks)
-        draws_of |= dict.fromkeys((name for name, _ in of_networks), options.draws)
+        equal: Counts = Counter()
+        for future in [processes.submit(count_equal, pool, run, size, options.equal_draws) for size in reversed(SIZES)]:
+            equal.update(future.result())
+            progress.update(1)
+        if options.network_draws:
+            of_networks = count_with_networks(run, options.network_draws, processes)
+            counts.update(of_networks)
+            draws_of |= dict.fromkeys((name for name, _ in of_networks), options.network_draws)
         progress.update(len(SIZES))
     titles = list(TITLES)
     ordered = sorted(draws_of, key=lambda name: titles.index(name) if name in titles else len(titles))
@@ -383,6 +433,9 @@ def main(arguments: Sequence[str]) -> int:
             {"quantity": name, "draws": draws_of[name], "accepted": [counts[name, n] / draws_of[name] for n in SIZES]}
             for name in ordered
         ],
+        "equal": {
+            name: [equal[name, n] / options.equal_draws for n in SIZES] for name in dict.fromkeys(n for n, _ in equal)
+        },
         "population": len(pool),
         "networkPopulation": NETWORK_SHOWERS,
         "machine": describe_machine().model_dump(mode="json", by_alias=True),

@@ -85,7 +85,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
     with open_shards(dataset) as shards:
         reference = shards.read("validation", judging_showers(shards.manifest, run))
         training = shards.read("train", np.arange(shards.manifest.splits["train"]))
-    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    primaries = draw_primaries(run, training, generated_showers(run))
     generated, untrained = (
         load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
         for which in (False, True)

@@ -7,11 +7,11 @@ from scipy.optimize import curve_fit
 from caloscale.physics.response import (
     bin_of_energy,
     binned_moments,
-    central_widths,
     fit_line,
     fit_resolution,
     gamma_maximum,
     relative_widths,
+    widths,
 )
 
 EDGES = np.linspace(5, 40, 7)
@@ -39,29 +39,29 @@ def test_moments_are_those_of_the_drawn_showers():
             assert found.sigma[row, k] == pytest.approx(inside.std(ddof=1))
 
 
-def test_central_widths_are_half_distances_of_quantiles():
-    """Against numpy's quantiles by the same rule; of drawn showers, whose weights are counts, to a step of them."""
+def test_widths_are_mean_absolute_deviations():
+    """Against plain numpy, of drawn showers too, whose weights are counts."""
     rng = np.random.default_rng(3)
     values, energy = rng.normal(26, 2, 3000), rng.uniform(5, 40, 3000)
     bins = bin_of_energy(energy, EDGES)
     draws = rng.integers(0, 3000, 3000)
     weights = np.stack([np.ones(3000), np.bincount(draws, minlength=3000)])
-    found = central_widths(weights, values, bins)
-    for k in range(6):
-        low, high = np.quantile(values[bins[:, k] > 0], [0.16, 0.84], method="hazen")
-        assert found[0, k] == pytest.approx((high - low) / 2)
-        low, high = np.quantile(values[draws][bins[draws, k] > 0], [0.16, 0.84], method="hazen")
-        assert found[1, k] == pytest.approx((high - low) / 2, rel=0.02)
+    found = widths(weights, values, bins)
+    for row, chosen in enumerate((np.arange(3000), draws)):
+        for k in range(6):
+            inside = values[chosen][bins[chosen, k] > 0]
+            deviation = np.abs(inside - inside.mean()).mean() * np.sqrt(len(inside) / (len(inside) - 1))
+            assert found[row, k] == pytest.approx(np.sqrt(np.pi / 2) * deviation)
+    assert widths(np.ones((1, 3000)), values, np.ones((3000, 1))) == pytest.approx(2, rel=0.05)
     mean = values[bins[:, 2] > 0].mean()
     assert relative_widths(weights, values, bins)[0, 2] == pytest.approx(found[0, 2] / mean)
 
 
-def test_central_widths_do_not_follow_tails():
+def test_a_width_of_few_showers_is_missing():
     values = np.r_[np.linspace(-1, 1, 100), 1e6]
-    assert central_widths(np.ones((1, 101)), values, np.ones((101, 1))) == pytest.approx(0.68, rel=0.03)
     few = np.zeros((101, 2))
     few[:7, 0], few[7:15, 1] = 1, 1
-    found = central_widths(np.stack([np.ones(101), np.zeros(101)]), values, few)
+    found = widths(np.stack([np.ones(101), np.zeros(101)]), values, few)
     assert np.isnan(found[:, 0]).all() and np.isfinite(found[0, 1]) and np.isnan(found[1, 1])
 
 

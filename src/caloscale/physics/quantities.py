@@ -13,7 +13,7 @@ from caloscale.physics.comparison import Weighted
 from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import FEWEST, summarise
-from caloscale.physics.response import binned_moments, central_widths, relative_widths
+from caloscale.physics.response import binned_moments, relative_widths, widths
 from caloscale.physics.result import Classifier, Difference, ObservableResult, QuantityResult, number
 from caloscale.spec.validation import scale_of
 
@@ -34,18 +34,18 @@ TITLES = {
     "classifierAuc": "Classifier AUC",
     "layerAuc": "Classifier AUC of the layer energies",
 }
-_CENTRAL = "half of the central 68% interval of the barycentre in depth about what Monte Carlo has at the same energy"
 DEFINITIONS = {
     "response": "mean of sum/E, ratio - 1, in each range and over all",
     "linearity": "response ratio of a range over the mean of all ranges, - 1",
-    "resolution": "sigma/E, ratio - 1, in each range; sigma is half of the central 68% interval of sum/E",
+    "resolution": "sigma/E, ratio - 1, in each range; sigma is the width of sum/E",
     "weightedResolution": "as the energy resolution, with layers weighted by the absorber before them",
     "responseSpread": "sigma/E, averaged over the ranges with the shares of Monte Carlo, ratio - 1",
     "showerMaximum": "fitted maximum of the mean profile, in each range, difference",
-    "depthSpread": f"{_CENTRAL} and angle, averaged over the ranges, ratio - 1",
+    "depthSpread": "width of the barycentre in depth about what Monte Carlo has at the same energy and angle, averaged "
+    "over the ranges, ratio - 1",
     "transverseWidth": "mean rms width in x and in y, ratio - 1",
     "widthSpread": "as the spread of the depth, of the rms widths in x and in y",
-    "hits": "mean number of hits, ratio - 1, in each range",
+    "hits": "mean number of hits, as of the same primaries, ratio - 1, in each range",
     "hitsSpread": "as the spread of the depth, of the number of hits",
     "diversity": "mean distance of a shower to its nearest neighbour in the same sample, of equal numbers, in the "
     "features of the FPD, ratio - 1; repeated showers have -100%",
@@ -118,7 +118,8 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
     """Differences of generated from Monte Carlo showers by quantity, in its unit: (1 + B, K), row 0 the value.
 
     K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies. Of `BY_PARTICLE`, each
-    primary over all energies comes last where there are several. Widths of distributions are half of their central 68%.
+    primary over all energies comes last where there are several. Widths of distributions are
+    `response.widths`.
     """
     pair = reference, generated
     means = [binned_moments(s.weights, s.observed.sampling_fraction, s.ranges).mean for s in pair]
@@ -139,7 +140,7 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
         "widthSpread": _per_cent(
             np.column_stack([_spread(*pair, lambda o: o.moments_x[:, 1]), _spread(*pair, lambda o: o.moments_y[:, 1])])
         ),
-        "hits": _per_cent(_ratio(*(binned_moments(s.weights, s.observed.hits, s.ranges).mean for s in pair))),
+        "hits": _per_cent(_hits(*pair)),
         "hitsSpread": _per_cent(_spread(*pair, lambda o: o.hits)),
     }
     if reference.particles:
@@ -259,12 +260,25 @@ def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observ
     designs = [_of_primaries(s.observed) for s in filled]
     values = [quantity(s.observed) for s in filled]
     coefficients, _, terms, _ = np.linalg.lstsq(designs[0], values[0])
-    widths = [
-        central_widths(s.weights, value - design @ coefficients, s.ranges)
-        for s, value, design in zip(filled, values, designs)
+    found = [
+        widths(s.weights, value - design @ coefficients, s.ranges) for s, value, design in zip(filled, values, designs)
     ]
     count = len(filled[0].observed)
-    return _pooled(reference, widths[0] * np.sqrt(count / max(count - int(terms), 1)), widths[1])
+    return _pooled(reference, found[0] * np.sqrt(max(count - 1, 0) / max(count - int(terms), 1)), found[1])
+
+
+def _hits(reference: Weighted, generated: Weighted) -> Floats:
+    """Ratio of the mean numbers of hits (1 + B, R), as of the same primaries: what the primary determines, which varies
+    more within a range than all else, is fitted to the Monte Carlo showers as in `_spread`, and taken from both."""
+    designs = [_of_primaries(s.observed) for s in (reference, generated)]
+    coefficients = np.linalg.lstsq(designs[0], reference.observed.hits)[0]
+    expected = binned_moments(np.ones((1, len(designs[0]))), designs[0] @ coefficients, reference.ranges).mean
+    return _ratio(
+        *(
+            expected + binned_moments(s.weights, s.observed.hits - design @ coefficients, s.ranges).mean
+            for s, design in zip((reference, generated), designs)
+        )
+    )
 
 
 def _of_primaries(observed: Observed) -> Floats:

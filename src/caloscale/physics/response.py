@@ -11,9 +11,8 @@ from caloscale.detector.axes import Floats
 
 FEWEST = 8
 """Fewest showers in a bin of energy for a mean or a width."""
-CENTRAL = (0.16, 0.84)
-"""Quantiles whose half distance is the width of a distribution: one standard deviation of Gaussian numbers. A standard
-deviation follows the tails: that of the response of two Geant4 samples of 1,500 showers differs by 11%."""
+GAUSSIAN = float(np.sqrt(np.pi / 2))
+"""Standard deviation over mean absolute deviation, of Gaussian numbers."""
 
 
 def bin_of_energy(energy_gev: Floats, edges_gev: Floats) -> Floats:
@@ -46,42 +45,36 @@ def binned_moments(weights: Floats, values: Floats, bins: Floats) -> BinnedMomen
     return BinnedMoments(np.where(filled, mean + centre, np.nan), np.where(filled, np.sqrt(variance), np.nan), count)
 
 
-def central_widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
-    """Half of the central 68% interval of values (N,) in bins (N, K) for each row of weights (B, N): (B, K).
+def widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
+    """Widths of values (N,) in bins (N, K) for each row of weights (B, N): (B, K). NaN where a bin has fewer showers
+    than FEWEST.
 
-    A quantile is interpolated between the values, each at the middle of its weight (Hazen). NaN where a bin has fewer
-    than FEWEST showers.
+    The mean absolute deviation from the mean times `GAUSSIAN`. Its relative error is .84 / sqrt(N) for the response of
+    Geant4 showers, that of half of the central 68% interval 1.0 / sqrt(N), that of the standard deviation, which
+    follows the tails, up to 1.5 / sqrt(N).
     """
-    widths = np.full((len(weights), bins.shape[1]), np.nan)
+    found = np.full((len(weights), bins.shape[1]), np.nan)
     order = np.argsort(values, kind="stable")
     for k in range(bins.shape[1]):
         inside = order[bins[order, k] > 0]
         if len(inside) < FEWEST:
             continue
-        drawn = weights[:, inside]
-        reached = drawn.cumsum(axis=1)
-        with np.errstate(invalid="ignore"):
-            middle = (reached - drawn / 2) / reached[:, -1:]
-        low, high = (_interpolated(values[inside], middle, quantile) for quantile in CENTRAL)
-        widths[:, k] = np.where(reached[:, -1] > 1, (high - low) / 2, np.nan)
-    return widths
-
-
-def _interpolated(values: Floats, middle: Floats, quantile: float) -> Floats:
-    """Values (N,), ascending, at a quantile of each row of their cumulative weights (B, N): (B,)."""
-    after = (middle < quantile).sum(axis=1).clip(1, len(values) - 1)
-    rows = np.arange(len(middle))
-    below, above = middle[rows, after - 1], middle[rows, after]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        part = np.where(above > below, (quantile - below) / (above - below), 0.0).clip(0, 1)
-    return values[after - 1] + part * (values[after] - values[after - 1])
+        drawn, shifted = weights[:, inside], values[inside] - values[inside].mean()
+        count = drawn.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = drawn @ shifted / count
+            below = shifted < mean[:, None]
+            # The deviations of both sides have the same sum.
+            deviation = 2 * ((drawn * below) @ -shifted + mean * (drawn * below).sum(axis=1)) / count
+            found[:, k] = np.where(count > 1, GAUSSIAN * deviation * np.sqrt(count / (count - 1)), np.nan)
+    return found
 
 
 def relative_widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
-    """Half of the central 68% interval over the mean, arguments and result as `central_widths`."""
+    """`widths` over the mean, with the same arguments and result."""
     mean = binned_moments(weights, values, bins).mean
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(mean > 0, central_widths(weights, values, bins) / mean, np.nan)
+        return np.where(mean > 0, widths(weights, values, bins) / mean, np.nan)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Linearity(Block):
 
 
 class ResolutionRange(Block):
-    """sigma/E in a range of energy: half of the central 68% interval of sum/E over its mean."""
+    """sigma/E in a range of energy: width of sum/E (`response.widths`) over its mean."""
 
     sigma: Compared
     ratio: Measured

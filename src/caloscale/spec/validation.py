@@ -160,8 +160,8 @@ class Validation(Block):
     """Comparison of generated showers with held-out Monte Carlo showers."""
 
     showers: int | None = Field(None, ge=1)
-    """Showers that are generated for the comparison. Absent: as many as Monte Carlo showers to compare with, at least
-    5,000 and at most 10,000, but no more than 1 GiB of cells (4,128 of 51x51x25 cells)."""
+    """Showers that are generated for the comparison. Absent: 10,000, but no more than 1 GiB of cells (4,128
+    of 51x51x25 cells)."""
     reference_showers: int = Field(10_000, ge=1)
     """Held-out Monte Carlo showers that they are compared with, at most, drawn at random from all. They are held in
     memory: 4 bytes a cell, so 2.6 GB for 10,000 of 51x51x25 cells."""

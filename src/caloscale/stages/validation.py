@@ -40,9 +40,7 @@ log = logging.getLogger(__name__)
 CELLS_BYTES = 2**30
 """Memory for the cells of the generated showers and of the training showers, each, bytes."""
 MOST_SHOWERS = 10_000
-"""Generated showers, and training showers that are read, at most: more do not sharpen a verdict."""
-FEWEST_GENERATED = 5_000
-"""Generated showers where Monte Carlo has fewer: then its statistics limit the verdict. FPD and KPD need as many."""
+"""Generated showers, and training showers that are read, at most: the Monte Carlo showers limit the verdict."""
 PRIMARIES = 1
 """Stream of random numbers of the primaries: the seed's others belong to the evaluation."""
 UNTRAINED_SHOWERS = 2_000
@@ -133,7 +131,7 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
         )
     reference = shards.read("validation", judging_showers(shards.manifest, run))
     training = shards.read("train", training_showers(shards.manifest, run))
-    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    primaries = draw_primaries(run, training, generated_showers(run))
     generated, rate = _generate(generator, primaries, run.validation.seed)
     few = rows(primaries, slice(UNTRAINED_SHOWERS))
     untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
@@ -173,11 +171,10 @@ def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     return np.arange(min(_showers_in_memory(run), manifest.splits["train"]))
 
 
-def generated_showers(run: Run, reference: int) -> int:
-    """How many showers are generated: the number in the run configuration, or as many as the comparison with this many
-    Monte Carlo showers needs and memory has room for."""
-    wanted = min(max(reference, FEWEST_GENERATED), MOST_SHOWERS)
-    return run.validation.showers or min(wanted, _showers_in_memory(run))
+def generated_showers(run: Run) -> int:
+    """How many showers are generated: the number in the run configuration, or `MOST_SHOWERS` as far as memory has room
+    for them."""
+    return run.validation.showers or _showers_in_memory(run)
 
 
 def _showers_in_memory(run: Run) -> int:

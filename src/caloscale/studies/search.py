@@ -155,7 +155,7 @@ def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[st
     with open_shards(folders[0] / DATASET) as shards:
         reference = shards.read("validation", judging_showers(shards.manifest, run))
         training = shards.read("train", training_showers(shards.manifest, run))
-    primaries = draw_primaries(run, training, generated_showers(run, len(reference)))
+    primaries = draw_primaries(run, training, generated_showers(run))
     parts = []
     for index, folder in enumerate(folders):
         share = rows(primaries, slice(index, None, len(folders)))

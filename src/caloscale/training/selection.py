@@ -16,8 +16,8 @@ from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.primaries import rows
 from caloscale.spec import Run, Train
 
-MOST_SHOWERS = 400
-"""Showers that are compared, at most: a fraction of a second."""
+MOST_SHOWERS = 125
+"""Showers that are compared, at most: those that select cannot judge, and `TOLERANCE` is for as few."""
 MOST_SHARDS = 8
 """Shards that they are drawn from, at most: seconds of reading."""
 SHARE = 0.25
