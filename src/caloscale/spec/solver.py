@@ -157,7 +157,7 @@ class Solver(Block):
     exchange_biases: bool = False
     """Average the gradients of the biases as well (published: of the weights only). Synchronous exchanges always do."""
     data: Literal["broadcast", "sharded"] = "broadcast"
-    """broadcast: each rank has all measured events. sharded: each has its share."""
+    """broadcast: each rank has all measured events. sharded: each reads, or makes, its share alone."""
     data_fraction: float = Field(1.0, gt=0, le=1)
     """Fraction of its measured events that a rank draws once; each batch is a bootstrap sample of them. The paper's
     value is not known."""
