@@ -5,17 +5,22 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy.special import ndtri
+from scipy.special import erfinv, ndtri
+from scipy.stats import kstest
 
 from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.errors import InputError
 from caloscale.inference.export import par04
-from caloscale.inference.export.ddml import Ddml, normal_of_uniform
+from caloscale.inference.export.ddml import NUMBERS, Ddml, expanded, normal_of_uniform
+from caloscale.inference.export.files import check_file, export_model
 from caloscale.inference.export.par04 import Par04
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
 
-from .model_folders import COMPACT
+from .model_folders import COMPACT, GEOMETRY, shared_model
+
+LARGER = "data.geometry.cells=[6, 7, 3]"
+"""So many cells that a flow takes more numbers than DDML passes."""
 
 
 def card(*overrides, preset="compact"):
@@ -33,6 +38,39 @@ def test_uniform_numbers_become_normal_ones():
     truth = np.where(within > 0, -ndtri((1 - within) / 2), ndtri((1 + within) / 2))
     np.testing.assert_allclose(normal, truth, rtol=2e-6, atol=1e-7)
     assert normal.min() == -normal.max() and 5 < normal.max() < 5.5
+
+
+def test_a_hundred_numbers_become_as_many_as_a_generator_takes():
+    """The first ones stay. The others are normal, independent of the first and of each other; other numbers, others."""
+    target, size = Ddml(card(), 7000), 7000
+    uniform = target.noise(100)
+    normal = target.noise_of_network(uniform)
+    np.testing.assert_allclose(normal_of_uniform(expanded(tf.constant(uniform), size)), normal, rtol=4e-6, atol=1e-6)
+    np.testing.assert_allclose(normal[:, :84], math.sqrt(2) * erfinv(uniform[:, :84].astype(float)), rtol=1e-6)
+    others = normal[:, 84:].astype(float)
+    assert kstest(others.ravel(), "norm").pvalue > 1e-3
+    limit = 4 / math.sqrt(others.size)
+    for distance in (1, 2, 17, 289):
+        assert abs(np.mean(others[:, distance:] * others[:, :-distance])) < limit, distance
+        assert abs(np.mean(others[:, distance:] ** 2 * others[:, :-distance] ** 2) - 1) < 3 * limit, distance
+    assert abs(np.mean(others[1:] * others[:-1])) < limit and abs(np.mean(others[:, :84] * normal[:, :84])) < 0.05
+    changed = uniform.copy()
+    changed[:, -1] *= 0.999
+    assert (target.noise_of_network(changed)[:, 84:] != normal[:, 84:]).mean() > 0.999
+    assert expanded(tf.constant(uniform), 62).shape == (100, 62)
+    ends = np.repeat([[1.0], [-1.0]], NUMBERS, axis=1).astype(np.float32)
+    assert np.isfinite(normal_of_uniform(expanded(tf.constant(ends), size))).all()
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("target", ["par04", "ddml"])
+@pytest.mark.parametrize(("preset", "overrides"), [("compact", COMPACT), ("flow", (*GEOMETRY[1:], LARGER))])
+def test_each_family_is_equal_to_its_network_in_the_call_of_each_target(
+    tmp_path_factory, tmp_path, target, preset, overrides
+):
+    model = shared_model(tmp_path_factory, preset, overrides)
+    assert export_model(model, target, tmp_path / target).deviation < 3e-5
+    assert check_file(tmp_path / target / "generator.onnx").deviation < 3e-5
 
 
 def par04_positions(mesh, entry, theta):
@@ -114,7 +152,6 @@ def outside(position, entry, theta):
 @pytest.mark.parametrize(
     ("kind", "noise_size", "overrides", "field"),
     [
-        (Ddml, 254, ("model.latentSize=256",), "model.latentSize"),
         (Ddml, 4, ("data.angleDeg=[60, 80]",), "data.angleDeg"),
         (Ddml, 4, ("data.angleDeg=[90, 90]", "data.geometry.cellShape=cylinder"), "data.geometry.cellShape"),
         (Par04, 4, (), "data.preprocessing.rebin"),

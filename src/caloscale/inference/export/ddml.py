@@ -6,6 +6,10 @@ Source: https://github.com/key4hep/DDML, commit a908dfb, src/RegularGridGANModel
 - Output layer, x, y, in Geant4's unit of energy, MeV. Cell i of n lies at (i - floor(n / 2) + 1/2) cell sizes, half a
   cell from its own position when n is odd. Along such an axis each cell is written as two halves.
 - No angle: it is 90 degrees in the graph. With CorrectForAngles, DDML shifts the layers along the direction.
+
+A generator that takes more than 100 numbers gets its first ones of the first `_DIRECT`. The others are values of a
+polynomial over the integers modulo a prime, whose coefficients are made of the last numbers: any 8 of them are
+independent (Wegman & Carter, J. Comput. Syst. Sci. 22 (1981) 265, doi:10.1016/0022-0000(81)90033-7).
 """
 
 from __future__ import annotations
@@ -28,6 +32,12 @@ if TYPE_CHECKING:
 
 NUMBERS = 100
 """Random numbers that DDML passes, whatever LatentVectorSize says."""
+_COEFFICIENTS = 8
+_DIRECT = NUMBERS - 2 * _COEFFICIENTS
+_PRIME = 2**26 - 5
+"""A product of two numbers below it is exact in double precision, as ONNX Runtime computes it."""
+_STEPS = 2**24
+"""Values that a uniform number is rounded to."""
 PERPENDICULAR_DEG = 90.0
 _NEAREST_TO_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
 _CENTRE = (
@@ -51,16 +61,6 @@ class Ddml(Target):
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         super().__init__(card, noise_size)
-        if noise_size > NUMBERS:
-            raise InputError(
-                f"is too large for DDML, which passes {NUMBERS} random numbers",
-                field="model.latentSize",
-                value=card.latent_size,
-                remedy=f"use --target onnx, or train a GAN with --set model.latentSize="
-                f"{NUMBERS + card.latent_size - noise_size} or less"
-                if noise_size < card.shape[0] * card.shape[1] * card.shape[2]
-                else "use --target onnx or par04: this family takes a random number for each cell",
-            )
         if card.geometry.cell_shape == "cylinder":
             raise InputError(
                 "is not a grid of cells, and DDML places a regular grid",
@@ -95,7 +95,7 @@ class Ddml(Target):
         halved_x, halved_y = self._halved
 
         def cells_mev(uniform: Any, energy_gev: Any) -> dict[str, Any]:
-            noise = normal_of_uniform(tf.reshape(uniform, (1, NUMBERS))[:, :size])
+            noise = normal_of_uniform(expanded(tf.reshape(uniform, (1, NUMBERS)), size))
             angle_rad = tf.constant([math.radians(PERPENDICULAR_DEG)], tf.float32)
             fixed = {name: tf.constant([value], tf.float32) for name, value in self._fixed.items()}
             given = {"energy_gev": tf.reshape(energy_gev, (1,)), "angle_rad": angle_rad, **fixed}
@@ -114,13 +114,9 @@ class Ddml(Target):
         return tf.function(cells_mev, input_signature=signature, autograph=False)
 
     def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
-        """As RegularGridGANModel::prepareInput passes them; the uniform numbers are those of this noise."""
-        from scipy.special import erf
-
-        uniform = np.zeros(NUMBERS)
-        uniform[: self.noise_size] = erf(noise.astype(np.float64) / math.sqrt(2))
+        """As RegularGridGANModel::prepareInput passes them."""
         return [
-            uniform.astype(np.float32).reshape(1, NUMBERS, 1, 1, 1),
+            noise.reshape(1, NUMBERS, 1, 1, 1),
             np.full((1, 1, 1, 1, 1), primary["energy_gev"], np.float32),
         ]
 
@@ -138,11 +134,24 @@ class Ddml(Target):
         return 1000 * self.card.preprocessing.threshold_gev / math.prod(self._halved)
 
     def noise(self, count: int) -> Floats:
-        """The exact normal numbers of uniform numbers of type float32, whose steps are wide far from 0."""
-        from scipy.special import erf, erfinv
+        """Uniform numbers (count, 100)."""
+        uniform = np.random.default_rng(0).uniform(-1, 1, (count, NUMBERS)).astype(np.float32)
+        return uniform.clip(-_NEAREST_TO_ONE, _NEAREST_TO_ONE)
 
-        uniform = erf(super().noise(count).astype(np.float64) / math.sqrt(2)).astype(np.float32)
-        return (math.sqrt(2) * erfinv(uniform.astype(np.float64))).astype(np.float32)
+    def noise_of_network(self, noise: Floats) -> Floats:
+        """In integers and double precision."""
+        from scipy.special import erfinv
+
+        uniform = noise[:, : self.noise_size]
+        if self.noise_size > NUMBERS:
+            whole = np.minimum((noise[:, _DIRECT:].astype(np.float64) + 1) * (_STEPS // 2), _STEPS - 1).astype(np.int64)
+            places, value = np.arange(1, self.noise_size - _DIRECT + 1), np.int64(0)
+            for first, second in zip(whole[:, 0::2].T, whole[:, 1::2].T, strict=True):
+                value = (value * places + (4 * first + second)[:, None]) % _PRIME
+            others = ((2 * value + 1 - _PRIME) / _PRIME).astype(np.float32)
+            uniform = np.concatenate([noise[:, :_DIRECT], others], axis=1)
+        inside = uniform.astype(np.float64).clip(-_NEAREST_TO_ONE, _NEAREST_TO_ONE)
+        return (math.sqrt(2) * erfinv(inside)).astype(np.float32)
 
     def primaries(self, count: int) -> dict[str, Floats]:
         """All energies, 90 degrees, and what is fixed in the graph."""
@@ -154,8 +163,9 @@ class Ddml(Target):
         """Inputs and output."""
         x, y, layers = self.cells
         return {
-            "caloscale.units.uniform": f"uniform random numbers in (-1, 1), (1, {NUMBERS}, 1, 1, 1); the first "
-            f"{self.noise_size} are used; the inverse normal distribution function is part of the graph",
+            "caloscale.units.uniform": f"uniform random numbers in (-1, 1), (1, {NUMBERS}, 1, 1, 1); "
+            f"{'all' if self.noise_size > NUMBERS else f'the first {self.noise_size}'} are used; the inverse normal "
+            "distribution function is part of the graph",
             "caloscale.units.energy_gev": "kinetic energy of the primary, GeV, (1, 1, 1, 1, 1)",
             "caloscale.units.cells_mev": f"energy deposited in each cell, MeV, (1, layer {layers}, x {x}, y {y})",
             "caloscale.cellMm": f"{self.cell_mm[0]:g} {self.cell_mm[1]:g}",
@@ -218,6 +228,25 @@ The endcap is the same with `RegularGridGANEndcapONNXModel`, `EcalEndcapRegion`,
 - Layer l is put on sensor l of the detector ({layers} are needed). The showers are those of the detector that the
   generator was trained for; another absorber or thickness needs another training.
 {halved}{fixed}"""
+
+
+def expanded(uniform: Any, size: int) -> Any:
+    """As many numbers (B, size), uniform in (-1, 1), of 100 (B, 100), float32 tensors. See above."""
+    import tensorflow as tf
+
+    if size <= NUMBERS:
+        return uniform[:, :size]
+    doubles = tf.cast(uniform[:, _DIRECT:], tf.float64)
+    whole = tf.floor(tf.minimum((doubles + 1) * (_STEPS // 2), _STEPS - 1))
+    coefficients = tf.reduce_sum(tf.reshape(whole, (-1, _COEFFICIENTS, 2)) * tf.constant([4, 1], tf.float64), axis=2)
+    places = tf.range(1, size - _DIRECT + 1, dtype=tf.float64)[None]
+    value = coefficients[:, :1]
+    for number in range(_COEFFICIENTS):
+        if number:
+            value = value * places + coefficients[:, number : number + 1]
+        value = value - tf.floor(value / _PRIME) * _PRIME
+    others = tf.cast((2 * value + (1 - _PRIME)) / _PRIME, tf.float32)
+    return tf.concat([uniform[:, :_DIRECT], others], axis=1)
 
 
 def normal_of_uniform(uniform: Any) -> Any:

@@ -295,7 +295,8 @@ def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[fl
     with bar("check", count, "showers", disable=count < PRIMARIES) as shown:
         for first in range(0, count, _TOGETHER):
             batch = slice(first, first + _TOGETHER)
-            network = generator.network_cells_gev(noise[batch], *rows(primaries, batch).values()).numpy()
+            normal = target.noise_of_network(noise[batch])
+            network = generator.network_cells_gev(normal, *rows(primaries, batch).values()).numpy()
             for number, cells in enumerate(network, start=first):
                 given = {name: float(column[number]) for name, column in primaries.items()}
                 inputs = target.inputs(noise[number], given)

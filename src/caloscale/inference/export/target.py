@@ -37,10 +37,8 @@ class Target(ABC):
 
     @abstractmethod
     def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
-        """What the target's own code passes for one primary, in the order of the file's inputs.
-
-        noise: (noise_size,), normal with mean 0 and width 1.
-        """
+        """What the target's own code passes for one primary, in the order of the file's inputs. noise: a row of
+        `noise`."""
 
     @abstractmethod
     def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
@@ -63,8 +61,12 @@ class Target(ABC):
         """How the file is used (Markdown): the lines to paste and the limits."""
 
     def noise(self, count: int) -> Floats:
-        """Normal random numbers for the check, (count, noise_size), such as the target can pass."""
+        """Random numbers for the check, (count, n), such as the target passes: normal, n the generator's."""
         return latent_noise(0, 0, count, self.noise_size)
+
+    def noise_of_network(self, noise: Floats) -> Floats:
+        """Normal numbers (count, noise_size) that the graph makes of these random numbers (count, n)."""
+        return noise
 
     def primaries(self, count: int) -> dict[str, Floats]:
         """A table of primaries over all that was trained on, for the check."""
