@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,7 +27,7 @@ from caloscale.cli.options import (
     Prices,
     RunName,
     Wide,
-    day_of,
+    planned,
     reach,
     resolve_any,
 )
@@ -99,9 +100,6 @@ def submit(
     import yaml
 
     from caloscale.client import runs
-    from caloscale.planning.catalogue.measurements import load_measurements
-    from caloscale.planning.catalogue.prices import load_prices
-    from caloscale.planning.search.plan import plan
     from caloscale.spec import SolverRun
 
     of_the_cluster = {
@@ -123,9 +121,7 @@ def submit(
     _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
     run = resolve_any(configuration, preset, overrides)
 
-    def planned(run: Run) -> Plan:
-        return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
-
+    make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
     if isinstance(run, SolverRun):
         if to == Target.AZUREML:
             raise InputError("goes to a cluster only", field="solver", remedy="leave --to out")
@@ -133,16 +129,16 @@ def submit(
             image = ""  # that of trainings
     elif to == Target.AZUREML:
         coordinates = (subscription, resource_group, azure_workspace)
-        _to_azure(run, planned, data, image, compute, send is True, coordinates, as_json)
+        _to_azure(run, make_plan, data, image, compute, send is True, coordinates, as_json)
         return
     if image:
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
     name = name or _new_name(run)
     if send is False:
-        _show_plan(run, planned)
+        _show_plan(run, make_plan)
         typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace or "default"), sort_keys=False), nl=False)
         return
-    _to_cluster(run, planned, name, context, namespace, yes=yes, follow=follow)
+    _to_cluster(run, make_plan, name, context, namespace, yes=yes, follow=follow)
 
 
 def _refuse(options: Mapping[str, object], to: Target) -> None:
@@ -164,7 +160,7 @@ def _new_name(run: AnyRun) -> str:
 
 def _to_cluster(
     run: AnyRun,
-    planned: Callable[[Run], Plan],
+    make_plan: Callable[[Run], Plan],
     name: str,
     context: str | None,
     namespace: str | None,
@@ -174,7 +170,7 @@ def _to_cluster(
 ) -> None:
     from caloscale.client import runs
 
-    _show_plan(run, planned)
+    _show_plan(run, make_plan)
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
     runs.refuse_finished(connection, manifest)
@@ -190,7 +186,7 @@ def _to_cluster(
         _follow(runs.follow(connection, where, name))
 
 
-def _show_plan(run: AnyRun, planned: Callable[[Run], Plan]) -> None:
+def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
     """The estimate, as far as there can be one: processors, own machines and solvers have none."""
     from caloscale.report.plan import remarks, verdict
     from caloscale.spec import SolverRun
@@ -201,7 +197,7 @@ def _show_plan(run: AnyRun, planned: Callable[[Run], Plan]) -> None:
         typer.echo(f"no estimate: the time of an epoch of a solver was not measured{limit}", err=True)
         return
     try:
-        made = planned(run)
+        made = make_plan(run)
     except InputError as problem:
         typer.echo(f"no estimate: {problem}", err=True)
         return
@@ -222,7 +218,7 @@ def _follow(changes: Iterator[RunOnCluster]) -> None:
 
 def _to_azure(
     run: Run,
-    planned: Callable[[Run], Plan],
+    make_plan: Callable[[Run], Plan],
     data: str,
     image: str,
     compute: str | None,
@@ -248,7 +244,7 @@ def _to_azure(
             remedy="give all three, or none and a config.json",
         )
     run = on_azure(run)
-    made = planned(run)
+    made = make_plan(run)
     typer.echo(verdict(made), err=True)
     if made.chosen is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")

@@ -20,6 +20,7 @@ from caloscale.cli.options import (
     Speeds,
     Wide,
     day_of,
+    planned,
     resolve,
 )
 from caloscale.errors import InputError, StorageError
@@ -56,9 +57,6 @@ def plan(
     The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
-    from caloscale.planning.catalogue.measurements import load_measurements
-    from caloscale.planning.catalogue.prices import load_prices
-    from caloscale.planning.search.plan import plan
     from caloscale.report.plan import describe_speed, is_met
     from caloscale.spec.model import FIRST_PRESET
     from caloscale.stages.planning import keep_speeds, load_speeds
@@ -72,14 +70,7 @@ def plan(
         own = measure_machine(run)
         kept = keep_speeds([own], speeds)
         typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
-    result = plan(
-        run,
-        load_prices(prices or ()),
-        load_measurements(measurements or ()),
-        day_of(as_of),
-        speeds=load_speeds(speeds),
-        generate=generate,
-    )
+    result = planned(run, prices, measurements, as_of, speeds=load_speeds(speeds), generate=generate)
     if figure is not None:
         _draw(result, figure)
     if as_json:
@@ -412,12 +403,8 @@ def node_pools(
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.errors import InputError
-    from caloscale.planning.catalogue.measurements import load_measurements
-    from caloscale.planning.catalogue.prices import load_prices
-    from caloscale.planning.search.plan import plan
 
-    run = resolve(configuration, preset, overrides, ".")
-    result = plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of))
+    result = planned(resolve(configuration, preset, overrides, "."), prices, measurements, as_of)
     best = result.chosen
     if best is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(result.notes) or "see caloscale plan")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from caloscale.spec import AnyRun, Run, load_any_run, load_run
 
 if TYPE_CHECKING:
     from caloscale.connection import Connection
+    from caloscale.planning.search.plan import Plan
 
 Configuration = Annotated[
     Path | None, typer.Argument(help="Run configuration (YAML); or give --preset.", show_default=False)
@@ -116,6 +117,17 @@ def day_of(as_of: dt.datetime | None) -> dt.date:
     from caloscale.planning.catalogue.prices import today
 
     return as_of.date() if as_of else today()
+
+
+def planned(
+    run: Run, prices: list[Path] | None, measurements: list[Path] | None, as_of: dt.datetime | None, **more: Any
+) -> Plan:
+    """The plan of a run with the files and the day of the options; more: options of `plan`."""
+    from caloscale.planning.catalogue.measurements import load_measurements
+    from caloscale.planning.catalogue.prices import load_prices
+    from caloscale.planning.search.plan import plan
+
+    return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of), **more)
 
 
 def reach(context: str | None, namespace: str | None) -> tuple[Connection, str]:

@@ -63,9 +63,12 @@ def find_offers(
     missing: dict[str, PriceError] = {}
     old: set[str] = set()
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
+    either = hardware.capacity_type is None and hardware.cloud != "none"
+    ways: tuple[CapacityType, ...] = ("spot", "on-demand") if either else (hardware.capacity_type or "on-demand",)
     for provider, kind, per_node, counts in kinds:
-        for region in _regions(hardware, prices, provider):
-            for capacity_type in _capacity_types(hardware):
+        named = [hardware.region or OWN] if hardware.region or provider == "none" else None
+        for region in named or prices.regions(provider):
+            for capacity_type in ways:
                 chip = load_accelerators()[kind.accelerator]
                 try:
                     rate, notes = rate_of(hardware, prices, kind, region, capacity_type, as_of)
@@ -112,8 +115,15 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
             raise unreachable(hardware.count or 0, [machine.per_node])
         yield "none", machine, machine.per_node, counts
         return
-    if hardware.machine_type is not None and hardware.machine_type not in {s.machine_type for s in load_slices()}:
-        find_machine_of(hardware)
+    accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
+    if hardware.machine_type is not None and hardware.machine_type not in accelerated:
+        find_machine(hardware.machine_type)
+        raise ConfigurationError(
+            "has no accelerators in the catalogue",
+            field="hardware.machineType",
+            value=hardware.machine_type,
+            remedy="choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice",
+        )
     fitting = [
         m
         for m in load_machines()
@@ -136,21 +146,6 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         raise unreachable(hardware.count, [m.per_node for m in sized])
     for machine, counts in counted:
         yield machine.provider, machine, machine.per_node, counts
-
-
-def find_machine_of(hardware: Hardware) -> Machine:
-    """The node of hardware.machineType; raises InputError with the nearest name."""
-    machine_type = hardware.machine_type or ""
-    options = [m for m in load_machines() if m.machine_type == machine_type and m.accelerator]
-    if not options:
-        find_machine(machine_type)
-        raise ConfigurationError(
-            "has no accelerators in the catalogue",
-            field="hardware.machineType",
-            value=machine_type,
-            remedy="choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice",
-        )
-    return options[0]
 
 
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
@@ -195,18 +190,6 @@ def _node_counts(hardware: Hardware, per_node: int) -> tuple[int, ...]:
         whole = hardware.count % per_node == 0 and hardware.nodes in (None, nodes)
         return (nodes,) if whole else ()
     return (hardware.nodes,) if hardware.nodes else tuple(range(1, hardware.max_nodes + 1))
-
-
-def _regions(hardware: Hardware, prices: Prices, provider: str) -> list[str]:
-    if hardware.region or provider == "none":
-        return [hardware.region or OWN]
-    return prices.regions(provider)
-
-
-def _capacity_types(hardware: Hardware) -> tuple[CapacityType, ...]:
-    if hardware.capacity_type is None and hardware.cloud != "none":
-        return ("spot", "on-demand")
-    return (hardware.capacity_type or "on-demand",)
 
 
 def rate_of(
