@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -155,6 +156,13 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
     assert first.evaluation == evaluation and first.usd == summary.bill.usd and file.network.endswith("gates of first")
     made = caloscale.read_showers(tmp_path / "made.h5", run)
     assert file.evaluation.showers.generated == 64 and len(made) == 64
+    with h5py.File(shutil.copy(tmp_path / "made.h5", tmp_path / "photons.h5"), "a") as photons:
+        photons.attrs["particle"] = "gamma"
+    beyond = replace(made, energy_gev=100 * made.energy_gev)
+    caloscale.write_showers(beyond, tmp_path / "beyond.npz")
+    for name, problem in (("photons.h5", "holds showers of gamma"), ("beyond.npz", "64 of 64 .* energy outside")):
+        with pytest.raises(InputError, match=problem):
+            compare_runs([folder, tmp_path / name])
     with open_shards(folder / "dataset") as shards:
         numbers = (judging_showers(shards.manifest, run), training_showers(shards.manifest, run))
         reference, training = (shards.read(s, n) for s, n in zip(("validation", "train"), numbers))

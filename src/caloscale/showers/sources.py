@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from caloscale.detector.sampling import calibration, visible_fraction
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, Layout, Source, open_layout
+from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, CellNumbers, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import Table
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
@@ -127,10 +127,11 @@ def _distinct(paths: Iterable[Path]) -> list[Path]:
     return list(files.values())
 
 
-def survey_file(path: Path, data: Data) -> SurveyedFile:
-    """Read the primaries of a file, not its cells; raises ShowerFileError as `reader.read_showers` does."""
+def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> SurveyedFile:
+    """Read the primaries of a file, not its cells, which may be summed by ``rebin``; raises ShowerFileError as
+    `reader.read_showers` does."""
     with open_layout(path) as opened:
-        opened.check_shape(data.geometry)
+        opened.check_shape(data.geometry, rebin)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source = opened.layout, opened.source
         found = ", ".join(opened.particles)
@@ -144,10 +145,10 @@ def survey_file(path: Path, data: Data) -> SurveyedFile:
                 f"{PARTICLE_ATTRIBUTE} into a file that does not say its primary",
             )
     check_primaries(path, layout, primaries)
-    return SurveyedFile(path, layout, source, primaries, _outside_ranges(primaries, data))
+    return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data))
 
 
-def _outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:
+def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:
     """The showers that each range of the run configuration excludes and none before it does, by reason (N,)."""
     low, high = data.energy_gev
     limits: list[tuple[str, str, Range]] = [

@@ -15,6 +15,8 @@ from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_da
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import SUFFIXES, read_showers
 from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.primaries import Table
+from caloscale.showers.sources import outside_ranges, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
@@ -28,7 +30,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
 
     dataset: the shards of the first run, for files; None: ``<run>/dataset``, or those of the newest pipeline in the
     folder. Raises InputError for fewer than two sources, the same one twice, no run among them, a run that was not
-    validated, and showers of a file outside of the energies and angles of the run; StorageError and ShowerFileError for
+    validated, and showers of a file with other primaries than those of the run; StorageError and ShowerFileError for
     what cannot be read.
     """
     resolved = [source.resolve() for source in sources]
@@ -69,6 +71,27 @@ def _shards_of(folder: Path) -> Path:
 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
     """Showers of a file as if the generator of a run had made them: by its gates, against its held-out showers."""
+    data = run.data
+    generated = read_showers(file, geometry=data.geometry, rebin=data.preprocessing.rebin)
+    primaries: Table = generated.primaries
+    if file.suffix in (".h5", ".hdf5"):  # these name their primary
+        primaries = survey_file(file, data, data.preprocessing.rebin).primaries
+    if len(generated) == 0:
+        raise InputError("holds no showers", file=file, remedy="give a file with showers")
+    if missing := [name for name in data.columns if name not in primaries]:
+        raise InputError(
+            "is missing, and the run has a range of it",
+            file=file,
+            field=missing[0],
+            remedy="write the column, one number per shower",
+        )
+    for reason, outside in outside_ranges(primaries, data).items():
+        if outside.any():
+            raise InputError(
+                f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run",
+                file=file,
+                remedy="select those of the run, or compare with a run that was trained with these",
+            )
     load_tensorflow_quietly()
     from caloscale.stages.validation import judging_showers, training_showers
     from caloscale.training.input import check_manifest
@@ -77,24 +100,9 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
         check_manifest(shards.path, shards.manifest, run.data)
         reference = shards.read("validation", judging_showers(shards.manifest, run))
         training = shards.read("train", training_showers(shards.manifest, run))
-    data = run.data
-    generated = read_showers(file, geometry=data.geometry, rebin=data.preprocessing.rebin)
-    for field, values, (low, high) in (
-        ("energies, GeV", generated.energy_gev, data.energy_gev),
-        ("angles, degrees", np.degrees(generated.angle_rad), data.angle_deg),
-    ):
-        margin = 1e-4 * high
-        if len(values) == 0 or values.min() < low - margin or values.max() > high + margin:
-            raise InputError(
-                "holds none" if len(values) == 0 else f"are not within {low:g} to {high:g}, those of the run",
-                file=file,
-                field=field,
-                value=None if len(values) == 0 else f"{values.min():g} to {values.max():g}",
-                remedy="select showers within them, or compare with a run that was trained with these",
-            )
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
-    generated = Showers.of(cells, generated.primaries, generated.source)
+    generated = Showers.of(cells, {name: primaries[name] for name in data.columns}, generated.source)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
     return evaluate(comparison), figure_data(comparison)
 
