@@ -124,8 +124,9 @@ test-integration: $(VENV)/.dev ## Tests of several parts together, which continu
 	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 
 .PHONY: test-docs
-test-docs: $(VENV)/.dev ## Every command of README, tutorials and how-to pages; a page marks those that need a cluster or a cloud
-	@$(BIN)/pytest tests/pipelines/test_documentation.py tests/pipelines/test_notebook.py tests/planning/test_documentation.py -m 'long or not long' --timeout 3600 --durations=15
+test-docs: $(VENV)/.dev ## Every command of the pages; those that are marked as needing a cluster on the control plane, if built
+	@$(BIN)/pytest tests/pipelines/test_documentation.py tests/pipelines/test_notebook.py tests/planning/test_documentation.py \
+	  tests/control_plane/operator/test_documentation.py -m 'long or not long' --timeout 3600 --durations=15
 
 .PHONY: test-long
 test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration tests and those that take minutes each
