@@ -124,6 +124,10 @@ def test_an_evaluation_of_two_files_has_histograms(tmp_path: Path) -> None:
     caloscale.write_showers(reference, tmp_path / "held-out.h5", rebin=(2, 2, 1))
     evaluation = caloscale.evaluate(tmp_path / "made.npz", reference=tmp_path / "held-out.h5", run=run)
     assert (evaluation.showers.reference, evaluation.showers.training, evaluation.showers.generated) == (200, 200, 200)
+    with h5py.File(shutil.copy(tmp_path / "held-out.h5", tmp_path / "photons.h5"), "a") as photons:
+        photons.attrs["particle"] = "gamma"
+    with pytest.raises(InputError, match="holds showers of gamma"):
+        caloscale.evaluate(tmp_path / "made.npz", reference=tmp_path / "photons.h5", run=run)
     found = evaluation.histograms
     assert set(found) > {"longitudinalProfile", "cellSpectrum", "ecalSum", "momentsTransverse6", "showerMaximum"}
     profile = found["longitudinalProfile"]["generated", :]

@@ -12,6 +12,7 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
+from caloscale.showers.sources import survey_file
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -127,7 +128,8 @@ def evaluate(
     and the classifier need it. None: half of the reference, drawn by ``validation.seed``, which is then not compared.
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
-    Raises InputError for empty samples, other shapes, and Monte Carlo cells that are negative or not finite.
+    Raises InputError for empty samples, other shapes, a file of another primary, and Monte Carlo cells that are
+    negative or not finite.
     """
     import numpy as np
 
@@ -135,7 +137,11 @@ def evaluate(
     from caloscale.physics import evaluate as evaluate_comparison
 
     def showers(given: Showers | str | Path) -> Showers:
-        return given if isinstance(given, Showers) else read_showers(given, run)
+        if isinstance(given, Showers):
+            return given
+        if Path(given).suffix in (".h5", ".hdf5"):  # these name their primary
+            survey_file(Path(given), run.data, run.data.preprocessing.rebin)
+        return read_showers(given, run)
 
     held_out = showers(reference)
     if training is None:

@@ -2,9 +2,9 @@
 
 The commands are those of the pages but for their size: runs get a tiny configuration, generations six showers. The
 targets of make are only checked (`make --dry-run`). A block that needs a cluster, a cloud or large data is marked in
-the page by ``<!-- skip: next "reason" -->``; tests/control_plane runs those of a cluster. Tutorials are run as a whole: a block of YAML or CSV behind the line
-``<!-- file: NAME -->`` becomes that file, Python runs, and a block of text is compared with what was printed since the
-last one.
+the page by ``<!-- skip: next "reason" -->``; tests/control_plane runs those that submit a run. Tutorials are run as a
+whole: a block of YAML or CSV behind the line ``<!-- file: NAME -->`` becomes that file, Python runs, and text
+is compared with what was printed since the last one.
 """
 
 from __future__ import annotations
