@@ -236,7 +236,9 @@ def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Pat
     assert controller.queue.get(0.0) is None
     (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
     controller._refresh()
-    assert controller.queue.get(0.0) == RUN
+    other = RunKey("physics", "other", "u-other")
+    controller.queue.add(other)
+    assert [controller.queue.get(0.0) for _ in range(2)] == [other, RUN]
 
 
 def test_a_run_with_a_queue_is_reconciled_again_when_kueue_is_removed_or_installed(
@@ -547,16 +549,41 @@ def test_after_a_change_of_the_leader_what_has_happened_is_written_before_the_mo
 def test_a_run_whose_money_is_put_off_is_looked_at_when_its_own_time_comes(
     timed: Controller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Nobody measures how long that takes, and what it waits for is known all the same."""
     timed.routine = Turns(0.1, timed.queue._clock)
     timed.routine.take(RunKey("physics", "other", "u-other"))
     told = status(timed).model_copy(update={"message": "told"})
-    again = dt.timedelta(seconds=3)
-    monkeypatch.setattr(module, "reconcile", lambda seen, now: Decision(told, is_routine=True, again=now + again))
-    assert timed._reconcile(RUN) == 3.0 and status(timed).message == ""
+    again, awaits = dt.timedelta(seconds=3), {timed.store.pools_for(RUN)[0][0].key: Need(9, changed=False)}
+    monkeypatch.setattr(
+        module, "reconcile", lambda seen, now: Decision(told, is_routine=True, again=now + again, awaits=awaits)
+    )
+    assert timed._reconcile(RUN) == 3.0 and status(timed).message == "" and RUN in timed.store.parking
     again = dt.timedelta(seconds=30)
     assert timed._reconcile(RUN) == 10.0 and status(timed).message == ""
     timed.queue._clock.now += 10.0  # type: ignore[attr-defined]
+    timed.notice("TrainingRun", versioned({**run(), "spec": {}}, 5))
     assert timed._reconcile(RUN) == 30.0 and status(timed).message == "told"
+    (family,) = timed.metrics.event_seconds.collect()
+    assert all(one.value == 0 for one in family.samples if one.name.endswith("_count"))
+
+
+def test_a_run_whose_money_was_written_with_something_else_or_that_is_gone_has_no_turn(
+    timed: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed.routine = Turns(0.1, timed.queue._clock)
+    made: list[Decision] = []
+    monkeypatch.setattr(module, "reconcile", lambda *_: made.pop())
+
+    def decide(message: str, *, is_routine: bool) -> float | None:
+        made.append(Decision(status(timed).model_copy(update={"message": message}), is_routine=is_routine))
+        return timed._reconcile(RUN)
+
+    assert decide("", is_routine=True) is None  # there is nothing to write
+    assert decide("a", is_routine=True) is None and decide("b", is_routine=True) == 10.0
+    assert decide("c", is_routine=False) is None and status(timed).message == "c"
+    assert decide("d", is_routine=True) == 20.0
+    timed.store.put("TrainingRun", versioned(run(), 99), gone=True)
+    assert timed._reconcile(RUN) is None and timed.routine.take(RUN) == 30.0
 
 
 def test_what_happened_when_there_was_another_leader_can_wait(timed: Controller) -> None:

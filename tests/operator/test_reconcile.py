@@ -456,6 +456,9 @@ def test_money_and_steps_that_time_makes_due_are_routine(report: dict[str, Any],
     spent, decision = w.status["cost"], w.reconcile()
     assert decision.is_routine is is_routine and w.status["cost"] != spent
     w.now += dt.timedelta(hours=1)
+    del w.others["TrainingProgress/gan-progress"]
+    assert not w.reconcile().is_routine and w.others["TrainingProgress/gan-progress"]
+    w.now += dt.timedelta(hours=1)
     w.vanish("gan-1-worker-0")
     assert not w.reconcile().is_routine and w.phase != "Running"
 

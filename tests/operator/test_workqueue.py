@@ -78,14 +78,14 @@ def test_a_key_is_not_processed_twice_at_once_and_no_addition_is_lost(queue: Wor
 
 def test_what_has_been_due_for_long_is_put_off_behind_what_came_since(queue: WorkQueue[str], clock: Clock) -> None:
     queue.add("long", 1.0)
-    queue.add("both", 2.0)
+    queue.add("both", 1.5)
     queue.add("both", can_wait=True)
     clock.now += 10.0
     queue.add("listed", can_wait=True)
     queue.add("new")
     queue.add("later", 5.0)
     queue.put_off(8.0)
-    assert [queue.get(0.0) for _ in range(4)] == ["both", "new", "long", "listed"]
+    assert [queue.get(0.0) for _ in range(4)] == ["new", "both", "long", "listed"]
     queue.done("long")
     clock.now += 10.0
     assert [queue.get(0.0) for _ in range(2)] == ["later", None]
