@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from caloscale.physics import Evaluation
     from caloscale.planning.billing.bill import Bill
     from caloscale.stages.summary import Summary
-    from caloscale.training import TrainingRecord
+    from caloscale.training.record import TrainingRecord
 
 __all__ = ["bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"]
 

@@ -341,7 +341,7 @@ def test_all_reduces_of_two_real_processes_are_seen(tmp_path):
 
 @pytest.mark.long
 def test_a_training_leaves_a_profile(shards, tmp_path):
-    from caloscale.training import train
+    from caloscale.training.loop import train
 
     train(small_run("train.epochs=9"), shards, tmp_path)  # 45 steps
     profile = Profile.model_validate_json((tmp_path / "profile.json").read_text())

@@ -1,7 +1,7 @@
 """Geant4's showers against what is known of electromagnetic showers.
 
 The quick tests allow three statistical errors on top of a requirement where their sample is too small for it;
-the tests marked long hold the requirement itself.
+those of many showers, marked long, hold the requirement itself.
 """
 
 from __future__ import annotations
@@ -34,9 +34,14 @@ def quick(sample: Sampler) -> dict[float, Showers]:
     return {energy: sample(count, (energy, energy)) for energy, count in QUICK.items()}
 
 
-@pytest.fixture(scope="session")
-def plenty(sample: Sampler) -> dict[float, Showers]:
-    return {energy: sample(count, (energy, energy)) for energy, count in LONG.items()}
+@pytest.fixture(
+    params=[
+        pytest.param(QUICK, marks=pytest.mark.integration, id="quick"),
+        pytest.param(LONG, marks=[pytest.mark.long, pytest.mark.timeout(1800)], id="long"),
+    ]
+)
+def samples(request: pytest.FixtureRequest, sample: Sampler) -> dict[float, Showers]:
+    return {energy: sample(count, (energy, energy)) for energy, count in request.param.items()}
 
 
 @dataclass(frozen=True)
@@ -72,24 +77,16 @@ class Response:
         return a, float(np.sqrt(covariance[0, 0]) / (2 * a)), float(c2), c2_error
 
 
-@pytest.mark.integration
-def test_response_is_linear_within_3_percent(quick: dict[float, Showers]) -> None:
-    residuals, errors = Response.of(quick).line_residuals()
-    assert (np.abs(residuals) < 0.03).all(), residuals
-    assert (errors < 0.01).all(), errors  # so that the sentence above means something
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_response_is_linear_within_3_percent_with_many_showers(plenty: dict[float, Showers]) -> None:
-    response = Response.of(plenty)
+def test_response_is_linear_within_3_percent(samples: dict[float, Showers]) -> None:
+    response = Response.of(samples)
     residuals, errors = response.line_residuals()
-    for energy, mean, residual, error in zip(plenty, response.mean_gev, residuals, errors):
-        plain = layer_sums_gev(plenty[energy]).sum(axis=1).mean()
+    for energy, mean, residual, error in zip(samples, response.mean_gev, residuals, errors):
+        plain = layer_sums_gev(samples[energy]).sum(axis=1).mean()
         print(f"{energy:5.0f} GeV: weighted {1e3 * mean / energy:.2f} MeV/GeV ", end="")
         print(f"(residual {100 * residual:+.2f}% +- {100 * error:.2f}%), plain {1e3 * plain / energy:.2f} MeV/GeV")
     assert (np.abs(residuals) < 0.03).all(), residuals
-    assert (errors < 0.003).all(), errors
+    # so that the sentence above means something
+    assert (errors < (0.01 if samples.keys() == QUICK.keys() else 0.003)).all(), errors
 
 
 @pytest.mark.integration
@@ -102,25 +99,16 @@ def test_response_of_the_silicon(quick: dict[float, Showers]) -> None:
     assert plain[0] > plain[1] > plain[2] > 23
 
 
-@pytest.mark.integration
-def test_resolution(quick: dict[float, Showers]) -> None:
-    a, a_error, c2, c2_error = Response.of(quick).resolution()
-    assert 0.15 - 3 * a_error < a < 0.20 + 3 * a_error, (a, a_error)
-    assert a_error < 0.03
-    assert c2 < 0.03**2 + 3 * c2_error, (c2, c2_error)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_resolution_with_many_showers(plenty: dict[float, Showers]) -> None:
-    response = Response.of(plenty)
+def test_resolution(samples: dict[float, Showers]) -> None:
+    response = Response.of(samples)
     a, a_error, c2, c2_error = response.resolution()
-    for energy, width, error in zip(plenty, response.width, response.width_error):
+    for energy, width, error in zip(samples, response.width, response.width_error):
         print(f"{energy:5.0f} GeV: sigma/E {100 * width:.2f}% +- {100 * error:.2f}%")
     print(f"a = {100 * a:.1f}% +- {100 * a_error:.1f}%, c^2 = {1e4 * c2:.2f} +- {1e4 * c2_error:.2f} (%^2)")
-    assert 0.15 < a < 0.20, (a, a_error)
-    assert a_error < 0.008
-    assert c2 < 0.03**2, (c2, c2_error)
+    allowed, largest = (3, 0.03) if samples.keys() == QUICK.keys() else (0, 0.008)
+    assert 0.15 - allowed * a_error < a < 0.20 + allowed * a_error
+    assert a_error < largest
+    assert c2 < 0.03**2 + allowed * c2_error
 
 
 def maximum_line(samples: dict[float, Showers]) -> tuple[float, float, float]:
@@ -133,25 +121,17 @@ def maximum_line(samples: dict[float, Showers]) -> tuple[float, float, float]:
     return float(line[0]), float(np.sqrt(covariance[0, 0])), float(np.average(distance, weights=error**-2))
 
 
-@pytest.mark.integration
-def test_shower_maximum_follows_the_logarithm_of_the_energy(quick: dict[float, Showers]) -> None:
-    slope, error, offset = maximum_line(quick)
-    assert abs(slope - 1) < 0.1 + 3 * error, (slope, error)
-    assert error < 0.2
-    assert abs(offset) < 1.5, offset
-
-
-@pytest.mark.long
-@pytest.mark.timeout(1800)
-def test_shower_maximum_follows_the_logarithm_of_the_energy_with_many_showers(plenty: dict[float, Showers]) -> None:
-    slope, error, offset = maximum_line(plenty)
-    for energy, showers in plenty.items():
-        found = shower_maximum(showers)
-        print(f"{energy:5.0f} GeV: {found.depth_x0:.2f} +- {found.error_x0:.2f} X0, PDG {pdg_maximum_x0(energy):.2f}")
+def test_shower_maximum_follows_the_logarithm_of_the_energy(samples: dict[float, Showers]) -> None:
+    slope, error, offset = maximum_line(samples)
+    for energy, showers in samples.items():
+        maximum = shower_maximum(showers)
+        print(f"{energy:5.0f} GeV: {maximum.depth_x0:.2f} +- {maximum.error_x0:.2f} X0, ", end="")
+        print(f"PDG {pdg_maximum_x0(energy):.2f}")
     print(f"slope {slope:.3f} +- {error:.3f}, {offset:+.2f} X0 from the PDG formula")
-    assert abs(slope - 1) < 0.1, (slope, error)
-    assert error < 0.04
-    assert abs(offset) < 1.5, offset
+    allowed, largest = (3, 0.2) if samples.keys() == QUICK.keys() else (0, 0.04)
+    assert abs(slope - 1) < 0.1 + allowed * error
+    assert error < largest
+    assert abs(offset) < 1.5
 
 
 @pytest.fixture(scope="session")

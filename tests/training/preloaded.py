@@ -6,4 +6,4 @@ load_tensorflow_quietly()
 
 import caloscale.cli.main  # noqa: E402
 import caloscale.stages.training  # noqa: E402
-import caloscale.training  # noqa: E402, F401
+import caloscale.training.loop  # noqa: E402, F401

@@ -10,25 +10,17 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import caloscale.training
 from caloscale.ports import free_ports
 
 from .detector import DETECTOR
 from .forked import Forked
 
 Process = subprocess.Popen[str] | Forked
-WITHOUT_TENSORFLOW = (
-    "import sys, types\n"
-    "package = types.ModuleType('caloscale.training')\n"
-    f"package.__path__ = {list(caloscale.training.__path__)!r}\n"
-    "sys.modules['caloscale.training'] = package\n"
-)
-"""The package's own imports take seconds; most of its modules need none of them."""
 
 
 def start_python(code: str, **options: object) -> subprocess.Popen[str]:
-    """A Python process that runs this code; modules of caloscale.training come without TensorFlow."""
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW + code]
+    """A Python process that runs this code."""
+    command = [sys.executable, "-c", code]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, **{**pipes, **options})
 

@@ -20,10 +20,10 @@ from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
 from caloscale.storage.objects import download, read_object
 from caloscale.training import input as showers_input
-from caloscale.training import train
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.store import POINTER, Pointer
 from caloscale.training.coordination import failures
+from caloscale.training.loop import train
 
 from .conftest import small_run
 from .processes import newest_step

@@ -11,8 +11,8 @@ import pytest
 from caloscale.errors import Terminated
 from caloscale.inference import load_generator
 from caloscale.spec import load_run
-from caloscale.training import train
 from caloscale.training.checkpoint.format import decode
+from caloscale.training.loop import train
 
 from .detector import DETECTOR
 from .processes import newest_step

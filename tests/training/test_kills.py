@@ -90,20 +90,6 @@ def test_a_silent_worker(shards, tmp_path, victim):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
-def test_a_worker_whose_peers_never_come(shards, tmp_path):
-    """It leaves with 138 instead of waiting for an hour. Lost: nothing."""
-    impatient = "from caloscale.training.coordination import peers; peers.RENDEZVOUS_SECONDS = 5.0"
-    workspace = tmp_path / "alone"
-    first, *others = start_training(shards, workspace, *QUICK, workers=2, program=[impatient])
-    for other in others:
-        other.kill()
-        other.wait()
-    assert exit_codes([first]) == [138]
-    assert "did not connect within 5 s" in said(workspace)
-
-
-@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_rounding_of_one_and_two_workers(shards, tmp_path):
     """Equal bits on the same number of workers and in both loops; on another number sums are rounded differently."""

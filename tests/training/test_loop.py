@@ -11,9 +11,10 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.showers.tfrecord.records import read_dataset
-from caloscale.training import train, trainer
+from caloscale.training import trainer
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
+from caloscale.training.loop import train
 
 from . import quick_networks
 from .conftest import small_run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.status import PROGRESS_FILE_VARIABLE, RunProgress
-from caloscale.training import train
+from caloscale.training.loop import train
 from caloscale.training.progress_file import ProgressFile
 from tests.training.conftest import small_run
 from tests.training.quick_networks import QUICK

@@ -10,9 +10,9 @@ import signal
 import numpy as np
 import pytest
 
-from caloscale.training import train
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_marker
+from caloscale.training.loop import train
 from tests.processes import wait_for
 
 from . import quick_networks

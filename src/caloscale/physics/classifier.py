@@ -146,7 +146,7 @@ def score(test: TwoSampleTest, showers: int, *, seed: int, repeats: int) -> list
         real, fake = (sample[rng.permutation(len(sample))[:showers]] for sample in (test.real_train, test.fake_train))
         trees = _trees(seed)
         with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
-            trees.fit(*_labelled(real, fake))
+            trees.fit(np.concatenate([real, fake]), np.r_[np.ones(len(real)), np.zeros(len(fake))])
             scores.append((trees.decision_function(test.real_test), trees.decision_function(test.fake_test)))
     return scores
 
@@ -244,7 +244,3 @@ def energy_regression(train: Observed, samples: list[Observed]) -> list[Floats]:
     model = make_pipeline(StandardScaler(), RidgeCV(alphas=np.geomspace(1e-3, 1e3, 13)))
     model.fit(train.longitudinal, train.energy_gev, ridgecv__sample_weight=train.energy_gev**-2.0)
     return [model.predict(sample.longitudinal) / sample.energy_gev - 1 for sample in samples]
-
-
-def _labelled(real: Floats, fake: Floats) -> tuple[Floats, Floats]:
-    return np.concatenate([real, fake]), np.concatenate([np.ones(len(real)), np.zeros(len(fake))])

@@ -86,10 +86,11 @@ def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     rng = np.random.default_rng(seed)
     means = []
     for size in sizes:
-        batches = [
-            _frechet_of_samples(_draw(reference, size, rng), _draw(generated, size, rng)) for _ in range(FPD_BATCHES)
-        ]
-        means.append(np.mean(batches))
+        pairs = ((_draw(reference, size, rng), _draw(generated, size, rng)) for _ in range(FPD_BATCHES))
+        moments = (
+            [m for sample in pair for m in (sample.mean(axis=0), np.cov(sample, rowvar=False))] for pair in pairs
+        )
+        means.append(np.mean([frechet(*each) for each in moments]))
     (intercept, _), covariance = scipy.optimize.curve_fit(lambda n, a, b: a + b * n, 1 / sizes, means)
     return Estimate(float(intercept), float(np.sqrt(covariance[0, 0])))
 
@@ -134,10 +135,6 @@ def scale_features(reference: Floats, generated: Floats) -> tuple[Floats, Floats
     largest = np.abs(reference).max(axis=0)
     largest = np.where(largest > 0, largest, 1.0)
     return reference / largest, generated / largest
-
-
-def _frechet_of_samples(first: Floats, second: Floats) -> float:
-    return frechet(first.mean(axis=0), np.cov(first, rowvar=False), second.mean(axis=0), np.cov(second, rowvar=False))
 
 
 def _draw(sample: Floats, size: int, rng: np.random.Generator) -> Floats:

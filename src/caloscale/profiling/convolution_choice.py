@@ -33,7 +33,7 @@ from caloscale.profiling.convolutions import (
 )
 from caloscale.profiling.peak import cores, threads_of_operation
 from caloscale.spec.block import Block
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.storage.cache import writable_cache
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,11 @@ def choose_ways(
     file = file or writable_cache() / FILE
     kept, begun = _read(file), clock()
     keys = {one: _key(one, precision, min(batch, MOST_SHOWERS)) for one in asked}
-    chosen = {one: kept[keys[one]] for one in asked if _is_complete(kept.get(keys[one], {}), one)}
+    chosen = {
+        one: kept[keys[one]]
+        for one in asked
+        if all(kept.get(keys[one], {}).get(which) in candidates(one, which) for which in PASSES)
+    }
     known = len(chosen)
     for convolution in asked:
         left = budget - (clock() - begun)
@@ -148,10 +152,6 @@ def _text(chosen: Chosen) -> str:
     return "/".join("x".join(map(str, chosen[which])) for which in PASSES)
 
 
-def _is_complete(chosen: Chosen, convolution: Convolution) -> bool:
-    return all(chosen.get(which) in candidates(convolution, which) for which in PASSES)
-
-
 def _key(convolution: Convolution, precision: str, batch: int) -> str:
     """All that the times depend on."""
     one_dnn = "/".join(os.environ.get(name, "default") for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"))
@@ -188,7 +188,6 @@ def _read(file: Path) -> dict[str, Chosen]:
 def _write(file: Path, chosen: dict[str, Chosen]) -> None:
     """Nothing is lost but time where the folder cannot be written."""
     try:
-        with atomic_writer(file) as temporary:
-            temporary.write_text(Kept(chosen=chosen).model_dump_json(by_alias=True, indent=1) + "\n", encoding="utf-8")
+        write_text(file, Kept(chosen=chosen).model_dump_json(by_alias=True, indent=1))
     except StorageError as error:
         log.warning("the choice of convolutions is not kept: %s", error)

@@ -108,18 +108,18 @@ def with_measured_precision(run: Run, workers: int = 1) -> Run:
     train = run.train
     if train.precision != "auto":
         return run
+    chosen = "float32"
     if run.hardware is not None or workers > 1 or train.deterministic:
         log.info("precision float32: train.precision auto measures for one worker of this machine alone")
-        return run.model_copy(update={"train": train.model_copy(update={"precision": "float32"})})
-    if not has_bfloat16():
+    elif not has_bfloat16():
         log.info("precision float32: bfloat16 would be wrong here, without oneDNN and instructions for it")
-        return run.model_copy(update={"train": train.model_copy(update={"precision": "float32"})})
-    rates = {precision: measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")}
-    chosen = faster_precision(rates["float32"], rates["bfloat16"])
-    log.info(
-        "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16, which pays from %.1f times on",
-        *(chosen, rates["float32"], rates["bfloat16"], PAYS_FROM),
-    )
+    else:
+        rates = [measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")]
+        chosen = faster_precision(*rates)
+        log.info(
+            "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16; it pays from %.1f times on",
+            *(chosen, *rates, PAYS_FROM),
+        )
     return run.model_copy(update={"train": train.model_copy(update={"precision": chosen})})
 
 

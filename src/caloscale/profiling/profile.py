@@ -133,7 +133,7 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak)
     return Profile(
         preset=run.model.network,
         precision=peak.precision,
-        device=device_kind(),
+        device=next(kind for kind in ("TPU", "GPU", "CPU") if tf.config.list_logical_devices(kind)),
         batch=batch,
         steps=steps,
         seconds_per_step=seconds / steps,
@@ -142,11 +142,6 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak)
         statement=statement,
         **figures,
     )
-
-
-def device_kind() -> str:
-    """TPU, GPU or CPU: what TensorFlow computes on."""
-    return next(kind for kind in ("TPU", "GPU", "CPU") if tf.config.list_logical_devices(kind))
 
 
 def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:

@@ -89,7 +89,8 @@ def read_trace(content: bytes) -> Trace:
     space.ParseFromString(content)
     host = [plane for plane in space.planes if plane.name.startswith("/host:CPU")]
     devices = [plane for plane in space.planes if plane.name.startswith("/device:")]
-    annotations = [interval for plane in host for interval in _annotations(plane)]
+    events = (event for plane in host for line in plane.lines for event in _events(plane, line))
+    annotations = [Interval(start, end, name) for name, start, end, _ in events if name in (INPUT, STEP)]
     kernels = [interval for plane in devices for interval in _kernels(plane)]
     operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
     return Trace(
@@ -107,13 +108,6 @@ def _events(plane: Any, line: Any) -> Iterator[tuple[str, float, float, Any]]:
     for event in line.events:
         start = line.timestamp_ns + event.offset_ps / 1000
         yield plane.event_metadata[event.metadata_id].name, start, start + event.duration_ps / 1000, event
-
-
-def _annotations(plane: Any) -> Iterator[Interval]:
-    for line in plane.lines:
-        for name, start, end, _ in _events(plane, line):
-            if name in (INPUT, STEP):
-                yield Interval(start, end, name)
 
 
 def _host_operations(plane: Any) -> Iterator[Interval]:

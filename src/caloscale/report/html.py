@@ -28,17 +28,14 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"words": words, "anchor": anchor, "image": _image, "cell": _cell, "value": _value}
+    environment.filters |= {"words": words, "anchor": anchor, "image": _image, "value": _value}
     environment.tests |= {
         "listing": lambda value: isinstance(value, list | tuple),
         "section": lambda value: isinstance(value, Section),
     }
     environment.filters["kind"] = lambda block: type(block).__name__
+    environment.filters["cell"] = lambda cell: cell if isinstance(cell, Cell) else Cell(cell)
     return environment
-
-
-def _cell(cell: str | Cell) -> Cell:
-    return cell if isinstance(cell, Cell) else Cell(cell)
 
 
 def _value(value: Any) -> str:

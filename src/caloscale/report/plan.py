@@ -185,12 +185,6 @@ def interruptions(candidate: Candidate) -> str:
     return "rate of interruptions not known" if expected is None else f"{expected:.1f} interruptions expected"
 
 
-def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """The Pareto front, cheapest first; a star marks the choice, or what comes nearest."""
-    best = plan.chosen or plan.nearest
-    return [_row(candidate, candidate == best) for candidate in plan.pareto]
-
-
 def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
     """The cheapest candidate of each accelerator on which the network was not measured."""
     cheapest: dict[str, Candidate] = {}
@@ -274,10 +268,11 @@ def remarks(plan: Plan) -> list[str]:
 
 def tables(plan: Plan) -> list[Table]:
     """The tables that a plan is shown by; without empty ones."""
-    making = plan.making
+    making, best = plan.making, plan.chosen or plan.nearest
+    front = tuple(_row(candidate, candidate == best) for candidate in plan.pareto)
     every = [
         Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),
-        Table(f"{FRONT_TITLE}; * {'chosen' if plan.chosen else 'nearest'}", FRONT_COLUMNS, tuple(front_rows(plan))),
+        Table(f"{FRONT_TITLE}; * {'chosen' if plan.chosen else 'nearest'}", FRONT_COLUMNS, front),
         Table(CLOUDS_TITLE, FRONT_COLUMNS, tuple(cloud_rows(plan))),
         Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
         Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),

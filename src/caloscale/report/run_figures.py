@@ -12,7 +12,7 @@ from matplotlib.figure import Figure as Page
 from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
-from caloscale.profiling.result import Breakdown, Profile, Row
+from caloscale.profiling.result import Breakdown, Profile
 from caloscale.report.blocks import Table, words
 from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page, new_panels
 
@@ -183,37 +183,29 @@ ROWS = 24
 def breakdown_table(breakdown: Breakdown) -> Table:
     """The longest rows, what all others take, waiting and idling."""
     shown, others = breakdown.rows[:ROWS], breakdown.rows[ROWS:]
-    step_ms = 1e3 * breakdown.seconds_per_step
-    rest = (
+    by_layer = breakdown.by == "layer"
+    further = ("GFLOP/s", "MiB", "of its limit, %") if by_layer else ()
+    rows = []
+    for row in shown:
+        speed = "" if row.gflop is None else f"{1e3 * row.gflop / row.milliseconds:.3g}"
+        reached = "" if row.limit_milliseconds is None else f"{100 * row.limit_milliseconds / row.milliseconds:.0f}"
+        limits = speed, "" if row.mib is None else f"{row.mib:.3g}", reached
+        texts = WORKS[row.work][0], f"{row.milliseconds:.3g}", _percent(row.share), f"{row.operations:.0f}"
+        rows.append((row.name, *texts, *limits[: len(further)]))
+    for name, share in (
         (f"{len(others)} others", sum(row.share for row in others)),
         ("waiting for input", breakdown.input_wait),
         ("idle", breakdown.idle),
         (WHOLE, 1.0),
-    )
-    by_layer = breakdown.by == "layer"
-    further = ("GFLOP/s", "MiB", "of its limit, %") if by_layer else ()
+    ):
+        milliseconds = f"{1e3 * breakdown.seconds_per_step * share:.3g}"
+        rows.append((name, "", milliseconds, _percent(share), "", *("" for _ in further)))
     return Table(
         caption=f"A step of {breakdown.seconds_per_step:.3g} s by {breakdown.by}, longest first",
         columns=(breakdown.by, "computes", "ms", "% of the step", "operations", *further),
-        rows=(
-            *((*_row_texts(row), *(_limit_texts(row) if by_layer else ())) for row in shown),
-            *(
-                (name, "", f"{step_ms * share:.3g}", _percent(share), "", *("" for _ in further))
-                for name, share in rest
-            ),
-        ),
+        rows=tuple(rows),
         total=True,
     )
-
-
-def _row_texts(row: Row) -> tuple[str, ...]:
-    return row.name, WORKS[row.work][0], f"{row.milliseconds:.3g}", _percent(row.share), f"{row.operations:.0f}"
-
-
-def _limit_texts(row: Row) -> tuple[str, ...]:
-    speed = "" if row.gflop is None else f"{1e3 * row.gflop / row.milliseconds:.3g}"
-    reached = "" if row.limit_milliseconds is None else f"{100 * row.limit_milliseconds / row.milliseconds:.0f}"
-    return speed, "" if row.mib is None else f"{row.mib:.3g}", reached
 
 
 def step_breakdown(breakdown: Breakdown) -> Drawing:

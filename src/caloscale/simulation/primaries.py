@@ -33,14 +33,9 @@ def file_count(data: Data) -> int:
     per_file = showers_in_file(data)
     wanted = math.ceil((data.showers or 1) / per_file)
     files = max(2, math.ceil(wanted / (1 - data.validation_fraction)))
-    while files - _held_out(files, data) < wanted:
+    while files - min(files - 1, max(1, round(data.validation_fraction * files))) < wanted:
         files += 1
     return files
-
-
-def _held_out(files: int, data: Data) -> int:
-    """Files that the split gives to validation."""
-    return min(files - 1, max(1, round(data.validation_fraction * files)))
 
 
 def showers_in_file(data: Data) -> int:

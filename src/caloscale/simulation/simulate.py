@@ -63,16 +63,14 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     }
     if data.particle != "e-":  # without it: showers of electrons that were simulated before stay in the cache
         identity["particle"] = data.particle
-    if data.azimuth_deg is not None:
-        identity["azimuthDeg"] = data.azimuth_deg
-    if data.entry_mm is not None:
-        identity["entryMm"] = data.entry_mm
-    if accepted:
-        identity["accepted"] = [each.model_dump(mode="json") for each in accepted]
-    if data.front:
-        identity["front"] = [each.model_dump(mode="json") for each in data.front]
-    if data.pair_distance_mm is not None:
-        identity["pairDistanceMm"] = data.pair_distance_mm
+    later = {
+        "azimuthDeg": data.azimuth_deg,
+        "entryMm": data.entry_mm,
+        "accepted": [each.model_dump(mode="json") for each in accepted] or None,
+        "front": [each.model_dump(mode="json") for each in data.front] or None,
+        "pairDistanceMm": data.pair_distance_mm,
+    }
+    identity |= {name: value for name, value in later.items() if value is not None}
     if engine == "geant4":
         identity["cutMm"] = data.simulation.cut_mm
         identity["calzone"] = wheel_version("calzone")
@@ -99,7 +97,8 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
             record = read_record(folder)
             if not pending and record is not None and record.fingerprint == identity:
                 return record.model_copy(update={"reused": True})
-            processes = _process_count(data)
+            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+            processes = min(data.simulation.processes or cores, file_count(data))
             if pending:
                 _simulate_files(data, folder, identity, pending, processes, accepted)
             record = _summarise(data, folder, identity, processes)
@@ -167,12 +166,6 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
         fingerprint=identity,
         versions=versions,
     )
-
-
-def _process_count(data: Data) -> int:
-    """Processes of the run configuration, else one per core that this process may use; at most one per file."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(data.simulation.processes or cores, file_count(data))
 
 
 def _check_memory(data: Data, processes: int) -> None:

@@ -196,7 +196,10 @@ def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> No
 def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) -> None:
     for name in _EMPTY_FOLDERS:
         (folder / name).mkdir(parents=True)
-    _write_photonuclear_zeros(folder / PARTICLE_FOLDER / "gamma")
+    photonuclear = folder / PARTICLE_FOLDER / "gamma"
+    photonuclear.mkdir(parents=True)
+    for z in range(1, _HEAVIEST_LOOKED_UP + 1):
+        _write_vector(photonuclear / f"inel{z}", np.array([1e-3, 1e6]), np.zeros(2))
     states = folder / _STATES_FOLDER
     states.mkdir()
     (states / "ENSDFSTATE.dat").touch()
@@ -264,12 +267,6 @@ def _write_photoelectric(folder: Path, z: int, table: NDArray[np.float64]) -> No
     _write_vector(folder / f"pe-cs-{z}.dat", energy_mev, barn * energy_mev**3)
     for name in ("high", "low"):
         (folder / f"pe-{name}-{z}.dat").write_text(f"1 1 1e9\n{energy_mev[0]:.9g} 0 0 0 0 0 0\n", encoding="ascii")
-
-
-def _write_photonuclear_zeros(folder: Path) -> None:
-    folder.mkdir(parents=True)
-    for z in range(1, _HEAVIEST_LOOKED_UP + 1):
-        _write_vector(folder / f"inel{z}", np.array([1e-3, 1e6]), np.zeros(2))
 
 
 def _write_vector(path: Path, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

@@ -13,7 +13,6 @@ from caloscale.inference.stream import generate_table
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_worth
 from caloscale.physics.worth import Worth
-from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
@@ -36,7 +35,10 @@ def amplification(
     Raises InputError for runs that differ in more than the seed of the training, for a run that is given twice, and for
     showers that the networks were trained on.
     """
-    configurations = [_configuration(folder) for folder in runs]
+    for folder in runs:
+        if not (folder / "run.yaml").is_file():
+            raise InputError("no finished run", file=folder, remedy="give folders of runs, such as runs/latest")
+    configurations = [load_run(folder / "run.yaml") for folder in runs]
     _check_ensemble(runs, configurations)
     run = configurations[0]
     generators = [load_generator(folder / TRAINED) for folder in runs]
@@ -53,7 +55,11 @@ def amplification(
             )
         else:
             reference = shards.read("train")
-    training = reference if run.data.source == "simulate" else _training(runs[0], run)
+    training = reference
+    if run.data.source != "simulate":  # its primaries are independent of the showers that are held out
+        with open_shards(runs[0] / DATASET) as shards:
+            check_manifest(shards.path, shards.manifest, run.data)
+            training = shards.read("train", training_showers(shards.manifest, run))
     pairs = []
     for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
         # Primaries and noise of their own for each member: a common fluctuation would hide in the scatter.
@@ -85,19 +91,6 @@ def amplification(
         write_text(folder / AMPLIFICATION_FILE, worth.model_dump_json(by_alias=True, indent=2))
         report(configuration, folder)
     return worth
-
-
-def _training(folder: Path, run: Run) -> Showers:
-    """Training showers of a run, whose primaries are independent of the showers that are held out."""
-    with open_shards(folder / DATASET) as shards:
-        check_manifest(shards.path, shards.manifest, run.data)
-        return shards.read("train", training_showers(shards.manifest, run))
-
-
-def _configuration(folder: Path) -> Run:
-    if not (folder / "run.yaml").is_file():
-        raise InputError("no finished run", file=folder, remedy="give folders of runs, such as runs/latest")
-    return load_run(folder / "run.yaml")
 
 
 def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None:

@@ -15,7 +15,7 @@ from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
-from caloscale.training.checkpoint.metadata import first_difference, value_at, weights_configuration
+from caloscale.training.checkpoint.metadata import first_difference, weights_configuration
 
 EARLIER_SECONDS = 60.0
 """How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
@@ -107,14 +107,14 @@ def refuse_another(run: Run, folder: Path) -> Run | None:
     path = folder / "run.yaml"
     if not path.is_file():
         return None
-    held, wanted = load_run(path), weights_configuration(run)
-    field = first_difference(weights_configuration(held), wanted)
-    if field is not None:
+    held = load_run(path)
+    difference = first_difference(weights_configuration(held), weights_configuration(run))
+    if difference is not None:
         raise ConfigurationError(
             "this folder holds a run of another configuration",
             file=path,
-            field=field,
-            value=value_at(wanted, field),
+            field=difference[0],
+            value=difference[2],
             remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
             "needs its checkpoints and model",
         )

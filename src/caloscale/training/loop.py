@@ -111,7 +111,7 @@ class _Loop:
     def run_to_end(self) -> TrainingRecord:
         """All steps, then the release. Raises as `CheckpointManager.stop` after a stop signal."""
         trainer, retries = self.trainer, Retries(self.checkpoints.signals.wait)
-        with trainer.monitor:
+        with trainer.monitor.open():
             while self._continues():
                 try:
                     self._make_steps()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,7 +16,7 @@ from caloscale.training.schedule import Calendar
 
 
 class Monitor:
-    """Reports the steps of one attempt, as a context around them; the progress file may be written after it, too.
+    """Reports the steps of one attempt (`open` around them); the progress file may be written after it, too.
 
     batch: showers in a step of all replicas. first_step: steps that were made in earlier attempts. logs: folder of the
     event files; None: nothing is written for TensorBoard. shown: losses beside the progress bar, by name.
@@ -38,26 +37,22 @@ class Monitor:
         self.file.saved(first_step)
         self._calendar, self._batch, self._first_step, self._logs = calendar, batch, first_step, logs
         self._shown = shown
-        self._open = ExitStack()
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None
 
-    def __enter__(self) -> Self:
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Around the steps: the progress bar and the event file."""
         with ExitStack() as stack:
             if self._logs is not None:
                 self._writer = stack.enter_context(closing(tf.summary.create_file_writer(str(self._logs))))
             total, done = self._calendar.steps * self._batch, self._first_step * self._batch
             self._bar = stack.enter_context(bar("train", total, "showers", initial=done))
             stack.enter_context(closing(self.profiler))
-            stack.callback(self._forget_writer)
-            self._open = stack.pop_all()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self._open.close()
-
-    def _forget_writer(self) -> None:
-        self._writer = None
+            try:
+                yield
+            finally:
+                self._writer = None
 
     def step(self, step: int, *, saved: int) -> None:
         """The training has made a step; the checkpoint of step ``saved`` is written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from caloscale.spec.block import Block
@@ -88,22 +89,7 @@ class TrainingRecord(Block):
         return {name: float(getattr(self, name)) for name in names}
 
 
-class History:
-    """Losses every few steps, physics every few epochs."""
-
-    def __init__(self, content: dict[str, Any] | None = None) -> None:
-        self.content: dict[str, Any] = content or {"step": [], "validation": {"epoch": []}}
-
-    def add_losses(self, step: int, figures: dict[str, float]) -> None:
-        """One more point of every loss."""
-        _append(self.content, {"step": step, **figures})
-
-    def add_validation(self, epoch: int, figures: dict[str, float]) -> None:
-        """One more point of the physics on validation showers."""
-        _append(self.content["validation"], {"epoch": epoch, **figures})
-
-
-def _append(lists: dict[str, Any], figures: dict[str, float]) -> None:
+def add_point(curves: dict[str, Any], figures: Mapping[str, float]) -> None:
+    """One more point of every curve, by name; what is not finite is null, as JSON has no infinity."""
     for name, value in figures.items():
-        # JSON has no infinity.
-        lists.setdefault(name, []).append(value if math.isfinite(value) else None)
+        curves.setdefault(name, []).append(value if math.isfinite(value) else None)

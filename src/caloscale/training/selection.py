@@ -56,13 +56,10 @@ def is_selected(deviation: float, earlier: Mapping[int, float], train: Train) ->
     earlier: deviations of earlier epochs. A later epoch is preferred unless it is significantly worse than one whose
     learning rate has decayed as well.
     """
-    settled = [value for number, value in earlier.items() if _is_settled(number, train) and math.isfinite(value)]
+    begin = SETTLED * train.epochs if train.decay == "cosine" else -1
+    settled = (value for epoch, value in earlier.items() if epoch > begin and math.isfinite(value))
     lowest = min(settled, default=None)
     return math.isfinite(deviation) and (lowest is None or deviation <= (1 + TOLERANCE) * lowest)
-
-
-def _is_settled(epoch: int, train: Train) -> bool:
-    return train.decay != "cosine" or epoch > SETTLED * train.epochs
 
 
 def generate_like(like: Showers, generator: Any, run: Run) -> Showers:

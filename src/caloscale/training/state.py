@@ -147,26 +147,19 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
     return step
 
 
-def step_graph(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
-    """The step of all replicas of this process as one tf.function of the batch; reads the progress from the state."""
-    strategy, one = state.distribution.strategy, replica_step(state, schedule)
-
-    @tf.function(jit_compile=False, autograph=False)
-    def step(batch: Batch) -> Losses:
-        losses = strategy.run(one, args=(batch,))
-        # All replicas return the same.
-        return {name: strategy.experimental_local_results(value)[0] for name, value in losses.items()}
-
-    return step
-
-
 def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, float], Losses]:
-    """The step as a function of a batch and the progress of the training (0 to 1).
+    """The step of all replicas of this process as a function of a batch and the progress of the training (0 to 1).
 
     batch: that of each replica, where there are several (`DistributionContext.distribute`). It returns the losses as
     tensors, which need not be read.
     """
-    graph = step_graph(state, schedule)
+    strategy, one = state.distribution.strategy, replica_step(state, schedule)
+
+    @tf.function(jit_compile=False, autograph=False)
+    def graph(batch: Batch) -> Losses:
+        losses = strategy.run(one, args=(batch,))
+        # All replicas return the same.
+        return {name: strategy.experimental_local_results(value)[0] for name, value in losses.items()}
 
     def step(batch: Batch, progress: float) -> Losses:
         state.progress.assign(progress)

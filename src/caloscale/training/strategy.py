@@ -6,7 +6,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -183,13 +183,7 @@ def open_context(run: Run, environment: Mapping[str, str], devices: Devices | No
     TensorFlow.
     """
     placement = resolve(run, environment, devices or visible_devices())
-    makers: dict[Name, Callable[[Placement], tf.distribute.Strategy]] = {
-        "one-device": _one_device,
-        "mirrored": _mirrored,
-        "multi-worker": _multi_worker,
-        "tpu": _tpu,
-    }
-    strategy = makers[placement.strategy](placement)
+    strategy = _create(placement)
     if placement.strategy == "tpu":
         placement = replace(placement, replicas_per_worker=strategy.num_replicas_in_sync)
     elif strategy.num_replicas_in_sync != placement.replicas:
@@ -285,36 +279,24 @@ def _impossible(name: str, why: str, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"strategy {name} is impossible here: {why}", field="train.strategy", remedy=remedy)
 
 
-def _one_device(placement: Placement) -> tf.distribute.Strategy:
-    import tensorflow as tf
-
-    return tf.distribute.OneDeviceStrategy("/gpu:0") if placement.device == "GPU" else tf.distribute.get_strategy()
-
-
-def _mirrored(placement: Placement) -> tf.distribute.Strategy:
+def _create(placement: Placement) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     kind = placement.device.lower()
-    return tf.distribute.MirroredStrategy([f"/{kind}:{index}" for index in range(placement.replicas_per_worker)])
-
-
-def _multi_worker(placement: Placement) -> tf.distribute.Strategy:
-    import tensorflow as tf
-
-    implementation = tf.distribute.experimental.CommunicationImplementation
+    if placement.strategy == "one-device":
+        return tf.distribute.OneDeviceStrategy("/gpu:0") if kind == "gpu" else tf.distribute.get_strategy()
+    if placement.strategy == "mirrored":
+        return tf.distribute.MirroredStrategy([f"/{kind}:{index}" for index in range(placement.replicas_per_worker)])
+    if placement.strategy == "tpu":
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    communication = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
-        implementation=implementation.NCCL if placement.device == "GPU" else implementation.RING
+        implementation=communication.NCCL if kind == "gpu" else communication.RING
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     # Every worker makes equally many steps, so none needs to ask the others before each whether they have a batch.
     strategy.extended.experimental_enable_get_next_as_optional = False
     return strategy
-
-
-def _tpu(placement: Placement) -> tf.distribute.Strategy:
-    import tensorflow as tf
-
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
-    return tf.distribute.TPUStrategy(resolver)

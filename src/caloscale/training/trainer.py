@@ -14,7 +14,7 @@ from caloscale.profiling.profile import StepProfiler, keeper
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.coordination.failures import diverged
@@ -22,7 +22,7 @@ from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.monitoring import Monitor
-from caloscale.training.record import History, StartedFrom, TrainingRecord
+from caloscale.training.record import StartedFrom, TrainingRecord, add_point
 from caloscale.training.release import parameters, release, save_network, versions
 from caloscale.training.schedule import Calendar
 from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
@@ -63,7 +63,7 @@ class Trainer:
         self.validation = dataset.read("validation", selection_showers(held_out))
         self.state = TrainingState(run, self.distribution)
         self.calendar = Calendar(run.train.epochs, self.showers.steps_per_epoch)
-        self.history = History()
+        self.history: dict[str, Any] = {"step": [], "validation": {"epoch": []}}
         self.selected: Progress | None = None
         self.before = Progress(step=0, seconds=0.0, core_seconds=0.0)
         self.resumed_from: int | None = None
@@ -80,7 +80,7 @@ class Trainer:
         restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
             self.before, self.resumed_from = restored, restored.step
-            self.history = History(restored.history)
+            self.history = restored.history or self.history
             self.selected = restored if restored.selected_epoch is not None else None
             self.first_step = self.number = restored.step
             log.info("resuming from step %d", restored.step)
@@ -113,7 +113,7 @@ class Trainer:
         """Read the losses of the last step: for the curves, the progress bar and TensorBoard."""
         self.check_finite()
         figures = {name: float(value) for name, value in losses.items()}
-        self.history.add_losses(self.number, figures)
+        add_point(self.history, {"step": self.number, **figures})
         self.monitor.losses(self.number, figures)
 
     def check_finite(self) -> None:
@@ -134,10 +134,10 @@ class Trainer:
             generate_like(self.validation, self.state.released, self.run),
             hits_threshold_gev=self.run.validation.hits_threshold_gev,
         )
-        known = self.history.content["validation"]
+        known = self.history["validation"]
         pairs = zip(known.get("epoch", []), known.get("deviation", []))
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
-        self.history.add_validation(epoch, figures)
+        add_point(known, {"epoch": epoch, **figures})
         self.monitor.validation(step, figures)
         if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
             self.selected = self._progress().model_copy(
@@ -152,8 +152,7 @@ class Trainer:
 
     def write_history(self) -> None:
         """Write history.json."""
-        with atomic_writer(self.output / "history.json") as temporary:
-            temporary.write_text(json.dumps(self.history.content) + "\n", encoding="utf-8")
+        write_text(self.output / "history.json", json.dumps(self.history))
 
     def write_progress(self) -> None:
         """Write the progress file as all is saved that is going to be."""
@@ -193,7 +192,7 @@ class Trainer:
             selected_epoch=selected.selected_epoch,
             selected_step=selected.selected_step,
             selected_deviation=selected.selected_deviation,
-            history=self.history.content,
+            history=self.history,
         )
 
     def record(self, ended: Literal["epochs", "maxMinutes"]) -> TrainingRecord:

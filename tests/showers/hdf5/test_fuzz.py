@@ -18,7 +18,8 @@ from caloscale.showers.hdf5 import sandbox
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split, verify_shards
+from caloscale.showers.tfrecord.manifest import check_shards
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split
 from caloscale.spec import Data, Geometry
 from tests.showers.conftest import make_showers, write_published
 
@@ -142,7 +143,7 @@ def test_shards(prepared: Path) -> None:
             read_split(prepared, "validation")
         if shard.read_bytes() != content:
             with pytest.raises(InputError):
-                verify_shards(prepared, manifest)
+                check_shards(prepared, manifest)
 
     check()
 

@@ -1,4 +1,4 @@
-"""How several workers end together."""
+"""What is saved, variables to the host and back, how several workers end together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tensorflow as tf
 from caloscale.errors import DeviceError, PeerLostError, Terminated, TrainingError
 from caloscale.spec import Checkpoint
 from caloscale.training import loop
-from caloscale.training.checkpoint.manager import CheckpointManager
+from caloscale.training.checkpoint.manager import CheckpointManager, from_host, to_host
 from caloscale.training.checkpoint.metadata import Progress
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.coordination.signals import StopSignals
@@ -31,6 +31,40 @@ def test_what_is_not_finite_is_not_saved(tmp_path, save):
         getattr(checkpoints, save)(weights, progress)
     checkpoints.saver.finish()
     assert not list(tmp_path.iterdir())
+
+
+def variables(value, size=3):
+    return {"a": tf.Variable(tf.fill((size,), float(value))), "step": tf.Variable(value, dtype=tf.int64)}
+
+
+def test_values_are_copies():
+    held = variables(2)
+    taken = to_host(held)
+    held["a"].assign([7, 7, 7])
+    assert taken["a"].tolist() == [2, 2, 2]
+    assert taken["step"].dtype == np.int64
+    from_host(held, taken)
+    assert held["a"].numpy().tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "strategy", [tf.distribute.OneDeviceStrategy("/cpu:0"), tf.distribute.MirroredStrategy(["/cpu:0"])]
+)
+def test_variables_under_a_strategy(strategy):
+    with strategy.scope():
+        held = variables(0)
+    from_host(held, to_host(variables(5)))
+    assert to_host(held)["a"].tolist() == [5, 5, 5]
+    assert to_host(held)["step"] == 5
+
+
+def test_another_network_changes_nothing():
+    held = variables(1)
+    with pytest.raises(ValueError, match=r"a has the shape \(4,\) instead of \(3,\)"):
+        from_host(held, to_host(variables(2, size=4)))
+    with pytest.raises(ValueError, match=r"missing \['step'\], left over \['b'\]"):
+        from_host(held, {"a": np.ones(3), "b": np.ones(3)})
+    assert held["a"].numpy().tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("terminated", [None, 0, 1])

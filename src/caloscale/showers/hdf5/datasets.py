@@ -89,7 +89,9 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
             continue
         with suppress(ImportError):
             import_module("hdf5plugin")  # its filters are known once it is imported
-        if h5z.filter_avail(code) or not _uses_filter(dataset, index):
+        # An optional filter may have been left out of all chunks.
+        used = dataset.id.chunk_iter(lambda info, bit=index: True if not info.filter_mask >> bit & 1 else None)
+        if h5z.filter_avail(code) or not used:
             continue
         named = _FILTERS.get(code) or title.decode(errors="replace") or "unknown"
         raise _error(
@@ -100,11 +102,6 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
             "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; or write the file again "
             "with gzip",
         )
-
-
-def _uses_filter(dataset: h5py.Dataset, index: int) -> bool:
-    """Whether a chunk has passed this filter: an optional one may have been left out."""
-    return bool(dataset.id.chunk_iter(lambda info: True if not info.filter_mask >> index & 1 else None))
 
 
 def _is_written(dataset: h5py.Dataset) -> bool:

@@ -101,13 +101,8 @@ class OpenFile:
         """Units of a cell per GeV: from the file's attribute, else that of the layout."""
         value = self.attributes.get(UNITS_ATTRIBUTE, UNITS_PER_GEV[self.layout])
         if isinstance(value, str | bool) or not 1e-6 < value < 1e12:
-            raise ShowerFileError(
-                "is not a unit",
-                file=self.path,
-                field=f"attribute {UNITS_ATTRIBUTE}",
-                value=value,
-                remedy="write the units of a cell per GeV, such as 50.0",
-            )
+            remedy = "write the units of a cell per GeV, such as 50.0"
+            raise self.error("is not a unit", f"attribute {UNITS_ATTRIBUTE}", value, remedy)
         return float(value)
 
     @property
@@ -125,58 +120,30 @@ class OpenFile:
         found = set(self._column("pdg", 0, None).tolist())
         known = {float(code): particle for particle, code in PDG_CODES.items()}
         if unknown := sorted(found - known.keys()):
-            raise ShowerFileError(
-                "holds a number that is no known primary",
-                file=self.path,
-                field="pdg",
-                value=unknown[0],
-                remedy=f"write {', '.join(f'{code} ({particle})' for particle, code in PDG_CODES.items())}",
-            )
+            remedy = f"write {', '.join(f'{code} ({particle})' for particle, code in PDG_CODES.items())}"
+            raise self.error("holds a number that is no known primary", "pdg", unknown[0], remedy)
         return tuple(particle for code, particle in known.items() if code in found)
 
     @property
     def _particle(self) -> Particle:
-        value = self.attributes.get(PARTICLE_ATTRIBUTE)
-        if value is None:
-            voxels = self.shape[0] if self.layout == "calochallenge" else 0
-            return CALOCHALLENGE_PARTICLES.get(voxels, LAYOUT_PARTICLE)
-        if value not in get_args(Particle):
-            raise ShowerFileError(
-                "is not a known primary",
-                file=self.path,
-                field=f"attribute {PARTICLE_ATTRIBUTE}",
-                value=value,
-                remedy=f"write one of {', '.join(get_args(Particle))}",
-            )
-        return cast(Particle, value)
+        voxels = self.shape[0] if self.layout == "calochallenge" else 0
+        published = CALOCHALLENGE_PARTICLES.get(voxels, LAYOUT_PARTICLE)
+        return cast(Particle, self._one_of(get_args(Particle), PARTICLE_ATTRIBUTE, published, "primary"))
 
     @property
     def cell_shape(self) -> CellShape:
         """How the cells lie: from the file's attribute, else that of the published data in this layout."""
         published = self.layout == "calochallenge" and self.shape[0] in CALOCHALLENGE_CELLS
-        value = self.attributes.get(CELL_SHAPE_ATTRIBUTE, "cylinder" if published else "grid")
-        if value not in get_args(CellShape):
-            raise ShowerFileError(
-                "is not a known shape of cells",
-                file=self.path,
-                field=f"attribute {CELL_SHAPE_ATTRIBUTE}",
-                value=value,
-                remedy=f"write one of {', '.join(get_args(CellShape))}",
-            )
-        return cast(CellShape, value)
+        shape = "cylinder" if published else "grid"
+        return cast(CellShape, self._one_of(get_args(CellShape), CELL_SHAPE_ATTRIBUTE, shape, "shape of cells"))
 
     @property
     def rebin(self) -> CellNumbers:
         """By how many cells along each axis the file's showers were summed."""
         value = str(self.attributes.get(REBIN_ATTRIBUTE, "1x1x1"))
         if not re.fullmatch(r"[1-9]\d{0,3}x[1-9]\d{0,3}x[1-9]\d{0,3}", value):
-            raise ShowerFileError(
-                "does not say how cells were summed",
-                file=self.path,
-                field=f"attribute {REBIN_ATTRIBUTE}",
-                value=value,
-                remedy="write numbers of cells along x, y and depth, such as 3x3x1",
-            )
+            remedy = "write numbers of cells along x, y and depth, such as 3x3x1"
+            raise self.error("does not say how cells were summed", f"attribute {REBIN_ATTRIBUTE}", value, remedy)
         x, y, z = (int(number) for number in value.split("x"))
         return x, y, z
 
@@ -214,13 +181,12 @@ class OpenFile:
                 table[name] = np.full(len(table["energy_gev"]), PDG_CODES[self._particle], np.float32)
                 continue
             if name not in self.file:
-                raise ShowerFileError(
+                raise self.error(
                     "dataset is missing, and the run configuration has a range of it",
-                    file=self.path,
-                    field=name,
-                    value=", ".join(self.file),
-                    remedy="give files with this dataset, one number per shower, or leave its range out "
-                    "(data.azimuthDeg, data.entryMm)",
+                    name,
+                    ", ".join(self.file),
+                    "give files with this dataset, one number per shower, or leave its range out (data.azimuthDeg, "
+                    "data.entryMm)",
                 )
             table[name] = self._column(name, start, stop)
         return table
@@ -232,42 +198,26 @@ class OpenFile:
         """
         stored, name = self.shape, self.cells_field
         if self.rebin not in ((1, 1, 1), rebin):
-            raise ShowerFileError(
+            raise self.error(
                 f"cells are re-binned by {'x'.join(map(str, self.rebin))}, and {'x'.join(map(str, rebin))} is wanted",
-                file=self.path,
-                field=f"attribute {REBIN_ATTRIBUTE}",
-                value=stored,
-                remedy="give the run configuration of the model that made the showers (data.preprocessing.rebin); to "
-                "train, give showers that are not re-binned",
+                f"attribute {REBIN_ATTRIBUTE}",
+                stored,
+                "give the run configuration of the model that made the showers (data.preprocessing.rebin); to train, "
+                "give showers that are not re-binned",
             )
         x, y, z = (cells // factor for cells, factor in zip(geometry.cells, self.rebin))
         wanted = (x * y * z,) if self.layout == "calochallenge" else (x, y, z)
         if stored != wanted:
             cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored
             advice = list(cells) if cells else "three numbers whose product is the number of voxels"
-            raise ShowerFileError(
-                f"showers have another shape than data.geometry.cells {list(geometry.cells)}",
-                file=self.path,
-                field=name,
-                value=stored,
-                remedy=f"set data.geometry.cells to {advice}, with layers to match",
-            )
+            fault = f"showers have another shape than data.geometry.cells {list(geometry.cells)}"
+            raise self.error(fault, name, stored, f"set data.geometry.cells to {advice}, with layers to match")
         if self.cell_shape != geometry.cell_shape:
-            raise ShowerFileError(
-                f"holds showers in the cells of a {self.cell_shape}, data.geometry.cellShape is {geometry.cell_shape}",
-                file=self.path,
-                field=name,
-                value=stored,
-                remedy=f"set data.geometry.cellShape to {self.cell_shape}, or give other files",
-            )
+            fault = f"holds showers in the cells of a {self.cell_shape}, data.geometry.cellShape is"
+            remedy = f"set data.geometry.cellShape to {self.cell_shape}, or give other files"
+            raise self.error(f"{fault} {geometry.cell_shape}", name, stored, remedy)
         if len(self.cells) == 0:
-            raise ShowerFileError(
-                "contains no showers",
-                file=self.path,
-                field=name,
-                value=self.cells.shape,
-                remedy="leave the file out, or write it again",
-            )
+            raise self.error("contains no showers", name, self.cells.shape, "leave the file out, or write it again")
         return x, y, z
 
     def _column(self, name: str, start: int, stop: int | None) -> NDArray[np.float32]:
@@ -285,13 +235,20 @@ class OpenFile:
         return np.asarray(self.file["target"][start:stop, 1], np.float32)
 
     def _length_error(self, name: str, shape: tuple[int, ...], wanted: str) -> ShowerFileError:
-        return ShowerFileError(
-            f"does not go with {self.cells.name.lstrip('/')} of shape {self.cells.shape}",
-            file=self.path,
-            field=name,
-            value=shape,
-            remedy=f"one value per shower is needed: {wanted}",
-        )
+        fault = f"does not go with {self.cells.name.lstrip('/')} of shape {self.cells.shape}"
+        return self.error(fault, name, shape, f"one value per shower is needed: {wanted}")
+
+    def _one_of(self, known: tuple[str, ...], attribute: str, published: str, kind: str) -> Plain:
+        """The file's attribute, else what the published data of its layout have."""
+        value = self.attributes.get(attribute, published)
+        if value not in known:
+            remedy = f"write one of {', '.join(known)}"
+            raise self.error(f"is not a known {kind}", f"attribute {attribute}", value, remedy)
+        return value
+
+    def error(self, fault: str, field: str, value: object, remedy: str) -> ShowerFileError:
+        """The refusal of this file."""
+        return ShowerFileError(fault, file=self.path, field=field, value=value, remedy=remedy)
 
 
 @contextmanager
@@ -367,13 +324,8 @@ def _check_datasets(opened: OpenFile) -> None:
     for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
         find_dataset(opened.path, opened.file, name)
     if opened.cells.ndim != rank:
-        raise ShowerFileError(
-            "has the wrong number of axes",
-            file=opened.path,
-            field=opened.cells_field,
-            value=opened.cells.shape,
-            remedy="store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)"),
-        )
+        remedy = "store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)")
+        raise opened.error("has the wrong number of axes", opened.cells_field, opened.cells.shape, remedy)
     energy_units = 1000.0 if opened.layout == "calochallenge" else 1.0
     for name in LAYOUTS[opened.layout]:
         if name in opened.file and name != "theta":
@@ -395,10 +347,4 @@ def _check_unit(opened: OpenFile, name: str, units_per_gev: float | None) -> Non
         if name == opened.cells_field and differs:
             remedy = f"write the file's attribute {UNITS_ATTRIBUTE}: {UNITS[unit]:g} for {unit} (now {units_per_gev:g})"
     if differs:
-        raise ShowerFileError(
-            "has another unit than it is read in",
-            file=opened.path,
-            field=f"{name}, attribute units",
-            value=unit,
-            remedy=remedy,
-        )
+        raise opened.error("has another unit than it is read in", f"{name}, attribute units", unit, remedy)

@@ -40,7 +40,7 @@ class ShowerWriter:
         self._measure = measure
         self.written = 0
         """Showers so far."""
-        stored = _stored_shape(shape, layout)
+        stored = (math.prod(shape),) if layout == "calochallenge" else (shape[1], shape[0], shape[2])
         per_chunk = max(1, min(count, _CHUNK_BYTES // (4 * math.prod(shape))))
         self._cells = file.create_dataset(
             "showers" if layout == "calochallenge" else "ECAL",
@@ -182,10 +182,6 @@ def _uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
         if waiting:
             signal.raise_signal(waiting[0])
-
-
-def _stored_shape(shape: tuple[int, int, int], layout: Layout) -> tuple[int, ...]:
-    return (math.prod(shape),) if layout == "calochallenge" else (shape[1], shape[0], shape[2])
 
 
 def _stored(showers: Showers, layout: Layout) -> Any:

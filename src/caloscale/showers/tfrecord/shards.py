@@ -42,7 +42,6 @@ from caloscale.showers.tfrecord.manifest import (
     Shard,
     SourceFile,
     Split,
-    check_shards,
     read_manifest,
     sha256_of,
 )
@@ -131,7 +130,7 @@ class ShardWriter:
         return shards
 
 
-__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_split", "verify_shards"]
+__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_split"]
 
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time, as stored; the work on them takes some times as much."""
@@ -157,19 +156,6 @@ def preprocess_showers(data: Data, source: str | Path, output: Path, *, record: 
         text = manifest.model_dump_json(by_alias=True, indent=2)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
     return manifest
-
-
-def verify_shards(folder: str | Path, manifest: Manifest) -> None:
-    """Check that all shards are there, unchanged, and contain as many readable showers as the manifest lists.
-
-    Raises ShowerFileError naming the shard.
-    """
-    check_shards(folder, manifest)
-    for shard in manifest.shards:
-        path = Path(folder) / shard.file
-        found = sum(len(batch["ecal_sum"]) for batch in read_batches(path, manifest.shape, manifest.spans))
-        if found != shard.showers:
-            raise _count_error(path, found, shard.showers)
 
 
 def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | None = None) -> Showers:

@@ -82,19 +82,10 @@ def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, An
     }
 
 
-def first_difference(found: Any, wanted: Any, path: str = "") -> str | None:
-    """Dotted path of the first value that differs; None when all are equal."""
+def first_difference(found: Any, wanted: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """Dotted path of the first value that differs, and both values; None when all are equal."""
     if isinstance(found, dict) and isinstance(wanted, dict):
-        for key in dict.fromkeys([*wanted, *found]):
-            inner = first_difference(found.get(key), wanted.get(key), f"{path}.{key}" if path else key)
-            if inner is not None:
-                return inner
-        return None
-    return None if found == wanted else path
-
-
-def value_at(tree: Any, path: str) -> Any:
-    """The value at a dotted path; None when there is none."""
-    for part in path.split("."):
-        tree = tree.get(part) if isinstance(tree, dict) else None
-    return tree
+        keys = dict.fromkeys([*wanted, *found])
+        inner = (first_difference(found.get(key), wanted.get(key), f"{path}.{key}".lstrip(".")) for key in keys)
+        return next(filter(None, inner), None)
+    return None if found == wanted else (path, found, wanted)

@@ -27,7 +27,7 @@ from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
 from caloscale.storage.objects import bucket_of, delete_object, read_object, write_object
 from caloscale.storage.store import NO_VERSION
 from caloscale.training.checkpoint.format import SUFFIX, Arrays, DamagedError, decode, encode
-from caloscale.training.checkpoint.metadata import Progress, first_difference, value_at
+from caloscale.training.checkpoint.metadata import Progress, first_difference
 
 log = logging.getLogger(__name__)
 
@@ -144,21 +144,20 @@ class CheckpointFolder:
 
     def check_identity(self, saved: Saved) -> None:
         """Raise CheckpointError when it belongs to another network, run configuration or dataset."""
-        field = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
-        if field is None:
+        difference = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
+        if difference is None:
             return
+        field, value, _ = difference
         if field == "globalBatch":
             problem = f"is a checkpoint of another global batch than {self.identity[field]}"
-            remedy = (
-                f"set train.globalBatchSize={saved.progress.identity[field]}, which any number of replicas that divides"
-            )
-            raise CheckpointError(problem, file=saved.path, field=field, remedy=f"{remedy} it can resume from")
+            remedy = f"set train.globalBatchSize={value}, which any number of replicas that divides it can resume from"
+            raise CheckpointError(problem, file=saved.path, field=field, remedy=remedy)
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
         raise CheckpointError(
             f"is a checkpoint of {of}: the run configuration differs",
             file=saved.path,
             field=field,
-            value=value_at(saved.progress.identity, field),
+            value=value,
             remedy="give the folder or checkpoint.uri of this run, or others to train from the beginning; delete these "
             "only if nobody needs them",
         )
