@@ -45,7 +45,7 @@ def shower_and_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
     shower, k = data.examples[len(data.examples) // 2], len(data.longitudinal) // 2
     panel, energy = data.longitudinal[k], evaluation.energy_ranges[k]
     highest = max(shower.reference.max(), shower.generated.max()) or 1.0
-    page = new_page(8.4, 4.8)
+    page = new_page(7.4, 4.2)
     showers, profile = page.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15))[0]
     for ax, cells, sample in zip(
         showers.subplots(2, 1, sharex=True), (shower.reference, shower.generated), ("reference", "generated")
