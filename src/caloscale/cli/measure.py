@@ -277,7 +277,7 @@ def study(
 def compare(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Folders of runs; a file of showers (.h5) is judged by the first run."),
+        typer.Argument(metavar="RUN", help="Folders of runs, and files of showers, which the first run judges."),
     ],
     dataset: Annotated[
         str | None,
