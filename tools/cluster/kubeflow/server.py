@@ -23,7 +23,17 @@ from tools.cluster.servers import Settings
 
 ADDRESS = "127.88.0.1"
 """Of this machine alone, and not that of other programs: the parts ask one another at fixed ports."""
-PORTS = {"mariadb": 3306, "store": 9000, "metadata": 8080, "web": 9090, "apiserver": 8888, "grpc": 8887, "ui": 3000}
+PORTS = {
+    "mariadb": 3306,
+    "store": 9000,
+    "metadata": 8080,
+    "web": 9090,
+    "apiserver": 8888,
+    "grpc": 8887,
+    "ui": 3000,
+    "workflow-controller": 6060,  # health, of all addresses
+    "scheduledworkflow": 9091,  # metrics, of all addresses
+}
 NAMESPACE, BUCKET, KEY, SECRET = "kubeflow", "mlpipeline", "minio", "minio123"
 NAMES = ("seaweedfs", "minio-service", "ml-pipeline", "metadata-grpc-service")
 MARIADB = "/usr/sbin/mariadbd"
@@ -77,6 +87,7 @@ class Server:
         ]
         self.plane.apply_with_kinds([each for path in kinds for each in _documents(path)])
         controller = _documents(manifests / "third-party/argo/base/workflow-controller-configmap-patch.yaml")[0]
+        controller["data"]["metricsConfig"] = "enabled: false\n"
         text = controller["data"]["artifactRepository"].replace("$(kfp-namespace).svc", NAMESPACE)
         controller["data"]["artifactRepository"] = text.replace("$(kfp-artifact-bucket-name)", BUCKET)
         secret = {"metadata": {"name": "mlpipeline-minio-artifact"}, "apiVersion": "v1", "kind": "Secret"}
@@ -104,7 +115,7 @@ class Server:
     def store(self) -> Daemon:
         """moto, in place of SeaweedFS: objects in memory."""
         command = [sys.executable, "-m", "moto.server", "-H", ADDRESS, "-p", str(PORTS["store"])]
-        return self._daemon("store", command)
+        return self._daemon("store", command, S3_IGNORE_SUBDOMAIN_BUCKETNAME="true")
 
     def metadata(self) -> Daemon:
         """ML Metadata for steps and for the UI."""
@@ -130,16 +141,12 @@ class Server:
 
     def controllers(self) -> Iterator[Daemon]:
         """Argo's controller, the one of recurring runs, and the agent that reports runs to the API server."""
-        argo = [
-            _program("workflow-controller"),
-            "--namespaced",
-            f"--namespace={NAMESPACE}",
-            "--executor-image=argoexec",
-        ]
-        yield self._daemon("workflow-controller", argo, "", LEADER_ELECTION_DISABLE="true")
-        for name in ("persistence", "scheduledworkflow"):
-            options = [f"--kubeconfig={self.plane.kubeconfig}", f"--namespace={NAMESPACE}"]
-            yield self._daemon(name, [_program(name), *options], "", **({"CRON_SCHEDULE_TIMEZONE": "UTC"}))
+        common = [f"--kubeconfig={self.plane.kubeconfig}", f"--namespace={NAMESPACE}"]
+        argo = [_program("workflow-controller"), *common, "--namespaced", "--executor-image=argoexec"]
+        yield self._daemon("workflow-controller", argo, LEADER_ELECTION_DISABLE="true")
+        scheduled = [_program("scheduledworkflow"), *common, f"--metricsPort={PORTS['scheduledworkflow']}"]
+        yield self._daemon("scheduledworkflow", scheduled, CRON_SCHEDULE_TIMEZONE="UTC")
+        yield self._daemon("persistence", [_program("persistence"), *common])
 
     def ui(self) -> Daemon:
         """The node server with the React UI."""
@@ -165,9 +172,9 @@ class Server:
         path = f"{place() / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         return {"PATH": path, "HOME": "/root", "KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
 
-    def _daemon(self, name: str, command: list[str], port: str | None = None, **environment: str) -> Daemon:
+    def _daemon(self, name: str, command: list[str], port: str = "", **environment: str) -> Daemon:
         line = contained(command, self.folder / name, self._own, str(ROOT))
-        number = PORTS.get(name if port is None else port)
+        number = PORTS.get(port or name)
         log = self.plane.servers.log_folder / f"{name}.log"
         return Daemon(name, line, log, lambda: number is None or _listens(number), {**self._environment, **environment})
 
