@@ -58,7 +58,7 @@ def test_no_step_installs_anything_or_names_a_local_path(compiled: dict) -> None
 def test_the_chain_and_what_runs_at_exit(compiled: dict) -> None:
     inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
     verdicts = inner.pop("condition-branches-2")
-    assert verdicts["dependentTasks"] == ["validate"]
+    assert verdicts["dependentTasks"] == ["validate"] and verdicts["taskInfo"]["name"] == "Verdict"
     needs = {name: set(task.get("dependentTasks", [])) for name, task in inner.items()}
     assert needs == {
         "plan": set(),

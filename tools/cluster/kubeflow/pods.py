@@ -25,7 +25,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tools.cluster.plane import ControlPlane
 
-NODE, LEASES = "processes", "kube-node-lease"
+NODE = "processes"
 ARGO = {"group": "argoproj.io", "version": "v1alpha1", "plural": "workflows"}
 ROOT = Path(__file__).resolve().parents[3]
 _ENTER = """set -e
@@ -81,9 +81,6 @@ class Pods:
         context.load_cert_chain(pair.certificate, pair.key)
         self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
         self._core.create_node({"metadata": {"name": NODE}})
-        self._core.patch_node_status(NODE, {"status": _node_status(self._server.server_port)})
-        lease = {"metadata": {"name": NODE}, "spec": {"holderIdentity": NODE, "leaseDurationSeconds": 40}}
-        self._leases.create_namespaced_lease(LEASES, lease)
         for target in (self._server.serve_forever, self._keep_alive, self._take_pods):
             threading.Thread(target=self._repeat, args=(target,), daemon=True).start()
 
@@ -105,8 +102,8 @@ class Pods:
                     traceback.print_exc()
 
     def _keep_alive(self) -> None:
-        """Renew the node's lease, and end the containers of workflows that are terminated."""
-        self._leases.patch_namespaced_lease(NODE, LEASES, {"spec": {"renewTime": _now(".%fZ")}})
+        """Say that the node is ready, and end the containers of workflows that are terminated."""
+        self._core.patch_node_status(NODE, {"status": _node_status(self._server.server_port)})
         for workflow in self._custom.list_namespaced_custom_object(namespace=self._namespace, **ARGO)["items"]:
             if workflow["spec"].get("activeDeadlineSeconds") == 0 or workflow["spec"].get("shutdown"):
                 selector = f"workflows.argoproj.io/workflow={workflow['metadata']['name']}"
@@ -258,7 +255,7 @@ class Pods:
 
 def _node_status(port: int) -> dict[str, Any]:
     capacity = {"cpu": "256", "memory": "1Ti", "pods": "500", "ephemeral-storage": "1Ti"}
-    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": _now(), "lastTransitionTime": _now()}
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": _now()}
     return {
         "capacity": capacity,
         "allocatable": capacity,
@@ -281,5 +278,5 @@ def _expanded(text: str, environment: Mapping[str, str]) -> str:
     return re.sub(r"\$\(([^)]+)\)", lambda found: environment.get(found[1], found[0]), text)
 
 
-def _now(fraction: str = "Z") -> str:
-    return dt.datetime.now(dt.UTC).strftime(f"%Y-%m-%dT%H:%M:%S{fraction}")
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
