@@ -6,6 +6,7 @@ hit does not change.
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from caloscale.models.families.flow.cells import AllCells
@@ -22,6 +23,12 @@ _RIDGE = 1e-2
 _LEAST = 0.05
 """Added to the variance of each of them: a shower in one column of cells cannot be widened."""
 _TINY = 1e-6
+_DIAGONAL = np.eye(3, dtype=np.float32).reshape(1, 9)
+_COFACTORS = tuple(
+    [3 * ((row + a) % 3) + (column + b) % 3 for row in range(3) for column in range(3)]
+    for a, b in ((1, 1), (2, 2), (1, 2), (2, 1))
+)
+"""Places of the elements whose products less products are the cofactors of a matrix."""
 
 
 def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
@@ -80,25 +87,25 @@ def _tilt(
     spread = tf.reduce_sum(layers * layer**2, axis=1) / total[:, 0] + 1e-4
     share, own = energy / total[..., None], above / total[..., None]
     mean_of = own / (tf.reduce_sum(own, axis=2, keepdims=True) + _TINY)
-    functions = (distance, distance * distance, distance * layer[..., None])
-    goals = (tf.zeros_like(width), tf.exp(2 * width), slope * spread)
-    missing = [goal - tf.reduce_sum(share * one, axis=(1, 2)) for one, goal in zip(functions, goals)]
-    inner = [one - tf.reduce_sum(mean_of * one, axis=2, keepdims=True) for one in functions]
-    products = [[tf.reduce_sum(own * one * other, axis=(1, 2)) for other in inner] for one in inner]
-    exponent = tf.add_n([rate[:, None, None] * one for rate, one in zip(_solve(products, missing), inner)])
+    functions = tf.stack([distance, distance * distance, distance * layer[..., None]], axis=1)
+    goals = tf.stack([tf.zeros_like(width), tf.exp(2 * width), slope * spread], axis=1)
+    missing = goals - tf.reduce_sum(share[:, None] * functions, axis=(2, 3))
+    inner = functions - tf.reduce_sum(mean_of[:, None] * functions, axis=3, keepdims=True)
+    flat = tf.reshape(inner, (-1, 3, inner.shape[2] * inner.shape[3]))
+    products = tf.matmul(tf.reshape(own[:, None] * inner, (-1, 3, flat.shape[2])), flat, transpose_b=True)
+    exponent = tf.reshape(tf.matmul(_solve(products, missing)[:, None], flat), (-1, *inner.shape[2:]))
     return tf.exp(tf.clip_by_value(exponent, -_FARTHEST, _FARTHEST))
 
 
-def _solve(matrix: list[list[tf.Tensor]], right: list[tf.Tensor]) -> list[tf.Tensor]:
-    """Solution of three equations with a symmetric matrix, (B,) each, by Cramer's rule: OpenVINO has no inverse."""
-    scales = [tf.math.rsqrt(matrix[at][at] + _LEAST) for at in range(3)]
-    a, b, c = (matrix[one][other] * scales[one] * scales[other] for one, other in ((0, 1), (0, 2), (1, 2)))
-    d = 1 + _RIDGE
-    x, y, z = (value * scale for value, scale in zip(right, scales))
-    determinant = d * (d * d - a * a - b * b - c * c) + 2 * a * b * c
-    solution = (
-        (d * d - c * c) * x + (b * c - a * d) * y + (a * c - b * d) * z,
-        (b * c - a * d) * x + (d * d - b * b) * y + (a * b - c * d) * z,
-        (a * c - b * d) * x + (a * b - c * d) * y + (d * d - a * a) * z,
-    )
-    return [value / determinant * scale for value, scale in zip(solution, scales)]
+def _solve(matrix: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
+    """Solution of three equations (B, 3) with a symmetric matrix (B, 3, 3), by its cofactors: OpenVINO has no
+    inverse."""
+    elements = tf.reshape(matrix, (-1, 9))
+    scales = tf.math.rsqrt(tf.gather(elements, [0, 4, 8], axis=1) + _LEAST)
+    scaled = tf.reshape(matrix * scales[:, None] * scales[..., None], (-1, 9))
+    scaled = scaled * (1 - _DIAGONAL) + (1 + _RIDGE) * _DIAGONAL
+    one, two, three, four = (tf.gather(scaled, places, axis=1) for places in _COFACTORS)
+    cofactors = one * two - three * four
+    determinant = tf.reduce_sum(scaled[:, :3] * cofactors[:, :3], axis=1, keepdims=True)
+    solution = tf.reduce_sum(tf.reshape(cofactors, (-1, 3, 3)) * (right * scales)[:, None], axis=2)
+    return solution / determinant * scales
