@@ -119,8 +119,8 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def test_the_operator_is_deployed_as_restricted_pod(deployed: ControlPlane) -> None:
-    (pod,) = deployed.get("pods", "-n", SYSTEM)["items"]
-    assert pod["status"]["phase"] == "Running"
+    pod, standby = deployed.get("pods", "-n", SYSTEM)["items"]
+    assert [each["status"]["phase"] for each in (pod, standby)] == ["Running", "Running"]
     assert pod["spec"]["containers"][0]["image"] == "registry.example/operator:1.2.3"
     assert pod["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
     shown = {each["name"]: each.get("value") for each in pod["spec"]["containers"][0]["env"]}

@@ -282,11 +282,11 @@ BAD = {
             "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "preemptible",
             "asOf": "today",
         }),
-        r"capacityType: .*'on-demand' or 'spot' \(got 'preemptible'\)",
+        r'"capacityType": "preemptible".*: capacityType: .*\'on-demand\' or \'spot\'',
     ),
     "input that does not exist": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={"gpu": 4}),
-        "inputs of an epoch",
+        r'point \{"gpu": 4\}: accelerator: is missing',
     ),
     "conclusions that do not exist": ({**_changed(measure="square"), "conclusions": "costs"}, "not known"),
     "conclusions of another study": ({**_changed(measure="square"), "conclusions": "cost"}, "need a sweep"),

@@ -72,8 +72,10 @@ class KindCluster(NamedCluster):
 
     def start(self) -> None:
         """Make it, advertise accelerators and install the operators; on failure nothing stays."""
-        if engine() is None or self.exists():
-            raise ClusterError("no Docker or Podman, or a kind cluster runs already", remedy="make cluster-status")
+        if engine() is None:
+            raise ClusterError("neither Docker nor Podman is installed", remedy="install one, or CLUSTER=native (root)")
+        if self.exists():
+            raise ClusterError("a kind cluster runs already", remedy="make cluster-status")
         self.shared_folder.mkdir(parents=True, exist_ok=True)
         self.shared_folder.chmod(0o777)
         path = self.folder / "kind.yaml"

@@ -98,9 +98,9 @@ def test_the_commands_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     run = CliRunner().invoke
     assert "is no kind of cluster" in str(run(app, ["nodes", "up", "--cluster", "swarm"]).exception)
-    assert "kind is missing: go install sigs.k8s.io/kind@v" in str(
-        run(app, ["nodes", "up", "--cluster=kind"]).exception
-    )
+    assert "neither Docker nor Podman" in str(run(app, ["nodes", "up", "--cluster=kind"]).exception)
+    (tmp_path / "docker").touch(mode=0o755)
+    assert "kind is missing" in str(run(app, ["nodes", "up", "--cluster=kind"]).exception)
     assert "no cluster of real nodes runs" in str(run(app, ["nodes", "import", "--cluster=native", "x"]).exception)
     shown = run(app, ["nodes", "status", "--cluster=native"]).output
     assert "no cluster of real nodes runs: make cluster-up" in shown
