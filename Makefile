@@ -59,7 +59,7 @@ $(VENV)/.base: pyproject.toml constraints.txt
 	@touch $@
 
 .PHONY: run
-run: $(VENV)/.run ## Simulate, train, validate and report on this machine: the pipeline, locally (about 8 minutes)
+run: $(VENV)/.run ## Simulate, train, validate and report on this machine: the pipeline, locally (about 5 minutes)
 	@$(BIN)/python -m pipelines.train_calorimeter_gan --preset '$(PRESET)' $(if $(NAME),--name '$(NAME)') $(foreach s,$(SET),--set '$(s)')
 
 .PHONY: install
@@ -120,7 +120,7 @@ smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is 
 	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
 .PHONY: test-integration
-test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (five minutes)
+test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (seven minutes)
 	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 
 .PHONY: test-docs
