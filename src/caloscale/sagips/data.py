@@ -112,8 +112,8 @@ def _read(
 def _drawn(array: Any, wanted: int, random: np.random.Generator, rank: int, ranks: int) -> NDArray[np.float32]:
     """A shard of ``wanted`` rows of an HDF5 dataset, each set of them equally likely.
 
-    Blocks of rows belong to the ranks in turn, so every shard has rows of all parts of the file. All ranks draw which
-    rows are used, each reads its own blocks.
+    Rank r has every ``ranks``-th block of rows from block r on, so every shard has rows of all parts of the file. All
+    ranks draw the same random rows, and each reads only those in its own blocks.
     """
     size = min(_BLOCK, max(1, len(array) // (ranks * _BLOCKS_OF_RANK))) if ranks > 1 else _BLOCK
     own, left = [np.empty((0, array.shape[1]), np.float32)], wanted

@@ -326,25 +326,24 @@ def _check_datasets(opened: OpenFile) -> None:
     if opened.cells.ndim != rank:
         remedy = "store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)")
         raise opened.error("has the wrong number of axes", opened.cells_field, opened.cells.shape, remedy)
-    energy_units = 1000.0 if opened.layout == "calochallenge" else 1.0
-    for name in LAYOUTS[opened.layout]:
-        if name in opened.file and name != "theta":
-            _check_unit(opened, name, opened.units_per_gev if name == opened.cells_field else energy_units)
-    if angle in opened.file:
-        _check_unit(opened, angle, None)
+    _check_units(opened, angle)
 
 
-def _check_unit(opened: OpenFile, name: str, units_per_gev: float | None) -> None:
-    """Refuse a dataset that names another unit than it is read in; None: rad."""
-    attributes = read_attributes(opened.path, opened.file[name])
-    unit = str(attributes.get("units", attributes.get("unit", ""))).strip().lower()
-    if units_per_gev is None:
-        differs, remedy = unit.startswith("deg"), "store rad"
-    else:
-        differs = unit in UNITS and not math.isclose(UNITS[unit], units_per_gev)
-        read_in = next((known for known, units in UNITS.items() if math.isclose(units, units_per_gev)), None)
-        remedy = f"the layout has {read_in}: convert them" if read_in else "convert them"
-        if name == opened.cells_field and differs:
-            remedy = f"write the file's attribute {UNITS_ATTRIBUTE}: {UNITS[unit]:g} for {unit} (now {units_per_gev:g})"
-    if differs:
-        raise opened.error("has another unit than it is read in", f"{name}, attribute units", unit, remedy)
+def _check_units(opened: OpenFile, angle: str) -> None:
+    """Refuse a dataset whose attribute names another unit than it is read in."""
+    energy_unit = "mev" if opened.layout == "calochallenge" else "gev"
+    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle)):
+        if name not in opened.file:
+            continue
+        attributes = read_attributes(opened.path, opened.file[name])
+        unit = str(attributes.get("units", attributes.get("unit", ""))).strip().lower()
+        if name == angle:
+            differs, remedy = unit.startswith("deg"), "store rad"
+        elif name == opened.cells_field:
+            now = opened.units_per_gev
+            differs = not math.isclose(UNITS.get(unit, now), now)
+            remedy = f"write the file's attribute {UNITS_ATTRIBUTE}: {UNITS.get(unit, now):g} (now {now:g})"
+        else:
+            differs, remedy = unit in UNITS and unit != energy_unit, f"store {energy_unit}"
+        if differs:
+            raise opened.error("has another unit than it is read in", f"{name}, attribute units", unit, remedy)
