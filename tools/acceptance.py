@@ -29,14 +29,7 @@ from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.inference import load_generator
 from caloscale.physics.binning import Binning, choose_binning
-from caloscale.physics.classifier import (
-    REPEATS,
-    TwoSampleTest,
-    average_auc,
-    classifier_features,
-    layer_features,
-    score,
-)
+from caloscale.physics.classifier import REPEATS, TwoSampleTest, average_auc, classifier_features, layer_features, score
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
 from caloscale.physics.energy_response import fitted_maxima

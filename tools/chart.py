@@ -52,11 +52,7 @@ VALUES = {
     "queues": ("LocalQueues of Kueue: name, namespace and clusterQueue of each.", ""),
 }
 """What each value is, and what the templates have in the place of its default."""
-VARIABLES = {
-    "CALOSCALE_IMAGE": "trainer",
-    "CALOSCALE_SOLVER_IMAGE": "solver",
-    "CALOSCALE_NAMESPACES": "namespaces",
-}
+VARIABLES = {"CALOSCALE_IMAGE": "trainer", "CALOSCALE_SOLVER_IMAGE": "solver", "CALOSCALE_NAMESPACES": "namespaces"}
 """Values by variable of the operator."""
 QUEUES = """{{- range .Values.queues }}
 ---

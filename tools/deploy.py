@@ -71,10 +71,8 @@ def not_running(context: str, namespace: str) -> InputError | None:
     reasons = [text for pod in found["items"] for text in _reasons(pod)]
     if found["items"] and not reasons:
         return None
-    return InputError(
-        f"the operator does not run: {'; '.join(reasons) or 'it has no pod'}",
-        remedy=f"kubectl --context={context} -n {namespace} describe deployment,pods; correct it, then deploy again",
-    )
+    remedy = f"kubectl --context={context} -n {namespace} describe deployment,pods; correct it, then deploy again"
+    return InputError(f"the operator does not run: {'; '.join(reasons) or 'it has no pod'}", remedy=remedy)
 
 
 def _reasons(pod: dict[str, Any]) -> list[str]:
@@ -101,12 +99,9 @@ def undeploy(
     check_context(context)
     runs = existing_runs(context)
     if runs and not force:
-        raise InputError(
-            f"{len(runs)} runs would be deleted: {', '.join(runs[:5])}",
-            field="CONTEXT",
-            value=context,
-            remedy="delete them first (kubectl delete trainingruns --all -A), or say FORCE=--force",
-        )
+        problem = f"{len(runs)} runs would be deleted: {', '.join(runs[:5])}"
+        remedy = "delete them first (kubectl delete trainingruns --all -A), or say FORCE=--force"
+        raise InputError(problem, field="CONTEXT", value=context, remedy=remedy)
     if runs:
         # While the operator is still there to end their workers.
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
@@ -118,12 +113,9 @@ def check_context(context: str) -> None:
     """Raise InputError unless a context was named that the kubeconfig has: no cluster is touched by accident."""
     known = kubectl("", "config", "get-contexts", "--output=name").split()
     if context not in known:
-        raise InputError(
-            "is not a context of the kubeconfig" if context else "no context was named, so no cluster is touched",
-            field="CONTEXT",
-            value=context or None,
-            remedy=f"make deploy CONTEXT=..., one of: {', '.join(known) or 'none (KUBECONFIG is empty)'}",
-        )
+        problem = "is not a context of the kubeconfig" if context else "no context was named, so no cluster is touched"
+        remedy = f"make deploy CONTEXT=..., one of: {', '.join(known) or 'none (KUBECONFIG is empty)'}"
+        raise InputError(problem, field="CONTEXT", value=context or None, remedy=remedy)
 
 
 def render(
@@ -160,12 +152,8 @@ def split_image(image: str) -> dict[str, str]:
     """Parts of an image's name as kustomize wants them; raises InputError for one without a tag or digest."""
     found = re.fullmatch(r"(?P<newName>[^@\s]+?)(?:@(?P<digest>sha256:[0-9a-f]{64})|:(?P<newTag>[\w.-]+))", image)
     if found is None:
-        raise InputError(
-            "is not an image with a tag or a digest",
-            field="IMAGE",
-            value=image,
-            remedy="IMAGE=registry/caloscale-operator:0.1.0 (latest would be another image tomorrow)",
-        )
+        remedy = "IMAGE=registry/caloscale-operator:0.1.0 (latest would be another image tomorrow)"
+        raise InputError("is not an image with a tag or a digest", field="IMAGE", value=image, remedy=remedy)
     return {name: value for name, value in found.groupdict().items() if value}
 
 
@@ -189,10 +177,8 @@ def kubectl(context: str, *arguments: str, stdin: str | None = None, show: bool 
     if done.returncode:
         away = any(sign in done.stderr for sign in ("refused", "Unable to connect", "no such host", "timeout"))
         look = f"is the server of the context there? kubectl {' '.join(where)} cluster-info"
-        raise InputError(
-            f"kubectl {arguments[0]}: {done.stderr.strip()}",
-            remedy=look if away else "correct what the message names, and give the same command again",
-        )
+        remedy = look if away else "correct what the message names, and give the same command again"
+        raise InputError(f"kubectl {arguments[0]}: {done.stderr.strip()}", remedy=remedy)
     if show:
         print(done.stdout, end="")
     return done.stdout

@@ -43,14 +43,7 @@ def paths() -> list[str]:
     pages = [
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
-    return [
-        "docs/papers.md",
-        "pipelines/compiled",
-        "docs/schema",
-        "manifests/crd",
-        "manifests/trainer",
-        *pages,
-    ]
+    return ["docs/papers.md", "pipelines/compiled", "docs/schema", "manifests/crd", "manifests/trainer", *pages]
 
 
 def write_schemas(folder: Path) -> None:

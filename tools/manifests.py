@@ -133,9 +133,7 @@ def service_version(manifests: Path) -> dict[str, Any]:
                 "spec": {
                     "clusterPermissions": [{"serviceAccountName": account, "rules": roles["ClusterRole"]}],
                     "permissions": [{"serviceAccountName": account, "rules": roles["Role"]}],
-                    "deployments": [
-                        {"name": deployment["metadata"]["name"], "spec": _with_image(deployment["spec"])},
-                    ],
+                    "deployments": [{"name": deployment["metadata"]["name"], "spec": _with_image(deployment["spec"])}],
                 },
             },
         },

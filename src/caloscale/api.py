@@ -47,12 +47,9 @@ def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
     from caloscale.simulation import simulate as simulate_into
 
     if configuration.data.source != "simulate":
-        raise ConfigurationError(
-            "names showers that are there already",
-            field="data.source",
-            value=configuration.data.source,
-            remedy="set it to simulate, or read the files with caloscale.read_showers",
-        )
+        problem = "names showers that are there already"
+        remedy = "set it to simulate, or read the files with caloscale.read_showers"
+        raise ConfigurationError(problem, field="data.source", value=configuration.data.source, remedy=remedy)
     simulate_into(configuration.data, Path(folder))
     return tuple(sorted(Path(folder).glob("*.h5")))
 

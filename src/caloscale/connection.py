@@ -307,11 +307,8 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
     except Exception as error:  # the loader passes on whatever a file that is no kubeconfig leads to
         structure = isinstance(error, (TypeError, KeyError, AttributeError, IndexError))
         why = "it does not have the structure of a kubeconfig" if structure else " ".join(str(error).split())
-        raise ClusterError(
-            f"no cluster is configured: {why}",
-            file=files,
-            remedy="name a context of your kubeconfig (kubectl config get-contexts), or correct the file",
-        ) from error
+        remedy = "name a context of your kubeconfig (kubectl config get-contexts), or correct the file"
+        raise ClusterError(f"no cluster is configured: {why}", file=files, remedy=remedy) from error
 
 
 def _read_kubeconfig(settings: client.Configuration, files: str, context: str | None) -> str:

@@ -193,11 +193,8 @@ class HeldError(InputError):
     """
 
     def __init__(self, holder: str, place: object) -> None:
-        super().__init__(
-            f"{holder} is at work here",
-            file=place,
-            remedy="wait until it has ended, or stop it; or choose another workspace or --name",
-        )
+        remedy = "wait until it has ended, or stop it; or choose another workspace or --name"
+        super().__init__(f"{holder} is at work here", file=place, remedy=remedy)
 
 
 class SimulationError(CaloscaleError):
@@ -273,10 +270,8 @@ class PeerLostError(CaloscaleError):
     def __init__(self, worker: int | None = None, reason: str = "is gone") -> None:
         self.worker = worker
         who = "another worker" if worker is None else f"worker {worker}"
-        super().__init__(
-            f"{who} {reason}; this one cannot continue alone",
-            remedy="start all workers again; they resume from the last checkpoint",
-        )
+        remedy = "start all workers again; they resume from the last checkpoint"
+        super().__init__(f"{who} {reason}; this one cannot continue alone", remedy=remedy)
 
 
 class RankLostError(CaloscaleError):

@@ -101,9 +101,8 @@ class Access(ABC):
             if time.monotonic() > end:
                 dead = self.ended_programs()
                 ended = f"; ended meanwhile: {', '.join(dead)}" if dead else ""
-                raise ClusterError(
-                    f"waited {seconds:.0f} s in vain: {what}{ended}", remedy=f"logs are in {self.folder}"
-                )
+                remedy = f"logs are in {self.folder}"
+                raise ClusterError(f"waited {seconds:.0f} s in vain: {what}{ended}", remedy=remedy)
             time.sleep(0.2)
 
     def ended_programs(self) -> list[str]:

@@ -112,10 +112,8 @@ def _compile(go: str, module: Path, targets: Mapping[str, str], output: Path) ->
                 ) as process:
                     lines = _follow(process, shown.update)
                 if process.returncode:
-                    raise ClusterError(
-                        f"{name} does not build:\n" + "\n".join(lines[-20:]),
-                        remedy="read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed",
-                    )
+                    remedy = "read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed"
+                    raise ClusterError(f"{name} does not build:\n" + "\n".join(lines[-20:]), remedy=remedy)
             shown.update(1)
 
 

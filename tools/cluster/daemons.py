@@ -56,9 +56,8 @@ class Daemon:
             died = self.process is not None and self.process.poll() is not None
             if died or time.monotonic() > end:
                 what = f"ended with {self.process.returncode}" if died and self.process else f"not ready in {seconds} s"
-                raise ClusterError(
-                    f"{self.name} {what}", log=self.log, remedy="read the lines above; the machine may be too busy"
-                )
+                remedy = "read the lines above; the machine may be too busy"
+                raise ClusterError(f"{self.name} {what}", log=self.log, remedy=remedy)
             time.sleep(0.05)
 
     def stop(self, *, kill: bool = False) -> None:
@@ -100,12 +99,7 @@ def _has_ended(process: psutil.Process, seconds: float) -> bool:
 
 
 def answers(
-    port: int,
-    path: str,
-    *,
-    tls: bool = False,
-    certificate: tuple[Path, Path] | None = None,
-    host: str = "127.0.0.1",
+    port: int, path: str, *, tls: bool = False, certificate: tuple[Path, Path] | None = None, host: str = "127.0.0.1"
 ) -> bool:
     """Whether a server answers a GET with 200. Its certificate is not checked: it is asked for life."""
     connection: http.client.HTTPConnection

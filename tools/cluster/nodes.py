@@ -39,10 +39,9 @@ def choose(wanted: str = "") -> str:
         return "kind"
     if platform.system() == "Linux" and os.geteuid() == 0:
         return "native"
-    raise ClusterError(
-        "no cluster can run here: kind with Docker or Podman is not installed, and this is not root on Linux",
-        remedy=f"go install sigs.k8s.io/kind@{VERSION} beside an engine, or sudo make cluster-up CLUSTER=native",
-    )
+    problem = "no cluster can run here: kind with Docker or Podman is not installed, and this is not root on Linux"
+    remedy = f"go install sigs.k8s.io/kind@{VERSION} beside an engine, or sudo make cluster-up CLUSTER=native"
+    raise ClusterError(problem, remedy=remedy)
 
 
 def development_cluster(wanted: str = "") -> RealCluster:

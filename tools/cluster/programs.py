@@ -95,9 +95,8 @@ def program(name: str) -> Path:
     path = folder(_module(name)) / "bin" / name
     if not path.is_file():
         option = "--nodes " if name in NODE else f"--{name} " if name in ADDITIONS else ""
-        raise ClusterError(
-            f"{name} is not built", remedy=f"python -m tools.cluster build {option}(once, up to half an hour)"
-        )
+        remedy = f"python -m tools.cluster build {option}(once, up to half an hour)"
+        raise ClusterError(f"{name} is not built", remedy=remedy)
     return path
 
 

@@ -89,10 +89,8 @@ def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
 def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     """mpi-operator for MPIJobs (v2beta1). Raises ClusterError: its port is taken."""
     if not is_free(MPI_PORT, ""):
-        raise ClusterError(
-            f"another program listens on port {MPI_PORT}, which the mpi-operator takes for its health check",
-            remedy=f"end it (ss -ltnp 'sport = :{MPI_PORT}' names it), or use another machine",
-        )
+        problem = f"another program listens on port {MPI_PORT}, which the mpi-operator takes for its health check"
+        raise ClusterError(problem, remedy=f"end it (ss -ltnp 'sport = :{MPI_PORT}' names it), or use another machine")
     (health,) = free_ports(1)
     plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("mpi-operator")), 0, None))
     environment = _environment(plane, folder, "mpi-operator", "mpi-operator")

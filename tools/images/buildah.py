@@ -22,9 +22,8 @@ def program() -> str:
     """Where Buildah is. Raises ImageError when it is not installed, or does not work."""
     path = shutil.which("buildah")
     if path is None:
-        raise ImageError(
-            "buildah is not installed", remedy="apt-get install buildah (Debian, Ubuntu; needs no service), or dnf"
-        )
+        remedy = "apt-get install buildah (Debian, Ubuntu; needs no service), or dnf"
+        raise ImageError("buildah is not installed", remedy=remedy)
     done = subprocess.run([path, "info"], capture_output=True, text=True, check=False)
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -26,19 +26,12 @@ def on_azure(run: Run) -> Run:
     """The run with its hardware on Azure; raises ConfigurationError when it names another cloud."""
     hardware = run.hardware or Hardware()
     if hardware.cloud not in (None, "azure"):
-        raise ConfigurationError(
-            "is not the cloud that the run is submitted to",
-            field="hardware.cloud",
-            value=hardware.cloud,
-            remedy="--set hardware.cloud=azure, or leave it out",
-        )
+        problem = "is not the cloud that the run is submitted to"
+        remedy = "--set hardware.cloud=azure, or leave it out"
+        raise ConfigurationError(problem, field="hardware.cloud", value=hardware.cloud, remedy=remedy)
     if hardware.topology is not None:
-        raise ConfigurationError(
-            "belongs to TPU slices, which Azure has not",
-            field="hardware.topology",
-            value=hardware.topology,
-            remedy="leave it out",
-        )
+        problem = "belongs to TPU slices, which Azure has not"
+        raise ConfigurationError(problem, field="hardware.topology", value=hardware.topology, remedy="leave it out")
     return run.model_copy(update={"hardware": hardware.model_copy(update={"cloud": "azure"})})
 
 
@@ -50,12 +43,9 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
     Raises InputError naming field, value and remedy.
     """
     if placement.workers != placement.nodes:
-        raise ConfigurationError(
-            f"has {placement.workers} workers on {placement.nodes} nodes; an Azure ML job has one a node",
-            field="hardware.workers",
-            value=placement.workers,
-            remedy="leave hardware.workers out, with placement: Aligned",
-        )
+        problem = f"has {placement.workers} workers on {placement.nodes} nodes; an Azure ML job has one a node"
+        remedy = "leave hardware.workers out, with placement: Aligned"
+        raise ConfigurationError(problem, field="hardware.workers", value=placement.workers, remedy=remedy)
     _check_data(data)
     _check_image(image)
     placed = _placed(run, placement)
@@ -117,22 +107,14 @@ def _placed(run: Run, placement: Candidate) -> Run:
 
 def _check_data(data: str) -> None:
     if not data.startswith(DATA_SCHEMES):
-        raise InputError(
-            "is not a path that Azure ML can mount",
-            field="--data",
-            value=data,
-            remedy="azureml:NAME:VERSION, azureml://datastores/NAME/paths/FOLDER, or an https:// or abfss:// address",
-        )
+        remedy = "azureml:NAME:VERSION, azureml://datastores/NAME/paths/FOLDER, or an https:// or abfss:// address"
+        raise InputError("is not a path that Azure ML can mount", field="--data", value=data, remedy=remedy)
     if re.search(r"[?&](sig|sv|se)=|//[^/]*:[^/]*@", data):
-        raise InputError(
-            "carries a token or password in its address",
-            field="--data",
-            remedy="make a datastore for it and name that: credentials stay in the workspace",
-        )
+        remedy = "make a datastore for it and name that: credentials stay in the workspace"
+        raise InputError("carries a token or password in its address", field="--data", remedy=remedy)
 
 
 def _check_image(image: str) -> None:
     if not re.fullmatch(r"[a-z0-9][\w.\-/:]*(:[\w.\-]+|@sha256:[0-9a-f]{64})?", image):
-        raise InputError(
-            "is not the name of an image", field="--image", value=image, remedy="such as registry.example/trainer:1.0"
-        )
+        remedy = "such as registry.example/trainer:1.0"
+        raise InputError("is not the name of an image", field="--image", value=image, remedy=remedy)

@@ -42,9 +42,8 @@ def checked(job: Mapping[str, Any]) -> Any:
         try:
             return load_job(io.StringIO(to_yaml(job)))
         except ValidationError as problem:
-            raise InputError(
-                f"is refused by the schema of Azure ML: {problem}", file="job", remedy="check --data and --compute"
-            ) from problem
+            remedy = "check --data and --compute"
+            raise InputError(f"is refused by the schema of Azure ML: {problem}", file="job", remedy=remedy) from problem
 
 
 def send(job: Mapping[str, Any], workspace: Workspace | None, region: str) -> str:
@@ -73,15 +72,11 @@ def send(job: Mapping[str, Any], workspace: Workspace | None, region: str) -> st
                 )
             sent = client.jobs.create_or_update(made)
         except ClientAuthenticationError as problem:
-            raise InputError(
-                "no credentials for Azure: " + problem.message.splitlines()[0],
-                remedy="az login, or the environment variables of azure-identity (AZURE_CLIENT_ID, ...)",
-            ) from problem
+            remedy = "az login, or the environment variables of azure-identity (AZURE_CLIENT_ID, ...)"
+            raise InputError("no credentials for Azure: " + problem.message.splitlines()[0], remedy=remedy) from problem
         except (MlException, AzureError) as problem:
-            raise InputError(
-                f"Azure ML refuses: {str(problem).splitlines()[0]}",
-                remedy="check --subscription, --resource-group and --azure-workspace, or config.json",
-            ) from problem
+            remedy = "check --subscription, --resource-group and --azure-workspace, or config.json"
+            raise InputError(f"Azure ML refuses: {str(problem).splitlines()[0]}", remedy=remedy) from problem
     return str(sent.studio_url or sent.name)
 
 

@@ -102,13 +102,7 @@ def submit(
     from caloscale.client import runs
     from caloscale.spec import SolverRun
 
-    of_the_cluster = {
-        "--name": name,
-        "--namespace": namespace,
-        "--context": context,
-        "--yes": yes,
-        "--follow": follow,
-    }
+    of_the_cluster = {"--name": name, "--namespace": namespace, "--context": context, "--yes": yes, "--follow": follow}
     of_azure = {
         "--data": data,
         "--compute": compute,
@@ -146,9 +140,8 @@ def _refuse(options: Mapping[str, object], to: Target) -> None:
     for option, value in options.items():
         if value:
             other = next(target for target in Target if target != to)
-            raise InputError(
-                f"is for --to {other} only, and this goes to {to}", field=option, remedy="leave it out, or change --to"
-            )
+            remedy = "leave it out, or change --to"
+            raise InputError(f"is for --to {other} only, and this goes to {to}", field=option, remedy=remedy)
 
 
 def _new_name(run: AnyRun) -> str:
@@ -238,11 +231,8 @@ def _to_azure(
         if not value:
             raise InputError("is needed", field=option, remedy=remedy)
     if any(coordinates) and not all(coordinates):
-        raise InputError(
-            "belong together",
-            field="--subscription, --resource-group, --azure-workspace",
-            remedy="give all three, or none and a config.json",
-        )
+        field = "--subscription, --resource-group, --azure-workspace"
+        raise InputError("belong together", field=field, remedy="give all three, or none and a config.json")
     run = on_azure(run)
     made = make_plan(run)
     typer.echo(verdict(made), err=True)

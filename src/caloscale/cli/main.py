@@ -161,10 +161,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         cluster.fetch: "fetch my-run",
         money.node_pools: "node-pools run.yaml --cluster physics",
     },
-    "Solver": {
-        solver.solve: "solve --preset proxy",
-        solver.ensemble: "ensemble runs/proxy",
-    },
+    "Solver": {solver.solve: "solve --preset proxy", solver.ensemble: "ensemble runs/proxy"},
 }
 """All commands by what they are for, each with an example."""
 for examples in COMMANDS.values():
@@ -187,8 +184,7 @@ app.add_typer(price_commands, name="prices")
 
 @app.callback(invoke_without_command=True)
 def _version(
-    context: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
 ) -> None:
     if version:
         typer.echo(f"caloscale {__version__}")

@@ -116,11 +116,8 @@ def _kept_profile(folder: Path) -> Profile:
 
     kept = folder / "training" / PROFILE_FILE
     if not kept.is_file():
-        raise ConfigurationError(
-            "holds no profile",
-            file=folder,
-            remedy="trainings of at least 40 steps make one; or give --preset to measure some steps now",
-        )
+        remedy = "trainings of at least 40 steps make one; or give --preset to measure some steps now"
+        raise ConfigurationError("holds no profile", file=folder, remedy=remedy)
     return read_block(Profile, kept, remedy="give --preset to measure some steps now")
 
 
@@ -135,12 +132,9 @@ def _measured(
     from caloscale.training.processor import set_processor
 
     if source is not None and source.is_dir():
-        raise ConfigurationError(
-            "is a folder, and the profile of a training is kept by phase alone",
-            field="SOURCE",
-            value=str(source),
-            remedy=f"give {source}/run.yaml, or --preset, to measure some steps now",
-        )
+        problem = "is a folder, and the profile of a training is kept by phase alone"
+        remedy = f"give {source}/run.yaml, or --preset, to measure some steps now"
+        raise ConfigurationError(problem, field="SOURCE", value=str(source), remedy=remedy)
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     set_processor(run, os.environ)
     load_tensorflow_quietly()
@@ -331,9 +325,8 @@ def inspect(
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
     if picture is not None and picture.suffix not in FIGURES:
-        raise StorageError(
-            "is not a format of figures", file=picture, remedy=f"end its name with one of {', '.join(FIGURES)}"
-        )
+        remedy = f"end its name with one of {', '.join(FIGURES)}"
+        raise StorageError("is not a format of figures", file=picture, remedy=remedy)
     if path.is_dir() and picture is not None:
         load_tensorflow_quietly()
     description = describe(path)

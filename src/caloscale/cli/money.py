@@ -227,11 +227,8 @@ def prices(
     if machines:
         for option, value in (("--prices", prices), ("--as-of", as_of), ("--region", region)):
             if value:
-                raise InputError(
-                    "does not belong to --machines: machine types are the same everywhere and have no prices",
-                    field=option,
-                    remedy=f"leave out {option} or --machines",
-                )
+                problem = "does not belong to --machines: machine types are the same everywhere and have no prices"
+                raise InputError(problem, field=option, remedy=f"leave out {option} or --machines")
         _show_machines((sku or "").lower(), wide, as_json)
         return
     from caloscale.cli.tables import console, table
@@ -409,9 +406,8 @@ def node_pools(
     if best is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(result.notes) or "see caloscale plan")
     if best.cloud != "gcp":
-        raise InputError(
-            "is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy="--set hardware.cloud=gcp"
-        )
+        remedy = "--set hardware.cloud=gcp"
+        raise InputError("is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy=remedy)
     pool = NodePool(
         accelerator=best.accelerator,
         machine_type=best.machine_type,

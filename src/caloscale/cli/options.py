@@ -103,12 +103,9 @@ def folder_of(workspace: str) -> Path:
     from caloscale.storage.objects import is_remote
 
     if is_remote(workspace):
-        raise InputError(
-            "is in a bucket; this command needs the results of earlier stages in a local folder",
-            field="--workspace",
-            value=workspace,
-            remedy="name dataset and model by their options, or use a folder",
-        )
+        problem = "is in a bucket; this command needs the results of earlier stages in a local folder"
+        remedy = "name dataset and model by their options, or use a folder"
+        raise InputError(problem, field="--workspace", value=workspace, remedy=remedy)
     return Path(workspace)
 
 

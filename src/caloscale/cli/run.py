@@ -60,12 +60,9 @@ def simulate(
 
     data = resolve(configuration, preset, overrides, ".").data
     if data.source != "simulate":
-        raise ConfigurationError(
-            "names showers that are there already",
-            field="data.source",
-            value=data.source,
-            remedy="--set data.source=simulate and data.showers=1500, say; or run caloscale preprocess",
-        )
+        problem = "names showers that are there already"
+        remedy = "--set data.source=simulate and data.showers=1500, say; or run caloscale preprocess"
+        raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
     if models:
         _with_generators(data, models, output, as_json=as_json)
         return
@@ -84,12 +81,9 @@ def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: b
     from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if data.simulation.engine != "geant4":
-        raise ConfigurationError(
-            "makes whole showers and carries no particles to generators",
-            field="data.simulation.engine",
-            value=data.simulation.engine,
-            remedy="set it to geant4, or leave --with out",
-        )
+        problem = "makes whole showers and carries no particles to generators"
+        remedy = "set it to geant4, or leave --with out"
+        raise ConfigurationError(problem, field="data.simulation.engine", value=data.simulation.engine, remedy=remedy)
     load_tensorflow_quietly()
     from caloscale.stages.hybrid import simulate_hybrid
 
@@ -121,12 +115,8 @@ def preprocess(
     data = resolve(configuration, preset, overrides, ".").data
     source = showers or data.source
     if source == "simulate":
-        raise ConfigurationError(
-            "there are no showers to read",
-            field="data.source",
-            value=source,
-            remedy="give --showers FOLDER (made by caloscale simulate), or set data.source to your files",
-        )
+        remedy = "give --showers FOLDER (made by caloscale simulate), or set data.source to your files"
+        raise ConfigurationError("there are no showers to read", field="data.source", value=source, remedy=remedy)
     manifest = preprocess_showers(data, source, output)
     if as_json:
         typer.echo(manifest.model_dump_json(by_alias=True, indent=2))
@@ -230,11 +220,8 @@ def worker() -> None:
 
     text = os.environ.get(RUN_VARIABLE)
     if text is None:
-        raise InputError(
-            "is not set: this command is for pods of the operator",
-            field=RUN_VARIABLE,
-            remedy="train here with caloscale train or caloscale run",
-        )
+        remedy = "train here with caloscale train or caloscale run"
+        raise InputError("is not set: this command is for pods of the operator", field=RUN_VARIABLE, remedy=remedy)
     logging.basicConfig(format="%(message)s")
     logging.getLogger("caloscale").setLevel(logging.INFO)
     run = parse_any_run(text)

@@ -66,11 +66,7 @@ def _pods(connection: Connection, namespace: str, run_uid: str) -> list[dict[str
 
 
 def _stream(
-    connection: Connection,
-    pod: dict[str, Any],
-    lines: queue.SimpleQueue[str | None],
-    follow: bool,
-    tail: int | None,
+    connection: Connection, pod: dict[str, Any], lines: queue.SimpleQueue[str | None], follow: bool, tail: int | None
 ) -> None:
     """Put the lines of a pod into the queue, then the end."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]

@@ -59,16 +59,11 @@ def manifest_of(
     ``client_pod``: the pod of its client, as that one's heartbeat; a minute after its end the run stops.
     """
     if not NAME.fullmatch(name):
-        raise ConfigurationError(
-            "is not a name for a run on a cluster",
-            field="--name",
-            value=name,
-            remedy="at most 40 small letters, digits and '-', a letter first",
-        )
+        remedy = "at most 40 small letters, digits and '-', a letter first"
+        raise ConfigurationError("is not a name for a run on a cluster", field="--name", value=name, remedy=remedy)
     if run.hardware is None:
-        raise ConfigurationError(
-            "is needed on a cluster", field="hardware", remedy="--set hardware={} lets the planner choose"
-        )
+        remedy = "--set hardware={} lets the planner choose"
+        raise ConfigurationError("is needed on a cluster", field="hardware", remedy=remedy)
     if isinstance(run, SolverRun):
         require_shared_folder(run)
     metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
@@ -96,12 +91,8 @@ def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
         return
     if _is_mendable(run) and submit(connection, manifest, dry_run=True)["spec"] != run.spec:
         return
-    raise InputError(
-        f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}",
-        field="--name",
-        value=run.name,
-        remedy=_after_the_end(run),
-    )
+    problem = f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}"
+    raise InputError(problem, field="--name", value=run.name, remedy=_after_the_end(run))
 
 
 def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
@@ -134,10 +125,8 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
             time.sleep(POLL_SECONDS)
             continue
         if raw is None:
-            raise ClusterError(
-                f"run {name} is gone from namespace {namespace}: it was deleted",
-                remedy="submit it again; it resumes from the checkpoint in its bucket",
-            )
+            remedy = "submit it again; it resumes from the checkpoint in its bucket"
+            raise ClusterError(f"run {name} is gone from namespace {namespace}: it was deleted", remedy=remedy)
         run = _run_of(raw)
         ended = run.status.phase in FINISHED
         if ended and run.status.observed_generation < raw["metadata"].get("generation", 0):

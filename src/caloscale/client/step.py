@@ -85,9 +85,8 @@ def train_on_cluster(
         elif Path(source).is_dir():
             shutil.copytree(source, model, dirs_exist_ok=True)
         else:
-            raise StorageError(
-                "holds no trained networks", file=source, remedy="give a workspace that the workers see, too"
-            )
+            remedy = "give a workspace that the workers see, too"
+            raise StorageError("holds no trained networks", file=source, remedy=remedy)
         return last
 
 

@@ -119,10 +119,7 @@ EVENTS: dict[str, tuple[str, str]] = {
     "Preempted": ("Normal", "The attempt ended because its queue gave the nodes to another workload."),
     "Requeued": ("Normal", "The queue did not admit the attempt in time; the next one asks for fewer nodes."),
     "JobLost": ("Warning", "The attempt ended because its job was deleted, or got no pods."),
-    "Unschedulable": (
-        "Normal, or Warning",
-        "The workers found no nodes in time; a Warning where it is a restart.",
-    ),
+    "Unschedulable": ("Normal, or Warning", "The workers found no nodes in time; a Warning where it is a restart."),
     "PlacementMismatch": ("Warning", "The workers run, but not on nodes as planned."),
     "Refused": ("Warning", "The API server refuses an object of the run."),
     "NameTaken": ("Warning", "Another object has the name that an object of the run needs."),

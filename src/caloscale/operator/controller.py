@@ -264,12 +264,7 @@ class Controller:
         manifest = {
             "apiVersion": names.API_VERSION,
             "kind": names.KIND,
-            "metadata": {
-                "name": run.name,
-                "namespace": run.namespace,
-                "uid": run.uid,
-                "resourceVersion": version,
-            },
+            "metadata": {"name": run.name, "namespace": run.namespace, "uid": run.uid, "resourceVersion": version},
             "status": json.loads(status.model_dump_json(by_alias=True, exclude_none=True)),
         }
         written = self.connection.apply(manifest, part="status")

@@ -172,13 +172,7 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
     if not shown:
         return ()
     rows = tuple(
-        (
-            one.name,
-            str(one.predicted or "needs two generators"),
-            str(one.observed),
-            str(one.worth),
-            _dollars(one),
-        )
+        (one.name, str(one.predicted or "needs two generators"), str(one.observed), str(one.worth), _dollars(one))
         for one in shown
     )
     members = max(one.members for one in shown)
@@ -381,11 +375,7 @@ def ranges_table(evaluation: Evaluation) -> Table:
 def distances_table(evaluation: Evaluation) -> Table:
     """Classifier, FPD and KPD."""
     rows: list[tuple[str, ...]] = []
-    for title, found in (
-        ("Classifier AUC", evaluation.classifier),
-        ("FPD", evaluation.fpd),
-        ("KPD", evaluation.kpd),
-    ):
+    for title, found in (("Classifier AUC", evaluation.classifier), ("FPD", evaluation.fpd), ("KPD", evaluation.kpd)):
         value = with_uncertainty(found.value, found.uncertainty)
         rows.append(
             (

@@ -24,12 +24,8 @@ def draw_shower(
     StorageError when the file cannot be written.
     """
     if not 0 <= index < len(showers):
-        raise InputError(
-            f"there are {len(showers)} showers",
-            field="shower",
-            value=index,
-            remedy=f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers",
-        )
+        remedy = f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers"
+        raise InputError(f"there are {len(showers)} showers", field="shower", value=index, remedy=remedy)
     # Without pyplot: no display is looked for and no figure stays open.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm

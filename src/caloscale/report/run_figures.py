@@ -200,12 +200,9 @@ def breakdown_table(breakdown: Breakdown) -> Table:
     ):
         milliseconds = f"{1e3 * breakdown.seconds_per_step * share:.3g}"
         rows.append((name, "", milliseconds, _percent(share), "", *("" for _ in further)))
-    return Table(
-        caption=f"A step of {breakdown.seconds_per_step:.3g} s by {breakdown.by}, longest first",
-        columns=(breakdown.by, "computes", "ms", "% of the step", "operations", *further),
-        rows=tuple(rows),
-        total=True,
-    )
+    caption = f"A step of {breakdown.seconds_per_step:.3g} s by {breakdown.by}, longest first"
+    columns = (breakdown.by, "computes", "ms", "% of the step", "operations", *further)
+    return Table(caption=caption, columns=columns, rows=tuple(rows), total=True)
 
 
 def step_breakdown(breakdown: Breakdown) -> Drawing:

@@ -56,8 +56,6 @@ class Cluster(Block):
     @model_validator(mode="after")
     def _has_no_priority_in_a_train_job(self) -> Cluster:
         if self.backend == "TrainJob" and self.priority_class_name is not None:
-            raise InvalidValueError(
-                "priorityClassName is set, which a TrainJob cannot carry",
-                remedy="leave it out, or set backend: TFJob or JobSet",
-            )
+            remedy = "leave it out, or set backend: TFJob or JobSet"
+            raise InvalidValueError("priorityClassName is set, which a TrainJob cannot carry", remedy=remedy)
         return self

@@ -86,10 +86,8 @@ def _load(workload: _Workload[_B], held: _Layer | None, preset: str | None, over
     if held is not None:
         layers.append(held)
     elif preset is None:
-        raise ConfigurationError(
-            "no run configuration and no preset",
-            remedy=f"give a file, or --preset with one of: {', '.join(workload.presets)}",
-        )
+        remedy = f"give a file, or --preset with one of: {', '.join(workload.presets)}"
+        raise ConfigurationError("no run configuration and no preset", remedy=remedy)
     if preset is not None:
         layers.append(_Layer("--preset", {workload.block: {"preset": preset}}))
     layers.append(_Layer("--set", parse_overrides(overrides)))
@@ -156,9 +154,8 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
         path, equals, value = override.partition("=")
         keys = path.strip().split(".")
         if not equals or not all(keys):
-            raise ConfigurationError(
-                "is not an override", file="--set", value=override, remedy="write it as block.field=value"
-            )
+            remedy = "write it as block.field=value"
+            raise ConfigurationError("is not an override", file="--set", value=override, remedy=remedy)
         nested: Any = document.parse_value(value, file="--set", field=path.strip())
         for key in reversed(keys):
             nested = {key: nested}
@@ -202,9 +199,8 @@ class _Layer:
 def _read_file(file: str | Path) -> _Layer:
     held = _layer(document.read_file(file), file)
     if held.node is None:
-        raise ConfigurationError(
-            "is empty", file=file, remedy="write a run configuration into it, such as model: {preset: compact}"
-        )
+        remedy = "write a run configuration into it, such as model: {preset: compact}"
+        raise ConfigurationError("is empty", file=file, remedy=remedy)
     return held
 
 
@@ -308,12 +304,9 @@ def _check_dropped(run: Run, merged: Mapping[str, Any], layers: Sequence[_Layer]
     for index, gate in enumerate(run.validation.gates):
         if gate.drop and gate.name not in beneath:
             field, source = _field_and_source((*GATES, index), merged, layers, file)
-            raise ConfigurationError(
-                f"the preset {run.model.preset} has no gate on {gate.name} that could be dropped",
-                file=source,
-                field=field,
-                remedy=f"leave it out; the preset has {', '.join(beneath)}",
-            )
+            problem = f"the preset {run.model.preset} has no gate on {gate.name} that could be dropped"
+            remedy = f"leave it out; the preset has {', '.join(beneath)}"
+            raise ConfigurationError(problem, file=source, field=field, remedy=remedy)
 
 
 def _gates_of(layer: _Layer) -> list[Any]:

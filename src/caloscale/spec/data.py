@@ -56,10 +56,8 @@ class PrimaryRanges(Block):
         names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else ()
         known = get_args(Particle)
         if not names or any(name not in known for name in names) or len(set(names)) < len(names):
-            raise InvalidValueError(
-                "is neither a known primary nor a list of different ones",
-                remedy=f"write one of {', '.join(known)}, or a list such as [e-, gamma]",
-            )
+            remedy = f"write one of {', '.join(known)}, or a list such as [e-, gamma]"
+            raise InvalidValueError("is neither a known primary nor a list of different ones", remedy=remedy)
         return names[0] if len(names) == 1 else names
 
     @field_validator("azimuth_deg", "entry_mm")
@@ -138,10 +136,7 @@ class Geometry(Block):
     """Material of the absorber; its constants are in `caloscale.detector.materials`."""
     active: Literal["silicon", "scintillator"] = "silicon"
     """Material of the sensors; scintillator is polystyrene."""
-    layers: tuple[LayerGroup, ...] = (
-        LayerGroup(count=17, absorber_mm=2.4),
-        LayerGroup(count=8, absorber_mm=4.8),
-    )
+    layers: tuple[LayerGroup, ...] = (LayerGroup(count=17, absorber_mm=2.4), LayerGroup(count=8, absorber_mm=4.8))
     """Groups of layers from the front to the back (CLIC ECAL: 17 of 2.4 mm, then 8 of 4.8 mm)."""
     layers_per_cell: int = Field(1, gt=0, le=1000)
     """Neighbouring layers whose sensors are one cell in depth (Par04: 2)."""
@@ -168,23 +163,17 @@ class Geometry(Block):
     @model_validator(mode="after")
     def _fits(self) -> Geometry:
         if min(self.cells) < 1 or max(self.cells) > 1000:
-            raise InvalidValueError(
-                f"cells {list(self.cells)} is impossible: each must be 1 to 1000",
-                remedy="give three positive numbers such as [51, 51, 25]",
-            )
+            remedy = "give three positive numbers such as [51, 51, 25]"
+            raise InvalidValueError(f"cells {list(self.cells)} is impossible: each must be 1 to 1000", remedy=remedy)
         layers = sum(group.count for group in self.layers)
         if layers != self.cells[2] * self.layers_per_cell:
             times = "" if self.layers_per_cell == 1 else f" times layersPerCell, which is {self.layers_per_cell}"
-            raise InvalidValueError(
-                f"layers describe {layers} layers, cells[2] is {self.cells[2]}" + times,
-                remedy="make the counts of the groups add up to cells[2]" + times,
-            )
+            problem = f"layers describe {layers} layers, cells[2] is {self.cells[2]}" + times
+            raise InvalidValueError(problem, remedy="make the counts of the groups add up to cells[2]" + times)
         material_mm = sum(g.count * (g.absorber_mm + self.active_mm) for g in self.layers)
         if material_mm > self.depth_mm:
-            raise InvalidValueError(
-                f"absorbers and sensors need {material_mm:g} mm, depthMm is {self.depth_mm:g}",
-                remedy="raise depthMm or thin the layers",
-            )
+            problem = f"absorbers and sensors need {material_mm:g} mm, depthMm is {self.depth_mm:g}"
+            raise InvalidValueError(problem, remedy="raise depthMm or thin the layers")
         return self
 
 
@@ -278,15 +267,12 @@ class Data(PrimaryRanges):
     def _is_possible(self) -> Data:
         low, high = self.energy_gev
         if not 0 < low <= high <= HIGHEST_GEV:
-            raise InvalidValueError(
-                f"energyGev {[low, high]} is not a range",
-                remedy=f"0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]",
-            )
+            remedy = f"0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]"
+            raise InvalidValueError(f"energyGev {[low, high]} is not a range", remedy=remedy)
         low, high = self.angle_deg
         if not 20 <= low <= high <= 160:
-            raise InvalidValueError(
-                f"angleDeg {[low, high]} is not a range", remedy="20 <= lower <= upper <= 160, such as [60, 120]"
-            )
+            remedy = "20 <= lower <= upper <= 160, such as [60, 120]"
+            raise InvalidValueError(f"angleDeg {[low, high]} is not a range", remedy=remedy)
         if any(r < 1 or n % r for n, r in zip(self.geometry.cells, self.preprocessing.rebin)):
             raise InvalidValueError(
                 f"preprocessing.rebin {list(self.preprocessing.rebin)} does not divide geometry.cells "
@@ -297,26 +283,21 @@ class Data(PrimaryRanges):
         self._check_line()
         if self.showers is not None and self.showers > _MOST_SHOWERS:
             terabytes = 4e-12 * self.showers * math.prod(self.geometry.cells)
-            raise InvalidValueError(
-                f"{self.showers:.3g} showers cannot be simulated or stored: their cells take {terabytes:.3g} TB",
-                remedy=f"write at most {_MOST_SHOWERS:,} in showers; the published training has 124,950",
-            )
+            problem = f"{self.showers:.3g} showers cannot be simulated or stored: their cells take {terabytes:.3g} TB"
+            remedy = f"write at most {_MOST_SHOWERS:,} in showers; the published training has 124,950"
+            raise InvalidValueError(problem, remedy=remedy)
         if self.source == "simulate" and self.simulation.engine == "parametrised" and self.particle != "e-":
-            raise InvalidValueError(
-                f"the parametrised engine makes showers of electrons, not of {self.particle_text}",
-                remedy="set simulation.engine to geant4, or particle to e-",
-            )
+            problem = f"the parametrised engine makes showers of electrons, not of {self.particle_text}"
+            raise InvalidValueError(problem, remedy="set simulation.engine to geant4, or particle to e-")
         if self.front and (self.source != "simulate" or self.simulation.engine != "geant4"):
-            raise InvalidValueError(
-                f"front has {len(self.front)} plates, and Geant4 alone simulates them",
-                remedy="leave front out, or set source to simulate and simulation.engine to geant4",
-            )
+            problem = f"front has {len(self.front)} plates, and Geant4 alone simulates them"
+            remedy = "leave front out, or set source to simulate and simulation.engine to geant4"
+            raise InvalidValueError(problem, remedy=remedy)
         self._check_pair()
         if self.source == "simulate" and self.geometry.calibrated:
-            raise InvalidValueError(
-                "geometry.calibrated is true, and simulated cells hold deposits in the sensors",
-                remedy="set geometry.calibrated to false, or source to files with calibrated cells",
-            )
+            problem = "geometry.calibrated is true, and simulated cells hold deposits in the sensors"
+            remedy = "set geometry.calibrated to false, or source to files with calibrated cells"
+            raise InvalidValueError(problem, remedy=remedy)
         if self.source == "simulate" and self.showers is None:
             raise InvalidValueError("showers is needed with source simulate", remedy="--set data.showers=1500")
         return self
@@ -331,20 +312,17 @@ class Data(PrimaryRanges):
                 "geometry.cellShape to grid",
             )
         if self.pair_distance_mm >= (window := self.geometry.cells[1] * self.geometry.cell_mm):
-            raise InvalidValueError(
-                f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm",
-                remedy=f"write less than {window:g}",
-            )
+            problem = f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm"
+            raise InvalidValueError(problem, remedy=f"write less than {window:g}")
 
     def _check_cylinder(self) -> None:
         """Cells around the direction of the particle: the layers are their depth at perpendicular incidence alone."""
         if self.geometry.cell_shape != "cylinder":
             return
         if self.angle_deg != (90, 90):
-            raise InvalidValueError(
-                f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder",
-                remedy="set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid",
-            )
+            problem = f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder"
+            remedy = "set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid"
+            raise InvalidValueError(problem, remedy=remedy)
 
     def _check_line(self) -> None:
         """Ranges of azimuth and entry."""
@@ -357,25 +335,20 @@ class Data(PrimaryRanges):
                 continue
             low, high = span
             if not -highest <= low <= high <= highest or (name == "azimuthDeg" and high - low > 360):
-                raise InvalidValueError(
-                    f"{name} {[low, high]} is not a range within {-highest:g} and {highest:g}",
-                    remedy=f"write lower <= upper, such as {example}",
-                )
+                problem = f"{name} {[low, high]} is not a range within {-highest:g} and {highest:g}"
+                raise InvalidValueError(problem, remedy=f"write lower <= upper, such as {example}")
             if self.geometry.cell_shape == "cylinder":
                 raise InvalidValueError(
                     f"{name} {[low, high]} does not go with geometry.cellShape cylinder, whose axis is the particle",
                     remedy=f"leave {name} out, or set geometry.cellShape to grid",
                 )
             if self.mirror and low != -high:
-                raise InvalidValueError(
-                    f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign",
-                    remedy=f"write a range such as {[-high, high]}, or set mirror to false",
-                )
+                problem = f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign"
+                remedy = f"write a range such as {[-high, high]}, or set mirror to false"
+                raise InvalidValueError(problem, remedy=remedy)
         if self.azimuth_deg is not None and self.angle_deg == (90, 90):
-            raise InvalidValueError(
-                f"azimuthDeg {list(self.azimuth_deg)} has no effect at angleDeg [90, 90], which is perpendicular",
-                remedy="leave azimuthDeg out, or widen angleDeg",
-            )
+            problem = f"azimuthDeg {list(self.azimuth_deg)} has no effect at angleDeg [90, 90], which is perpendicular"
+            raise InvalidValueError(problem, remedy="leave azimuthDeg out, or widen angleDeg")
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -98,13 +98,11 @@ def read_file(file: str | Path) -> str:
         with Path(file).open("rb") as stream:
             content = stream.read(LARGEST + 1)
     except OSError as error:
-        raise ConfigurationError(
-            f"cannot be read: {error.strerror}", file=file, remedy="give the path of a run configuration (YAML)"
-        ) from error
+        remedy = "give the path of a run configuration (YAML)"
+        raise ConfigurationError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
     if len(content) > LARGEST:
-        raise ConfigurationError(
-            f"has more than {LARGEST:,} bytes", file=file, remedy="give the path of a run configuration (YAML)"
-        )
+        remedy = "give the path of a run configuration (YAML)"
+        raise ConfigurationError(f"has more than {LARGEST:,} bytes", file=file, remedy=remedy)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -142,9 +140,8 @@ def parse_value(text: str, *, file: object, field: str) -> Any:
         return loader.construct_object(node)
     document = parse(text, file=file, field=field)
     if document.node is not None and document.node.end_mark.index < len(text):
-        raise ConfigurationError(
-            "has text behind its value", file=file, field=field, value=text, remedy="put the whole value in quotes"
-        )
+        remedy = "put the whole value in quotes"
+        raise ConfigurationError("has text behind its value", file=file, field=field, value=text, remedy=remedy)
     return document.value
 
 
@@ -156,11 +153,9 @@ def refuse_comment(text: str, node: yaml.Node | None) -> None:
         return
     rest = text[0 if node is None else _end(node) :]
     if "#" in rest:
-        raise ConfigurationError(
-            "has a comment in its only line, so that what follows it is not read",
-            value=rest[rest.index("#") :],
-            remedy="leave comments out; Kubeflow's form puts all lines into one, so write {model: {preset: compact}}",
-        )
+        problem = "has a comment in its only line, so that what follows it is not read"
+        remedy = "leave comments out; Kubeflow's form puts all lines into one, so write {model: {preset: compact}}"
+        raise ConfigurationError(problem, value=rest[rest.index("#") :], remedy=remedy)
 
 
 def _end(node: yaml.Node) -> int:
@@ -217,10 +212,6 @@ class _Check:
 
     def _refuse(self, node: yaml.Node, field: str, problem: str, remedy: str) -> NoReturn:
         line = f":{node.start_mark.line + 1}" if node.start_mark and self._file not in ("", "--set") else ""
-        raise ConfigurationError(
-            problem,
-            file=f"{self._file}{line}" or None,
-            field=field or None,
-            value=node.value if isinstance(node, yaml.ScalarNode) else None,
-            remedy=remedy,
-        )
+        file = f"{self._file}{line}" or None
+        value = node.value if isinstance(node, yaml.ScalarNode) else None
+        raise ConfigurationError(problem, file=file, field=field or None, value=value, remedy=remedy)

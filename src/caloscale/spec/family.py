@@ -45,18 +45,12 @@ def installed() -> dict[str, EntryPoint]:
     for point in entry_points(group=GROUP):
         other = found.setdefault(point.name, point)
         if other.value != point.value:
-            raise ConfigurationError(
-                f"is given by two packages: {other.value} and {point.value}",
-                field="model.family",
-                value=point.name,
-                remedy="uninstall one of them",
-            )
+            problem = f"is given by two packages: {other.value} and {point.value}"
+            raise ConfigurationError(problem, field="model.family", value=point.name, remedy="uninstall one of them")
     if missing := [name for name in OWN if name not in found]:
-        raise InputError(
-            f"has no entry points of the families {', '.join(missing)}: it is older than its source",
-            field="the installation of caloscale",
-            remedy="run `make install`, or `pip install --no-deps --editable .` in the clone",
-        )
+        problem = f"has no entry points of the families {', '.join(missing)}: it is older than its source"
+        remedy = "run `make install`, or `pip install --no-deps --editable .` in the clone"
+        raise InputError(problem, field="the installation of caloscale", remedy=remedy)
     return dict(sorted(found.items()))
 
 
@@ -75,11 +69,8 @@ def find_family(name: str) -> Any:
     try:
         family = known[name].load()()
     except Exception as error:  # the package of a user may raise anything
-        raise ConfigurationError(
-            f"cannot be loaded from {known[name].value}: {type(error).__name__}: {error}",
-            field="model.family",
-            value=name,
-            remedy="correct or reinstall the package that has it",
-        ) from error
+        problem = f"cannot be loaded from {known[name].value}: {type(error).__name__}: {error}"
+        remedy = "correct or reinstall the package that has it"
+        raise ConfigurationError(problem, field="model.family", value=name, remedy=remedy) from error
     family.name = name
     return family

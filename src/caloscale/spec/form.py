@@ -118,11 +118,8 @@ def run_of_form(form: Mapping[str, Any], run: Mapping[str, Any]) -> Run:
         block, key = field.path
         held = run.get(block)
         if isinstance(held, Mapping) and key in held and held[key] != value:
-            raise ConfigurationError(
-                f"is given twice: {field.name} in run is another value, {held[key]}",
-                field=name,
-                value=value,
-                remedy=f"leave {field.name} out of run, or {name} at {field.empty!r}",
-            )
+            problem = f"is given twice: {field.name} in run is another value, {held[key]}"
+            remedy = f"leave {field.name} out of run, or {name} at {field.empty!r}"
+            raise ConfigurationError(problem, field=name, value=value, remedy=remedy)
         given.setdefault(block, {})[key] = value
     return build_run_of_layers({"run": run, "form": given})

@@ -105,27 +105,18 @@ class Hardware(Block):
 
     @model_validator(mode="after")
     def _agrees(self) -> Hardware:
-        for whole, part, number in (
-            ("count", "per_node", "nodes"),
-            ("count", "accelerators_per_worker", "workers"),
-        ):
+        for whole, part, number in (("count", "per_node", "nodes"), ("count", "accelerators_per_worker", "workers")):
             total, size, factor = (getattr(self, name) for name in (whole, part, number))
             if total is not None and size is not None and total % size:
-                raise InvalidValueError(
-                    f"count {total} is not a multiple of {to_camel(part)} {size}",
-                    remedy="change one of the two, or leave one out",
-                )
+                remedy = "change one of the two, or leave one out"
+                raise InvalidValueError(f"count {total} is not a multiple of {to_camel(part)} {size}", remedy=remedy)
             if None not in (total, size, factor) and total != size * factor:
-                raise InvalidValueError(
-                    f"count {total} is not {number} {factor} x {to_camel(part)} {size}",
-                    remedy="leave one of the three out",
-                )
+                problem = f"count {total} is not {number} {factor} x {to_camel(part)} {size}"
+                raise InvalidValueError(problem, remedy="leave one of the three out")
         self._check_topology()
         if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
-            raise InvalidValueError(
-                f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned",
-                remedy="leave workers out, or set placement: Free",
-            )
+            problem = f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned"
+            raise InvalidValueError(problem, remedy="leave workers out, or set placement: Free")
         if (
             self.placement == "Aligned"
             and None not in (self.per_node, self.accelerators_per_worker)
@@ -144,10 +135,8 @@ class Hardware(Block):
             return
         chips = math.prod(map(int, self.topology.split("x")))
         if self.count not in (None, chips):
-            raise InvalidValueError(
-                f"count {self.count} is not the number of chips of topology {self.topology}, {chips}",
-                remedy="leave count out",
-            )
+            problem = f"count {self.count} is not the number of chips of topology {self.topology}, {chips}"
+            raise InvalidValueError(problem, remedy="leave count out")
         if self.nodes is not None and self.per_node is not None and self.nodes * self.per_node != chips:
             raise InvalidValueError(
                 f"nodes (hosts) {self.nodes} x perNode (chips of a host) {self.per_node} is not the number of chips "

@@ -62,9 +62,8 @@ class Run(Block):
     @model_validator(mode="after")
     def _is_no_mpi_job(self) -> Run:
         if self.cluster.backend == "MPIJob":
-            raise InvalidValueError(
-                "cluster.backend MPIJob is for the ranks of a solver", remedy="leave cluster.backend out"
-            )
+            remedy = "leave cluster.backend out"
+            raise InvalidValueError("cluster.backend MPIJob is for the ranks of a solver", remedy=remedy)
         return self
 
     @model_validator(mode="after")
@@ -75,10 +74,8 @@ class Run(Block):
             and self.cluster.backend == "TrainJob"
             and self.cluster.termination_grace_period_seconds != GRACE_SECONDS
         ):
-            raise InvalidValueError(
-                "a queue loses cluster.terminationGracePeriodSeconds of a TrainJob",
-                remedy=f"leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet",
-            )
+            remedy = f"leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet"
+            raise InvalidValueError("a queue loses cluster.terminationGracePeriodSeconds of a TrainJob", remedy=remedy)
         return self
 
     @model_validator(mode="after")

@@ -17,14 +17,7 @@ from caloscale.spec.train import Precision
 
 SolverPreset = Literal["proxy", "proxy-paper"]
 Exchange = Literal[
-    "none",
-    "all-reduce",
-    "ring",
-    "grouped-ring",
-    "grouped-rma",
-    "central",
-    "chunked-ring",
-    "hierarchical",
+    "none", "all-reduce", "ring", "grouped-ring", "grouped-rma", "central", "chunked-ring", "hierarchical"
 ]
 GROUPED: frozenset[Exchange] = frozenset({"grouped-ring", "grouped-rma", "hierarchical"})
 """Exchanges that use groups of ranks."""
@@ -37,10 +30,8 @@ def _checked(name: str, known: tuple[str, ...] = ()) -> str:
     """A name from ``known`` or an importable class, such as ``mypackage.detector.Smeared``."""
     if name not in known and not _CLASS.fullmatch(name):
         builtin = f"one of {', '.join(known)}, or " if known else ""
-        raise InvalidValueError(
-            "is not the name of an importable class",
-            remedy=f"write {builtin}a class with its module: package.module.Class",
-        )
+        remedy = f"write {builtin}a class with its module: package.module.Class"
+        raise InvalidValueError("is not the name of an importable class", remedy=remedy)
     return name
 
 
@@ -185,18 +176,16 @@ class Solver(Block):
     @model_validator(mode="after")
     def _is_possible(self) -> Solver:
         if self.groups is not None and self.groups > self.ranks:
-            raise InvalidValueError(
-                f"groups {self.groups} is more than ranks {self.ranks}", remedy="a group needs a rank at least"
-            )
+            remedy = "a group needs a rank at least"
+            raise InvalidValueError(f"groups {self.groups} is more than ranks {self.ranks}", remedy=remedy)
         if self.optimizer == "bayesian" and self.objective == "discriminator":
             raise InvalidValueError(
                 "optimizer bayesian compares values of the objective, and a discriminator changes while it is trained",
                 remedy="write objective: energy-distance or objective: likelihood",
             )
         if self.optimizer == "bayesian" and self.ranks > 1 and self.exchange != "none":
-            raise InvalidValueError(
-                "optimizer bayesian has no gradients to exchange", remedy="write exchange: none, or ranks: 1"
-            )
+            remedy = "write exchange: none, or ranks: 1"
+            raise InvalidValueError("optimizer bayesian has no gradients to exchange", remedy=remedy)
         names = [data.name for data in self.data_sets]
         if len(set(names)) < len(names):
             raise InvalidValueError("dataSets have the same name twice", remedy="give each data set a name of its own")
@@ -248,33 +237,23 @@ class SolverRun(Block):
     def _has_ranks_that_fit_its_nodes(self) -> SolverRun:
         hardware, ranks = self.hardware or Hardware(), self.solver.ranks
         if hardware.topology is not None or hardware.placement == "Free":
-            raise InvalidValueError(
-                "the ranks of a solver have whole nodes with GPUs or processors",
-                remedy="leave out hardware.topology and hardware.placement",
-            )
+            remedy = "leave out hardware.topology and hardware.placement"
+            raise InvalidValueError("the ranks of a solver have whole nodes with GPUs or processors", remedy=remedy)
         if hardware.accelerator in (None, "cpu"):
             if hardware.count is not None and hardware.count > ranks:
-                raise InvalidValueError(
-                    f"hardware.count {hardware.count} is more nodes than solver.ranks {ranks}",
-                    remedy=f"write hardware.count: {ranks} or fewer, or more ranks",
-                )
+                problem = f"hardware.count {hardware.count} is more nodes than solver.ranks {ranks}"
+                raise InvalidValueError(problem, remedy=f"write hardware.count: {ranks} or fewer, or more ranks")
         elif hardware.count not in (None, ranks):
-            raise InvalidValueError(
-                f"hardware.count {hardware.count} is not solver.ranks {ranks}: each accelerator has a rank",
-                remedy="leave hardware.count out",
-            )
+            problem = f"hardware.count {hardware.count} is not solver.ranks {ranks}: each accelerator has a rank"
+            raise InvalidValueError(problem, remedy="leave hardware.count out")
         elif hardware.per_node is not None and ranks % hardware.per_node:
-            raise InvalidValueError(
-                f"solver.ranks {ranks} is not a multiple of hardware.perNode {hardware.per_node}",
-                remedy="change one of the two",
-            )
+            problem = f"solver.ranks {ranks} is not a multiple of hardware.perNode {hardware.per_node}"
+            raise InvalidValueError(problem, remedy="change one of the two")
         return self
 
     @model_validator(mode="after")
     def _is_an_mpi_job(self) -> SolverRun:
         if self.cluster.backend not in ("auto", "MPIJob"):
-            raise InvalidValueError(
-                f"cluster.backend {self.cluster.backend} cannot hold the ranks of a solver",
-                remedy="leave cluster.backend out",
-            )
+            problem = f"cluster.backend {self.cluster.backend} cannot hold the ranks of a solver"
+            raise InvalidValueError(problem, remedy="leave cluster.backend out")
         return self

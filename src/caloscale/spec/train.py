@@ -150,20 +150,16 @@ class Train(Block):
     @model_validator(mode="after")
     def _repeats_its_choices(self) -> Train:
         if self.deterministic and self.convolutions == "measured":
-            raise InvalidValueError(
-                "train.convolutions measured may differ from run to run, so that train.deterministic cannot hold",
-                remedy="set train.convolutions to auto or keras",
-            )
+            problem = "train.convolutions measured may differ from run to run, so that train.deterministic cannot hold"
+            raise InvalidValueError(problem, remedy="set train.convolutions to auto or keras")
         return self
 
     @model_validator(mode="after")
     def _drawn_energies_have_a_target(self) -> Train:
         drawn = self.primaries == "uniform"
         if drawn != (self.ecal_sum_fit is not None):
-            raise InvalidValueError(
-                "train.primaries uniform and train.ecalSumFit belong together",
-                remedy="give the coefficients of the sum's fit in train.ecalSumFit, or set train.primaries to batch",
-            )
+            remedy = "give the coefficients of the sum's fit in train.ecalSumFit, or set train.primaries to batch"
+            raise InvalidValueError("train.primaries uniform and train.ecalSumFit belong together", remedy=remedy)
         if drawn and self.energy_score_weight:
             raise InvalidValueError(
                 "train.energyScoreWeight compares with real showers of the same energy, which train.primaries uniform "
@@ -177,19 +173,16 @@ class Train(Block):
         if self.global_batch_size is None:
             return self.batch_per_replica
         if self.global_batch_size % replicas:
-            raise InvalidValueError(
-                f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas",
-                remedy=f"train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize",
-            )
+            problem = f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas"
+            remedy = f"train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize"
+            raise InvalidValueError(problem, remedy=remedy)
         return self.global_batch_size // replicas
 
     def micro_batches(self, share: int) -> int:
         """Number of micro-batches of a replica's ``share`` of the global batch; ValueError when that is impossible."""
         if share % self.accumulate:
-            raise InvalidValueError(
-                f"accumulate {self.accumulate} does not divide the {share} showers of a replica",
-                remedy=f"use one of {_listed(_divisors(share))}",
-            )
+            problem = f"accumulate {self.accumulate} does not divide the {share} showers of a replica"
+            raise InvalidValueError(problem, remedy=f"use one of {_listed(_divisors(share))}")
         most = self.max_batch_per_replica or share
         return next(n for n in _divisors(share) if (n % self.accumulate == 0 and share // n <= most) or n == share)
 

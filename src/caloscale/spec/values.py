@@ -23,9 +23,8 @@ def seconds_of(duration: str) -> float:
     match = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
     total = sum(int(n) * s for n, s in zip(match.groups(default="0"), _SECONDS)) if match else 0
     if not total:
-        raise InvalidValueError(
-            f"{shorten(duration)} is not a duration", remedy="write it as 90s, 10m, 6h, 1h30m or 2d"
-        )
+        remedy = "write it as 90s, 10m, 6h, 1h30m or 2d"
+        raise InvalidValueError(f"{shorten(duration)} is not a duration", remedy=remedy)
     if total > MOST_DAYS * _SECONDS[0]:
         raise InvalidValueError(f"{duration!r} is longer than ten years", remedy=f"write {MOST_DAYS}d or less")
     return total
@@ -37,9 +36,7 @@ def _check(duration: str) -> str:
 
 
 Duration = Annotated[
-    str,
-    AfterValidator(_check),
-    WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": _LONGEST}),
+    str, AfterValidator(_check), WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": _LONGEST})
 ]
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
 
@@ -65,9 +62,8 @@ def check_place(place: str, *, bucket: bool = True) -> str:
         if not place.strip() or "\0" in place:
             raise InvalidValueError("is no path", remedy=f"write {known}")
         if name := _FOR_A_SHELL.match(place):
-            raise InvalidValueError(
-                f"begins with {name[1]}, which is not replaced here", remedy=f"write {known}, in full"
-            )
+            remedy = f"write {known}, in full"
+            raise InvalidValueError(f"begins with {name[1]}, which is not replaced here", remedy=remedy)
         return place
     if not bucket or not re.match(rf"({'|'.join(BUCKETS)})[^/\s]", place):
         raise InvalidValueError(

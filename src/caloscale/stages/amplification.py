@@ -47,12 +47,9 @@ def amplification(
         if held_out is None:
             reference = shards.read("validation", judging_showers(shards.manifest, run))
         elif shards.manifest.train_sha256 in [generator.card.showers_sha256 for generator in generators]:
-            raise InputError(
-                "holds the showers that the networks were trained on",
-                file=held_out,
-                field="--held-out",
-                remedy="give shards of Monte Carlo with another seed, or leave it out",
-            )
+            problem = "holds the showers that the networks were trained on"
+            remedy = "give shards of Monte Carlo with another seed, or leave it out"
+            raise InputError(problem, file=held_out, field="--held-out", remedy=remedy)
         else:
             reference = shards.read("train")
     training = reference
@@ -72,12 +69,9 @@ def amplification(
             reference, generated, training=training, untrained=None, data=run.data, validation=drawn.validation
         )
         if comparison.samples.unusable:
-            raise InputError(
-                "generated showers have cells that are not finite or negative",
-                file=folder,
-                value=comparison.samples.unusable,
-                remedy="leave this run out: its generator is rejected",
-            )
+            problem = "generated showers have cells that are not finite or negative"
+            remedy = "leave this run out: its generator is rejected"
+            raise InputError(problem, file=folder, value=comparison.samples.unusable, remedy=remedy)
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
     worth = measure_worth(
         pairs,
@@ -97,21 +91,14 @@ def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None
     seen: dict[int, Path] = {}
     for folder, run in zip(runs, configurations):
         if run.train.seed in seen:
-            raise InputError(
-                f"has the seed of {seen[run.train.seed]}: it is the same generator",
-                file=folder,
-                field="train.seed",
-                value=run.train.seed,
-                remedy="give runs of different train.seed",
-            )
+            problem = f"has the seed of {seen[run.train.seed]}: it is the same generator"
+            remedy = "give runs of different train.seed"
+            raise InputError(problem, file=folder, field="train.seed", value=run.train.seed, remedy=remedy)
         seen[run.train.seed] = folder
         if _without_seed(run) != _without_seed(configurations[0]):
-            raise InputError(
-                f"differs from {runs[0]} in more than the seed of the training: they are no ensemble",
-                file=folder,
-                field="run.yaml",
-                remedy="give runs of one configuration, made with --set train.seed=1, 2, ...",
-            )
+            problem = f"differs from {runs[0]} in more than the seed of the training: they are no ensemble"
+            remedy = "give runs of one configuration, made with --set train.seed=1, 2, ..."
+            raise InputError(problem, file=folder, field="run.yaml", remedy=remedy)
 
 
 def _without_seed(run: Run) -> str:

@@ -36,9 +36,8 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     resolved = [source.resolve() for source in sources]
     if len(sources) < 2 or len(set(resolved)) < len(sources):
         problem = "are fewer than two" if len(sources) < 2 else "name one of them twice"
-        raise InputError(
-            problem, field="RUN", value=[str(s) for s in sources], remedy="give two or more different runs"
-        )
+        remedy = "give two or more different runs"
+        raise InputError(problem, field="RUN", value=[str(s) for s in sources], remedy=remedy)
     runs = [source for source in sources if source.suffix not in SUFFIXES]
     if not runs:
         raise InputError(
@@ -79,19 +78,13 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
     if len(generated) == 0:
         raise InputError("holds no showers", file=file, remedy="give a file with showers")
     if missing := [name for name in data.columns if name not in primaries]:
-        raise InputError(
-            "is missing, and the run has a range of it",
-            file=file,
-            field=missing[0],
-            remedy="write the column, one number per shower",
-        )
+        remedy = "write the column, one number per shower"
+        raise InputError("is missing, and the run has a range of it", file=file, field=missing[0], remedy=remedy)
     for reason, outside in outside_ranges(primaries, data).items():
         if outside.any():
-            raise InputError(
-                f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run",
-                file=file,
-                remedy="select those of the run, or compare with a run that was trained with these",
-            )
+            problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
+            remedy = "select those of the run, or compare with a run that was trained with these"
+            raise InputError(problem, file=file, remedy=remedy)
     load_tensorflow_quietly()
     from caloscale.stages.validation import judging_showers, training_showers
     from caloscale.training.input import check_manifest
@@ -131,12 +124,8 @@ def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
 def _read_run(folder: Path) -> Compared:
     path = folder / "summary.json"
     if not path.is_file():
-        raise InputError(
-            "is not the folder of a run that has a report",
-            field="RUN",
-            value=str(folder),
-            remedy=f"give a folder such as runs/latest, or a file of showers that ends in {', '.join(SUFFIXES)}",
-        )
+        remedy = f"give a folder such as runs/latest, or a file of showers that ends in {', '.join(SUFFIXES)}"
+        raise InputError("is not the folder of a run that has a report", field="RUN", value=str(folder), remedy=remedy)
     again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
     summary = read_block(Summary, path, remedy=again)
     evaluation_file = folder / "validation" / "physics.json"

@@ -125,10 +125,8 @@ class GenerationStoppedError(CaloscaleError):
 
     def __init__(self, exit_code: int) -> None:
         self.exit_code = exit_code
-        super().__init__(
-            "stopped: no file was written, and one of this name is as it was",
-            remedy="the same command makes the same showers; --first and --count divide a sample",
-        )
+        remedy = "the same command makes the same showers; --first and --count divide a sample"
+        super().__init__("stopped: no file was written, and one of this name is as it was", remedy=remedy)
 
 
 def generate(model: Path, wanted: Generation) -> GenerationRecord:
@@ -146,9 +144,8 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             primaries, count = _primaries(card, wanted)
             warnings = (*_warnings(card, primaries, wanted), *_doubts(model, wanted))
             if wanted.output.is_dir():
-                raise StorageError(
-                    "is a folder", file=wanted.output, remedy="give the name of a file, such as showers.h5"
-                )
+                remedy = "give the name of a file, such as showers.h5"
+                raise StorageError("is a folder", file=wanted.output, remedy=remedy)
             started = time.perf_counter()
             # Where it is only computed in other runtimes, TensorFlow's seconds and half a gigabyte are spared.
             format = format_of(wanted.runtime, wanted.precision)
@@ -282,8 +279,7 @@ def _doubts(model: Path, wanted: Generation) -> Iterator[str]:
         return
     decision = verdict(model, format)["decision"]
     if decision == "rejected":
-        raise CheckpointError(
-            "is rejected by its gates in int8", file=model, field="precision", value="int8", remedy="use float32"
-        )
+        problem = "is rejected by its gates in int8"
+        raise CheckpointError(problem, file=model, field="precision", value="int8", remedy="use float32")
     if decision != "accepted":
         yield f"int8 is {decision} by the gates of {model}: caloscale validate --int8 judges it"

@@ -112,13 +112,9 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
         ("preprocessing.rebin", card.preprocessing.rebin, data.preprocessing.rebin),
     ):
         if found != wanted:
-            raise InputError(
-                f"is a generator of another detector than the run configuration: data.{field} differs",
-                file=model / CARD,
-                field=field,
-                value=str(found)[:200],
-                remedy=f"set data.{field} to it, or give a model that was trained with {str(wanted)[:200]}",
-            )
+            problem = f"is a generator of another detector than the run configuration: data.{field} differs"
+            remedy = f"set data.{field} to it, or give a model that was trained with {str(wanted)[:200]}"
+            raise InputError(problem, file=model / CARD, field=field, value=str(found)[:200], remedy=remedy)
     if card.geometry.cell_shape != "grid":
         raise InputError(
             "is a cylinder around one particle, and several enter",
@@ -128,13 +124,9 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
             remedy="give a model of a regular grid",
         )
     if card.has_hadrons:
-        raise InputError(
-            "is no primary that a generator takes over in a hybrid simulation",
-            file=model / CARD,
-            field="particle",
-            value=card.particle_text,
-            remedy=f"give a model of {' or '.join(TAKEN_CODES)}",
-        )
+        problem = "is no primary that a generator takes over in a hybrid simulation"
+        remedy = f"give a model of {' or '.join(TAKEN_CODES)}"
+        raise InputError(problem, file=model / CARD, field="particle", value=card.particle_text, remedy=remedy)
 
 
 def _identity(fingerprint: str, models: Sequence[Path]) -> str:
@@ -151,13 +143,9 @@ def _is_finished(path: Path, identity: str) -> bool:
     with open_layout(path) as opened:
         of_file = opened.attributes.get(_IDENTITY)
     if of_file != identity:
-        raise ShowerFileError(
-            "belongs to another simulation or other models, or to none",
-            file=path,
-            field=_IDENTITY,
-            value=of_file,
-            remedy=f"choose another folder than {path.parent}, or delete or move the file",
-        )
+        problem = "belongs to another simulation or other models, or to none"
+        remedy = f"choose another folder than {path.parent}, or delete or move the file"
+        raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
     return True
 
 

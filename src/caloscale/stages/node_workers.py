@@ -63,12 +63,9 @@ def _shares(run: Run) -> Sequence[Sequence[int]]:
     cores = available_cores()
     shares = core_shares(workers, cores)
     if not shares:
-        raise ConfigurationError(
-            f"needs a core for each of {workers} workers, and this process may use {len(cores)}",
-            field="train.pin",
-            value=True,
-            remedy="lower train.workersPerNode, or set train.pin to false",
-        )
+        problem = f"needs a core for each of {workers} workers, and this process may use {len(cores)}"
+        remedy = "lower train.workersPerNode, or set train.pin to false"
+        raise ConfigurationError(problem, field="train.pin", value=True, remedy=remedy)
     return shares
 
 
@@ -136,9 +133,7 @@ def _raise_for(codes: Sequence[int], scratch: Path) -> None:
         return
     index, code = min(failed, key=lambda one: (one[1] == 138 or one[1] < 0, one[0]))
     end_of_log = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
-    error = TrainingError(
-        f"worker {index} of {len(codes)} ended with exit code {code}{end_of_log}",
-        remedy="correct what it says; the same command resumes",
-    )
+    remedy = "correct what it says; the same command resumes"
+    error = TrainingError(f"worker {index} of {len(codes)} ended with exit code {code}{end_of_log}", remedy=remedy)
     error.exit_code = code if code > 0 else TrainingError.exit_code
     raise error

@@ -59,12 +59,8 @@ def run_folder(workspace: str, resume: str, beside: str) -> str:
     if not resume:
         return own_folder(workspace, beside)
     if resume != HERE and not _NAME.fullmatch(resume):
-        raise ConfigurationError(
-            "is no name of a folder in the workspace",
-            field="resume",
-            value=resume,
-            remedy="give the id of the run to continue, or nothing for a new one",
-        )
+        remedy = "give the id of the run to continue, or nothing for a new one"
+        raise ConfigurationError("is no name of a folder in the workspace", field="resume", value=resume, remedy=remedy)
     root = _root(workspace, beside)
     return root if resume == HERE else f"{root}/{resume}"
 
@@ -76,9 +72,8 @@ def _root(workspace: str, beside: str) -> str:
     run = run_id()
     root, found, _ = beside.partition(f"/{run}/")
     if run is None or not found:
-        raise ConfigurationError(
-            "is empty", field="workspace", remedy="write gs://bucket/prefix, s3://... or minio://..."
-        )
+        remedy = "write gs://bucket/prefix, s3://... or minio://..."
+        raise ConfigurationError("is empty", field="workspace", remedy=remedy)
     return root
 
 

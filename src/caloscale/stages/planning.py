@@ -109,11 +109,8 @@ def read_use(path: Path) -> RunUse:
     """
     file = path / USAGE_FILE if path.is_dir() else path
     if not file.is_file():
-        raise InputError(
-            f"holds no {USAGE_FILE}" if path.is_dir() else "does not exist",
-            file=path,
-            remedy=f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file",
-        )
+        remedy = f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file"
+        raise InputError(f"holds no {USAGE_FILE}" if path.is_dir() else "does not exist", file=path, remedy=remedy)
     return read_block(RunUse, file, remedy="see docs/bill.md for what a usage file holds")
 
 
@@ -217,9 +214,8 @@ def calibrate_runs(
     made = Calibration(level=LEVEL, residuals=(), interruptions=(), csv="")
     if rented:
         if file is None:
-            raise InputError(
-                "is needed for runs on rented machines", field="--output", remedy="name a CSV, such as -o mine.csv"
-            )
+            remedy = "name a CSV, such as -o mine.csv"
+            raise InputError("is needed for runs on rented machines", field="--output", remedy=remedy)
         held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
         others = [row for row in held if row.source not in {f"run {name}" for name in names}]
         made = calibrate(rented, (*load_measurements(measurements), *others))
@@ -239,9 +235,8 @@ def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
     trained = records.get("train")
     file = folder / "run.yaml"
     if trained is None or not trained.figures.get("showersPerSecond") or not file.is_file():
-        raise InputError(
-            "measured no training", file=folder, remedy="give the folder of a run whose training succeeded"
-        )
+        remedy = "give the folder of a run whose training succeeded"
+        raise InputError("measured no training", file=folder, remedy=remedy)
     run = load_run(file)
 
     def speed(stage: str) -> float | None:

@@ -217,11 +217,9 @@ def adopt_records(source: Path, folder: Path) -> None:
 
 def this_machine() -> StageMachine:
     """The machine that this process runs on."""
-    return StageMachine(
-        processor=processor_name(),
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-        memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-    )
+    processor = processor_name()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return StageMachine(processor=processor, cores=cores, memory_gib=round(psutil.virtual_memory().total / 2**30, 1))
 
 
 def _core_seconds() -> float:

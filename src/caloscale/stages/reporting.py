@@ -120,12 +120,8 @@ def report_of_refusal(error: str, workspace: str | Path) -> Report:
     """The page of a run whose configuration was refused; nothing is written into the workspace."""
     name = str(workspace).rstrip("/").rpartition("/")[2]
     summary = Summary(run=name, outcome="failed", error=error, stages={}, bill=None, no_price=NOTHING_RAN)
-    page = Page(
-        title=f"run {name}",
-        lead=_lead(summary, None),
-        notices=_notices(summary, None, {}),
-        sections=(money_section(NOTHING_RAN),),
-    )
+    notices = _notices(summary, None, {})
+    page = Page(title=f"run {name}", lead=_lead(summary, None), notices=notices, sections=(money_section(NOTHING_RAN),))
     return Report(summary, render(page), bill_markdown(NOTHING_RAN))
 
 

@@ -51,12 +51,8 @@ def folder_name(name: str | None, preset: str) -> str:
     """The name of a run's folder; without a name, preset and time. Raises ConfigurationError for no folder name."""
     name = name or f"{preset}-{datetime.now():%Y%m%d-%H%M%S}"
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name) or name == "latest":
-        raise ConfigurationError(
-            "is not a name for a run",
-            field="--name",
-            value=name,
-            remedy="use letters, digits, '.', '_' and '-', at most 63, and not 'latest'",
-        )
+        remedy = "use letters, digits, '.', '_' and '-', at most 63, and not 'latest'"
+        raise ConfigurationError("is not a name for a run", field="--name", value=name, remedy=remedy)
     return name
 
 

@@ -126,13 +126,9 @@ def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
     for name, value in wanted.items():
         if name not in MAY_DIFFER and held[name] != value:
             alias = type(run.solver).model_fields[name].alias
-            raise ConfigurationError(
-                "this folder holds a run of another configuration",
-                file=file,
-                field=f"solver.{alias}",
-                value=value,
-                remedy="choose another --name, or the value in this file",
-            )
+            problem = "this folder holds a run of another configuration"
+            remedy = "choose another --name, or the value in this file"
+            raise ConfigurationError(problem, file=file, field=f"solver.{alias}", value=value, remedy=remedy)
 
 
 def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:

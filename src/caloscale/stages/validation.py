@@ -82,11 +82,8 @@ def validate(
     shards and networks of another detector or preprocessing than the run's.
     """
     if trained.resolve() in (target.resolve() for target in (Path(workspace) / MODEL, model) if target is not None):
-        raise InputError(
-            "is the folder that is replaced by the result: the networks in it would be lost",
-            file=trained,
-            remedy="give the folder `training/model` of the run, or a copy",
-        )
+        problem = "is the folder that is replaced by the result: the networks in it would be lost"
+        raise InputError(problem, file=trained, remedy="give the folder `training/model` of the run, or a copy")
     opened = open_workspace(workspace, run)
     with opened as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
         (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
@@ -135,27 +132,18 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
     generated, rate = _generate(generator, primaries, run.validation.seed)
     few = rows(primaries, slice(UNTRAINED_SHOWERS))
     untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
-    comparison = compare(
-        reference,
-        generated,
-        training=training,
-        untrained=untrained,
-        data=run.data,
-        validation=run.validation,
-    )
+    data = run.data
+    validation = run.validation
+    comparison = compare(reference, generated, training=training, untrained=untrained, data=data, validation=validation)
     return comparison, {"showersPerSecond": rate, "generated": len(generated)}
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
     if (unlike := first_unlike(card, run.data)) is not None:
         field, found, wanted = unlike
-        raise CheckpointError(
-            "the networks were trained for another run configuration",
-            file=trained / CARD,
-            field=field,
-            value=str(found)[:200],
-            remedy=f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}",
-        )
+        problem = "the networks were trained for another run configuration"
+        remedy = f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}"
+        raise CheckpointError(problem, file=trained / CARD, field=field, value=str(found)[:200], remedy=remedy)
 
 
 def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:

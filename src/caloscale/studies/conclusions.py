@@ -173,11 +173,8 @@ def _crossing_statement(many: Point, one: Point) -> Statement:
         if seconds is None
         else f"from {seconds:.3g} s of {until:.3g} s on"
     )
-    return Statement(
-        claim=f"{ranks} ranks have smaller residuals than one at equal wall time, learning rate scaling {rate}",
-        finding=when,
-        figures=figures,
-    )
+    claim = f"{ranks} ranks have smaller residuals than one at equal wall time, learning rate scaling {rate}"
+    return Statement(claim=claim, finding=when, figures=figures)
 
 
 def crossing(many: Sequence[Mapping[str, float]], one: Sequence[Mapping[str, float]]) -> float | None:

@@ -160,9 +160,8 @@ def _environment(inputs: Mapping[str, Any], run: Run) -> dict[str, str]:
     """Variables of the processes; raises ConfigurationError when they are no mapping."""
     given = inputs.get("environment") or {}
     if not isinstance(given, Mapping):
-        raise ConfigurationError(
-            "are no mapping", field="environment", value=given, remedy="write environment: {OMP_NUM_THREADS: 1}"
-        )
+        remedy = "write environment: {OMP_NUM_THREADS: 1}"
+        raise ConfigurationError("are no mapping", field="environment", value=given, remedy=remedy)
     return processor_variables(run.train) | {name: str(value) for name, value in given.items() if value is not None}
 
 
@@ -174,10 +173,7 @@ def _core_shares(processes: int, cores: int | None) -> list[list[int] | None]:
         return [None] * processes
     available = available_cores()
     if not isinstance(cores, int) or cores < 1 or processes * cores > len(available):
-        raise ConfigurationError(
-            f"{processes} processes need as many cores each, and this machine has {len(available)}",
-            field="coresPerProcess",
-            value=cores,
-            remedy="leave it out, or use fewer processes",
-        )
+        problem = f"{processes} processes need as many cores each, and this machine has {len(available)}"
+        remedy = "leave it out, or use fewer processes"
+        raise ConfigurationError(problem, field="coresPerProcess", value=cores, remedy=remedy)
     return list(core_shares(processes, available, cores))

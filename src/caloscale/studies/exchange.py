@@ -104,10 +104,8 @@ class ExchangeInputs(Ranks):
         if self.method not in methods:
             raise InvalidValueError(f"method: {self.method} is unknown", remedy=f"write one of {', '.join(methods)}")
         if self.rebalance_every and self.method in SERVERS:
-            raise InvalidValueError(
-                f"rebalanceEvery: {self.rebalance_every} needs an exchange without a server",
-                remedy="write another method, or rebalanceEvery: 0",
-            )
+            problem = f"rebalanceEvery: {self.rebalance_every} needs an exchange without a server"
+            raise InvalidValueError(problem, remedy="write another method, or rebalanceEvery: 0")
         return self
 
 

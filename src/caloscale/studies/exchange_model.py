@@ -161,10 +161,4 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     }
 
 
-_EXCHANGE_FIELDS = (
-    "method",
-    "latencySeconds",
-    "bytesPerSecond",
-    "insideLatencySeconds",
-    "insideBytesPerSecond",
-)
+_EXCHANGE_FIELDS = ("method", "latencySeconds", "bytesPerSecond", "insideLatencySeconds", "insideBytesPerSecond")

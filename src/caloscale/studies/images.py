@@ -127,9 +127,8 @@ class ClassifierInputs(Block):
     def batch(self) -> int:
         """Images of a worker's step; raises ConfigurationError when the workers do not divide the global batch."""
         if self.batch_per_worker is None and self.global_batch % self.workers:
-            raise ConfigurationError(
-                "is no multiple of the workers", field="globalBatch", value=self.global_batch, remedy="use a multiple"
-            )
+            problem = "is no multiple of the workers"
+            raise ConfigurationError(problem, field="globalBatch", value=self.global_batch, remedy="use a multiple")
         return self.batch_per_worker or self.global_batch // self.workers
 
 
@@ -143,12 +142,8 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     asked = validated(ClassifierInputs, inputs)
     if asked.exchange == "horovod" and importlib.util.find_spec("horovod") is None:
-        raise ConfigurationError(
-            "is not installed",
-            field="exchange",
-            value=asked.exchange,
-            remedy="build Horovod with HOROVOD_WITH_MPI=1 against this TensorFlow, or use exchange: mpi",
-        )
+        remedy = "build Horovod with HOROVOD_WITH_MPI=1 against this TensorFlow, or use exchange: mpi"
+        raise ConfigurationError("is not installed", field="exchange", value=asked.exchange, remedy=remedy)
     settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
     found = run_ranks("images", asked.workers, json.dumps(settings), asked.threads)
     rate = asked.workers * asked.batch() / found["stepSeconds"]

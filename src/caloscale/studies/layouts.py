@@ -77,9 +77,8 @@ def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or [""])[-1]
-        raise TrainingError(
-            f"a process ended with exit code {done.returncode}: {last[:300]}", remedy="use another layout or batch"
-        )
+        remedy = "use another layout or batch"
+        raise TrainingError(f"a process ended with exit code {done.returncode}: {last[:300]}", remedy=remedy)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

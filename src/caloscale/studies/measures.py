@@ -113,17 +113,14 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[s
 
 def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
     asked = validated(EpochInputs, inputs)
-    wanted = asked.model_dump(
-        include={"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"},
-        exclude_none=True,
-    )
+    include = {"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"}
+    wanted = asked.model_dump(include=include, exclude_none=True)
     found = [m for m in context.measured if all(getattr(m, name) == value for name, value in wanted.items())]
     if not found:
         raise ConfigurationError("no such run was measured", field="given", value=wanted, remedy="see measurements.csv")
     if len(found) > 1:
-        raise ConfigurationError(
-            f"{len(found)} measured runs are like this", value=wanted, remedy="give nodes, workers and batchPerReplica"
-        )
+        remedy = "give nodes, workers and batchPerReplica"
+        raise ConfigurationError(f"{len(found)} measured runs are like this", value=wanted, remedy=remedy)
     return epoch_cost(
         found[0],
         context.price_list,
@@ -143,9 +140,8 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
     try:
         day = dt.date.fromisoformat(str(as_of))
     except ValueError as error:
-        raise ConfigurationError(
-            "is not a day", field="asOf", value=as_of, remedy="write 2026-11-21, or today"
-        ) from error
+        remedy = "write 2026-11-21, or today"
+        raise ConfigurationError("is not a day", field="asOf", value=as_of, remedy=remedy) from error
     run = configured_run(rest)
     made = plan(run, context.price_list, context.measured, day)
     best = made.chosen or made.nearest

@@ -50,9 +50,8 @@ class ParallelismInputs(Block):
         divided = {"batch": [self.batch]} if self.method == "data" else {"widths": list(self.widths[1:])}
         for field, numbers in divided.items():
             if any(number % self.workers for number in numbers):
-                raise ConfigurationError(
-                    f"cannot be divided by {self.workers} workers", field=field, value=numbers, remedy="use multiples"
-                )
+                problem = f"cannot be divided by {self.workers} workers"
+                raise ConfigurationError(problem, field=field, value=numbers, remedy="use multiples")
 
 
 def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,9 +41,8 @@ def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:
             block = block.setdefault(part, {})
             if not isinstance(block, dict):
                 above = ".".join(blocks[:depth])
-                raise ConfigurationError(
-                    f"is no block, but {name} is given, too", field=above, value=block, remedy=f"leave out {above}"
-                )
+                problem = f"is no block, but {name} is given, too"
+                raise ConfigurationError(problem, field=above, value=block, remedy=f"leave out {above}")
         block[field] = copy.deepcopy(value)
     return raw
 
@@ -80,12 +79,9 @@ class Point:
                 found = found[name]
             else:
                 known = sorted({*self.inputs, *(found if isinstance(found, dict) else ())})
-                raise ConfigurationError(
-                    "is neither an input nor in the result",
-                    field="columns",
-                    value=path,
-                    remedy=suggest(name, known) or f"one of {', '.join(known)}",
-                )
+                problem = "is neither an input nor in the result"
+                remedy = suggest(name, known) or f"one of {', '.join(known)}"
+                raise ConfigurationError(problem, field="columns", value=path, remedy=remedy)
         return found
 
 

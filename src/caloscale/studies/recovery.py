@@ -43,9 +43,8 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     before, lost_at = run.train.workers_per_node, inputs.get("lostAt")
     after = inputs.get("workersAfter") or before
     if before < 2:
-        raise ConfigurationError(
-            "has no other worker", field="train.workersPerNode", value=before, remedy="write 2 or more"
-        )
+        remedy = "write 2 or more"
+        raise ConfigurationError("has no other worker", field="train.workersPerNode", value=before, remedy=remedy)
     if lost_at is not None and (not isinstance(lost_at, int) or lost_at < 1):
         raise ConfigurationError("must be a step from 1 on", field="lostAt", value=lost_at, remedy="write lostAt: 20")
     shutil.rmtree(folder, ignore_errors=True)  # a measurement that was interrupted says nothing
@@ -99,10 +98,8 @@ def _lose_a_worker(run: Run, folder: Path, step: int) -> tuple[int, float]:
     try:
         while _made_step(folder) < step:
             if process.poll() is not None:
-                raise TrainingError(
-                    f"the run ended with exit code {process.returncode} before step {step}",
-                    remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt",
-                )
+                problem = f"the run ended with exit code {process.returncode} before step {step}"
+                raise TrainingError(problem, remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt")
             time.sleep(POLL_SECONDS)
         made = _made_step(folder)
         workers = [
@@ -136,7 +133,6 @@ def _make(run: Run, folder: Path, beyond_step: int | None = None) -> float | Non
         process.terminate()
         process.wait()
     if process.returncode:
-        raise TrainingError(
-            f"the run ended with exit code {process.returncode}", remedy=f"read {folder.with_suffix('.log')}"
-        )
+        remedy = f"read {folder.with_suffix('.log')}"
+        raise TrainingError(f"the run ended with exit code {process.returncode}", remedy=remedy)
     return clock

@@ -249,9 +249,8 @@ def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[State
     try:
         return CONCLUSIONS[name](points)
     except KeyError as missing:
-        raise ConfigurationError(
-            f"need a sweep or value {missing}", field=where, value=name, remedy="leave them out"
-        ) from missing
+        problem = f"need a sweep or value {missing}"
+        raise ConfigurationError(problem, field=where, value=name, remedy="leave them out") from missing
 
 
 def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:

@@ -28,12 +28,9 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
     """
     for sweep in study.sweeps:
         if sweep.measure not in MEASURES:
-            raise ConfigurationError(
-                "is not a measure",
-                field=f"sweeps.{sweep.name}.measure",
-                value=sweep.measure,
-                remedy=suggest(sweep.measure, MEASURES) or f"one of {', '.join(MEASURES)}",
-            )
+            problem = "is not a measure"
+            remedy = suggest(sweep.measure, MEASURES) or f"one of {', '.join(MEASURES)}"
+            raise ConfigurationError(problem, field=f"sweeps.{sweep.name}.measure", value=sweep.measure, remedy=remedy)
     points: dict[str, list[Point]] = {}
     total = sum(len(sweep.points()) * sweep.repetitions for sweep in study.sweeps)
     with bar(f"study {study.name}", total, "points") as progress:
@@ -66,12 +63,9 @@ def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:
                 name = _name(sweep, resolved, repetition, measure.rests_on(context))
                 found.append((name, run_of(resolved)))
     if not found:
-        raise ConfigurationError(
-            "has no whole runs, which a cluster could make",
-            field="study",
-            value=study.name,
-            remedy=f"caloscale study {study.name} computes it on this machine",
-        )
+        problem = "has no whole runs, which a cluster could make"
+        remedy = f"caloscale study {study.name} computes it on this machine"
+        raise ConfigurationError(problem, field="study", value=study.name, remedy=remedy)
     return found
 
 

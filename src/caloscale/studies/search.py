@@ -43,9 +43,8 @@ class SearchInputs(Block):
     def _ordered(self) -> SearchInputs:
         for name, (low, high) in self.ranges.items():
             if not 0 < low <= high:
-                raise InvalidValueError(
-                    f"{name}: {low} to {high} is no range", remedy="write [0.01, 0.1], lowest first"
-                )
+                remedy = "write [0.01, 0.1], lowest first"
+                raise InvalidValueError(f"{name}: {low} to {high} is no range", remedy=remedy)
         return self
 
 
@@ -113,9 +112,8 @@ def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     seeds = inputs.get("seeds", [1, 2, 3])
     are_seeds = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
     if not are_seeds or len(set(seeds)) < len(seeds):
-        raise ConfigurationError(
-            "is not a list of different seeds", field="seeds", value=seeds, remedy="write seeds: [1, 2, 3]"
-        )
+        remedy = "write seeds: [1, 2, 3]"
+        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
     fields = {name: value for name, value in inputs.items() if name not in ENSEMBLE_INPUTS}
     folders = [folder / f"seed-{seed}" for seed in seeds]
     found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(seeds, folders)]

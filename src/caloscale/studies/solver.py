@@ -45,9 +45,8 @@ def _seeds(inputs: Mapping[str, Any], run: SolverRun) -> Sequence[int]:
     seeds = inputs.get("seeds", [run.solver.seed])
     valid = isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds)
     if not valid or not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigurationError(
-            "is not a list of different seeds", field="seeds", value=seeds, remedy="write seeds: [1, 2, 3]"
-        )
+        remedy = "write seeds: [1, 2, 3]"
+        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
     return seeds
 
 

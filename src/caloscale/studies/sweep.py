@@ -109,10 +109,8 @@ class Sweep(Block):
         for what, wanted in named:
             missing = sorted(wanted - set(self.headings))
             if missing:
-                raise InvalidValueError(
-                    f"{what} names columns that are not there: {', '.join(missing)}",
-                    remedy=f"use {', '.join(self.headings)}",
-                )
+                remedy = f"use {', '.join(self.headings)}"
+                raise InvalidValueError(f"{what} names columns that are not there: {', '.join(missing)}", remedy=remedy)
         return self
 
     @property
@@ -161,12 +159,8 @@ class Study(Block):
             taken = [sweep for sweep in sweeps if _change(sweep, name, value)]
             if not taken:
                 known = {n for sweep in self.sweeps for n in (*sweep.given, *(k for axis in sweep.vary for k in axis))}
-                raise ConfigurationError(
-                    "is an input of no sweep",
-                    file="--set",
-                    value=name,
-                    remedy=suggest(name, known) or f"one of {', '.join(sorted(known))}",
-                )
+                remedy = suggest(name, known) or f"one of {', '.join(sorted(known))}"
+                raise ConfigurationError("is an input of no sweep", file="--set", value=name, remedy=remedy)
         return _validated(raw, f"study {self.name} with --set")
 
 
@@ -191,9 +185,8 @@ def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
     for change in changes:
         name, equals, value = change.partition("=")
         if not equals or not name:
-            raise ConfigurationError(
-                "is not a change", file="--set", value=change, remedy="write train.epochs=3 or train.epochs=[3, 6]"
-            )
+            remedy = "write train.epochs=3 or train.epochs=[3, 6]"
+            raise ConfigurationError("is not a change", file="--set", value=change, remedy=remedy)
         parsed[name] = document.parse_value(value, file="--set", field=name)
     return parsed
 
@@ -221,9 +214,8 @@ def load_study(name_or_file: str | Path) -> Study:
             text = document.read_file(path)
         except ConfigurationError as error:
             remedy = suggest(str(name_or_file), names) or f"one of {', '.join(names)}, or the path of a YAML file"
-            raise ConfigurationError(
-                "is neither a study nor a file that can be read", file=source, remedy=remedy
-            ) from error
+            problem = "is neither a study nor a file that can be read"
+            raise ConfigurationError(problem, file=source, remedy=remedy) from error
     return _validated(parse_yaml(text, file=source), source)
 
 

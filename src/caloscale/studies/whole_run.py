@@ -138,9 +138,8 @@ def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
     if not isinstance(cores, int) or not 0 < cores <= len(available):
         process.kill()
         process.wait()
-        raise ConfigurationError(
-            f"must be 1 to {len(available)} cores, those that this machine has", field="cores", value=cores
-        )
+        problem = f"must be 1 to {len(available)} cores, those that this machine has"
+        raise ConfigurationError(problem, field="cores", value=cores)
     os.sched_setaffinity(process.pid, available[:cores])
 
 

@@ -86,10 +86,8 @@ def names_in(archive: Path) -> list[str]:
         with tarfile.open(archive) as tar:
             names = _names(tar)
     except (OSError, tarfile.TarError, ValueError, KeyError) as error:
-        raise ClusterError(
-            f"{archive}: not an image's archive: {error}",
-            remedy="podman save, docker save, or buildah push oci-archive:",
-        ) from error
+        remedy = "podman save, docker save, or buildah push oci-archive:"
+        raise ClusterError(f"{archive}: not an image's archive: {error}", remedy=remedy) from error
     if not names:
         raise ClusterError(f"{archive}: the image in it has no name", remedy="save it by its name with tag, not its id")
     return names

@@ -77,10 +77,8 @@ def remove_group(trees: Trees, group: str, seconds: float = SECONDS_TO_EMPTY) ->
             return
         except OSError as error:
             if time.monotonic() > end:
-                raise ClusterError(
-                    f"the cgroup {group} cannot be removed: {error.strerror}",
-                    remedy=f"cat {error.filename}/cgroup.procs says which processes are in it",
-                ) from error
+                remedy = f"cat {error.filename}/cgroup.procs says which processes are in it"
+                raise ClusterError(f"the cgroup {group} cannot be removed: {error.strerror}", remedy=remedy) from error
             time.sleep(0.05)
 
 

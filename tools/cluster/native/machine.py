@@ -129,9 +129,8 @@ def run(command: Sequence[str], *, stdin: object = subprocess.DEVNULL) -> str:
     """Run a command of the system; raises ClusterError with what it complains about."""
     path = where(command[0])
     if path is None:
-        raise ClusterError(
-            f"{command[0]} is missing", remedy="python -m tools.cluster nodes status says what to install"
-        )
+        remedy = "python -m tools.cluster nodes status says what to install"
+        raise ClusterError(f"{command[0]} is missing", remedy=remedy)
     done = subprocess.run([path, *command[1:]], stdin=stdin, capture_output=True, text=True, check=False)  # type: ignore[call-overload]
     if done.returncode:
         raise ClusterError(f"{' '.join(command)}: {done.stderr.strip()}", remedy="see the message")

@@ -74,10 +74,7 @@ OPERATORS = MappingProxyType(
                 secret="kueue-webhook-server-cert",  # noqa: S106
             ),
             Operator(
-                "mpi-operator",
-                namespace="mpi-operator",
-                deployment="mpi-operator",
-                entrypoint="/opt/mpi-operator",
+                "mpi-operator", namespace="mpi-operator", deployment="mpi-operator", entrypoint="/opt/mpi-operator"
             ),
         )
     }

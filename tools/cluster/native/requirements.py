@@ -105,10 +105,7 @@ def _refused() -> str:
 
 def cni_folder() -> Path | None:
     """Where the plugins lie that give pods their network."""
-    return next(
-        (place for place in CNI_FOLDERS if all((place / name).is_file() for name in CNI_PLUGINS)),
-        None,
-    )
+    return next((place for place in CNI_FOLDERS if all((place / name).is_file() for name in CNI_PLUGINS)), None)
 
 
 def snapshotter(place: Path) -> str:

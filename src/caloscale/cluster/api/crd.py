@@ -86,13 +86,7 @@ def _definition(
                 **more_names,
             },
             "versions": [
-                {
-                    "name": VERSION,
-                    "served": True,
-                    "storage": True,
-                    **version,
-                    "schema": {"openAPIV3Schema": schema},
-                }
+                {"name": VERSION, "served": True, "storage": True, **version, "schema": {"openAPIV3Schema": schema}}
             ],
         },
     }

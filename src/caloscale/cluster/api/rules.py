@@ -187,7 +187,7 @@ RUN_RULES: dict[str, list[Rule]] = {
         Rule(
             "!has(self.groups) || !has(self.ranks) || self.groups <= self.ranks",
             "groups is more than ranks; remedy: a group needs a rank at least",
-        ),
+        )
     ],
     "cluster": [
         _unchanged("workspace", "the run's folder is there"),

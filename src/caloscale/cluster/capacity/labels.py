@@ -56,20 +56,14 @@ class LabelRow(SourcedRow):
         try:
             groups = re.compile(self.value).groups
         except re.error as error:
-            raise InvalidValueError(
-                f"value {shorten(self.value)} is not a regular expression: {error}",
-                remedy="correct it, or leave it empty",
-            ) from None
+            problem = f"value {shorten(self.value)} is not a regular expression: {error}"
+            raise InvalidValueError(problem, remedy="correct it, or leave it empty") from None
         if any(int(number) > groups for number in re.findall(r"\\(\d)", self.means)):
-            raise InvalidValueError(
-                f"means {shorten(self.means)} names a group that value does not have",
-                remedy=r"write (...) in value for \1",
-            )
+            problem = f"means {shorten(self.means)} names a group that value does not have"
+            raise InvalidValueError(problem, remedy=r"write (...) in value for \1")
         if self.concept == "capacityType" and self.means not in ("spot", "on-demand"):
-            raise InvalidValueError(
-                f"means is {shorten(self.means)} for a capacityType",
-                remedy="write spot or on-demand into the column means",
-            )
+            remedy = "write spot or on-demand into the column means"
+            raise InvalidValueError(f"means is {shorten(self.means)} for a capacityType", remedy=remedy)
         return self
 
 

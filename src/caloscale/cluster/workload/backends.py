@@ -31,11 +31,7 @@ def render_tfjob(launch: Launch) -> Manifest:
         "spec": {
             "runPolicy": run_policy,
             "tfReplicaSpecs": {
-                "Worker": {
-                    "replicas": launch.placed.workers,
-                    "restartPolicy": "ExitCode",
-                    "template": template,
-                }
+                "Worker": {"replicas": launch.placed.workers, "restartPolicy": "ExitCode", "template": template}
             },
         },
     }

@@ -75,15 +75,10 @@ def require_shared_folder(run: SolverRun) -> None:
     """Raise ConfigurationError where ranks on several nodes, and another launcher, have no folder to save in."""
     cluster = run.cluster
     if cluster.volume_claim is None:
-        raise ConfigurationError(
-            "is absent: launcher and ranks save in one folder",
-            field="cluster.volumeClaim",
-            remedy="name a PersistentVolumeClaim with the access mode ReadWriteMany",
-        )
+        problem = "is absent: launcher and ranks save in one folder"
+        remedy = "name a PersistentVolumeClaim with the access mode ReadWriteMany"
+        raise ConfigurationError(problem, field="cluster.volumeClaim", remedy=remedy)
     if cluster.workspace is not None and not cluster.workspace.startswith(f"{SHARED}/"):
-        raise ConfigurationError(
-            f"is not below {SHARED}, where cluster.volumeClaim is mounted",
-            field="cluster.workspace",
-            value=cluster.workspace,
-            remedy=f"write {SHARED}/runs/NAME, or leave it out",
-        )
+        problem = f"is not below {SHARED}, where cluster.volumeClaim is mounted"
+        remedy = f"write {SHARED}/runs/NAME, or leave it out"
+        raise ConfigurationError(problem, field="cluster.workspace", value=cluster.workspace, remedy=remedy)

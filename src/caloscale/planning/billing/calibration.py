@@ -70,9 +70,8 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         try:
             row = measurement_of(use)
         except ValueError as problem:
-            raise InputError(
-                f"does not add up: {problem}", file=f"run {use.name}", remedy="check its usage file"
-            ) from problem
+            remedy = "check its usage file"
+            raise InputError(f"does not add up: {problem}", file=f"run {use.name}", remedy=remedy) from problem
         rows += [] if row is None else [row]
     if not rows:
         raise InputError(

@@ -74,10 +74,8 @@ class Attempt(Block):
     @model_validator(mode="after")
     def _fits(self) -> Attempt:
         if self.active_seconds > self.held_seconds + WALL_TOLERANCE_SECONDS:
-            raise InvalidValueError(
-                f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s",
-                remedy="give wall seconds, not summed over nodes",
-            )
+            problem = f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s"
+            raise InvalidValueError(problem, remedy="give wall seconds, not summed over nodes")
         return self
 
     @property

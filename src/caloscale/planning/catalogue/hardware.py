@@ -123,12 +123,8 @@ def network_of(run: Run) -> Network:
         return known[name].on(cells)
     stated = find_family(run.model.family).arithmetic(run.model, run.data)
     if stated is None:
-        raise ConfigurationError(
-            "is not known to the planner",
-            field="model.family",
-            value=name,
-            remedy=f"plan one of: {', '.join(known)}, or give the family a method arithmetic",
-        )
+        remedy = f"plan one of: {', '.join(known)}, or give the family a method arithmetic"
+        raise ConfigurationError("is not known to the planner", field="model.family", value=name, remedy=remedy)
     return FamilyNetwork(
         network=name,
         gflop_per_shower=stated.gflop_per_shower,
@@ -152,12 +148,8 @@ def find_accelerator(name: str, *, field: str = "hardware.accelerator") -> Accel
     """The accelerator of a name; raises ConfigurationError with the nearest name."""
     known = load_accelerators()
     if name not in known:
-        raise ConfigurationError(
-            "is not an accelerator of the catalogue",
-            field=field,
-            value=name,
-            remedy=suggest(name, known) or f"one of: {', '.join(known)}",
-        )
+        remedy = suggest(name, known) or f"one of: {', '.join(known)}"
+        raise ConfigurationError("is not an accelerator of the catalogue", field=field, value=name, remedy=remedy)
     return known[name]
 
 
@@ -265,12 +257,9 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
     if not matching and not accelerator:
         matching = of_type if len(of_type) == 1 else []
     if not matching:
-        raise InputError(
-            f"has no {per_node} x {accelerator or 'GPU'} in the catalogue",
-            field="machineType",
-            value=machine_type,
-            remedy="it comes as " + ", ".join(m.title for m in of_type),
-        )
+        problem = f"has no {per_node} x {accelerator or 'GPU'} in the catalogue"
+        remedy = "it comes as " + ", ".join(m.title for m in of_type)
+        raise InputError(problem, field="machineType", value=machine_type, remedy=remedy)
     return matching[0]
 
 
@@ -300,10 +289,8 @@ class Slice(SourcedRow):
     @model_validator(mode="after")
     def _divides(self) -> Slice:
         if hosts_of(self.topology, self.chips_per_host) != self.hosts:
-            raise InvalidValueError(
-                f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts",
-                remedy="hosts = product(topology) / chips per host",
-            )
+            problem = f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts"
+            raise InvalidValueError(problem, remedy="hosts = product(topology) / chips per host")
         return self
 
     @property
@@ -321,10 +308,8 @@ def hosts_of(topology: str, chips_per_host: int) -> int:
     """Hosts of a slice, product(topology) / chips per host; raises ValueError when that is no whole number."""
     chips = math.prod(map(int, topology.split("x")))
     if chips % chips_per_host:
-        raise InvalidValueError(
-            f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host",
-            remedy="choose another topology or machine type",
-        )
+        problem = f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host"
+        raise InvalidValueError(problem, remedy="choose another topology or machine type")
     return chips // chips_per_host
 
 
@@ -347,12 +332,8 @@ def find_slices(
     slices = [row for row in fitting if machine_type in (None, row.machine_type)]
     if fitting and not slices:
         exist = ", ".join(row.machine_type for row in fitting)
-        raise ConfigurationError(
-            f"has no slice {fitting[0].topology} of {accelerator}",
-            field="hardware.machineType",
-            value=machine_type,
-            remedy=f"one of {exist}",
-        )
+        problem = f"has no slice {fitting[0].topology} of {accelerator}"
+        raise ConfigurationError(problem, field="hardware.machineType", value=machine_type, remedy=f"one of {exist}")
     if not slices:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
         raise ConfigurationError(

@@ -64,21 +64,15 @@ class Measurement(SourcedRow):
     def _adds_up(self) -> Measurement:
         known = load_accelerators()
         if self.accelerator not in known:
-            raise InvalidValueError(
-                f"{shorten(self.accelerator)} is not an accelerator of the catalogue",
-                remedy=suggest(self.accelerator, known) or "see accelerators.csv",
-            )
+            problem = f"{shorten(self.accelerator)} is not an accelerator of the catalogue"
+            raise InvalidValueError(problem, remedy=suggest(self.accelerator, known) or "see accelerators.csv")
         if self.count % self.workers or self.workers % self.nodes:
-            raise InvalidValueError(
-                f"{self.count} accelerators, {self.workers} workers and {self.nodes} nodes do not divide",
-                remedy="count is a multiple of workers, workers of nodes",
-            )
+            problem = f"{self.count} accelerators, {self.workers} workers and {self.nodes} nodes do not divide"
+            raise InvalidValueError(problem, remedy="count is a multiple of workers, workers of nodes")
         expected = self.showers // (self.replicas * self.batch_per_replica)
         if self.steps != expected:
-            raise InvalidValueError(
-                f"{self.steps} steps, but floor(showers / (replicas x batch)) is {expected}",
-                remedy="check showers, count and batch_per_replica",
-            )
+            problem = f"{self.steps} steps, but floor(showers / (replicas x batch)) is {expected}"
+            raise InvalidValueError(problem, remedy="check showers, count and batch_per_replica")
         if (self.node_hours is None) != (self.interruptions is None):
             raise InvalidValueError("node_hours and interruptions belong together", remedy="give both or neither")
         return self

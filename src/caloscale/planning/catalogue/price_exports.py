@@ -81,9 +81,8 @@ def _modified(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except OSError as error:
-        raise PriceError(
-            f"cannot be read: {error.strerror}", file=file, remedy="give an exported price list"
-        ) from error
+        remedy = "give an exported price list"
+        raise PriceError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
 
 
 def _pages(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -103,13 +102,8 @@ def _read(file: Path, kind: str, entry: Any, day: dt.date) -> list[PriceRow] | s
     try:
         return _of_google(entry, day) if kind == "skus" else _of_azure(entry, day)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise PriceError(
-            f"has an entry that is not as the cloud documents it: {type(error).__name__} {error}",
-            file=file,
-            field=kind,
-            value=entry,
-            remedy="export the list again",
-        ) from error
+        problem = f"has an entry that is not as the cloud documents it: {type(error).__name__} {error}"
+        raise PriceError(problem, file=file, field=kind, value=entry, remedy="export the list again") from error
 
 
 def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:

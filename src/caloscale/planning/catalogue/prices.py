@@ -194,18 +194,14 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
     keys = sorted({_key(row) for row in prices.rows})
     regions = sorted({key.region for key in keys})
     if region is not None and region not in regions:
-        raise PriceError(
-            "is no region of the catalogue", field="--region", value=region, remedy=f"one of {', '.join(regions)}"
-        )
+        remedy = f"one of {', '.join(regions)}"
+        raise PriceError("is no region of the catalogue", field="--region", value=region, remedy=remedy)
     named = [key for key in keys if region in (None, key.region)]
     matching = [key for key in named if (sku or "").lower() in key.sku.lower()]
     if not matching:
-        raise PriceError(
-            f"is in no name of what is sold{f' in {region}' if region else ''}",
-            field="--sku",
-            value=sku,
-            remedy=f"a part of {', '.join(sorted({key.sku for key in named}))}",
-        )
+        problem = f"is in no name of what is sold{f' in {region}' if region else ''}"
+        remedy = f"a part of {', '.join(sorted({key.sku for key in named}))}"
+        raise PriceError(problem, field="--sku", value=sku, remedy=remedy)
     rows = []
     for key in matching:
         try:
@@ -214,12 +210,8 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
             continue  # it has ended, or not begun
     if not rows:
         filters = "".join(f" --{name} {value}" for name, value in (("region", region), ("sku", sku)) if value)
-        raise PriceError(
-            f"no price{' of' if filters else ''}{filters} is in effect",
-            field="prices",
-            value=str(as_of),
-            remedy="give another date",
-        )
+        problem = f"no price{' of' if filters else ''}{filters} is in effect"
+        raise PriceError(problem, field="prices", value=str(as_of), remedy="give another date")
     return PriceList(as_of=as_of, rows=tuple(rows), warnings=tuple(stale_warning(rows, as_of, prices.added)))
 
 
@@ -347,12 +339,9 @@ def machine_rows(
     if machine.priced_by == "own":
         return [_own_row(prices, machine, region, capacity_type, as_of)]
     if machine.priced_by == "none":
-        raise PriceError(
-            "has no price: it is a machine of your own",
-            field="machineType",
-            value=machine.machine_type,
-            remedy="price the run as a machine of the catalogue: budget.pricedAs.machineType",
-        )
+        problem = "has no price: it is a machine of your own"
+        remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
+        raise PriceError(problem, field="machineType", value=machine.machine_type, remedy=remedy)
     parts: list[tuple[str, str, float]] = [("vm", machine.price_sku, machine.price_units)]
     if machine.priced_by == "parts":
         parts = [("vcpu", machine.price_sku, machine.vcpus), ("mem_gib", machine.price_sku, machine.memory_gib)]

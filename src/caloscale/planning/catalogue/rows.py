@@ -68,9 +68,8 @@ def read_rows(
     header = table[0]
     unknown = [column for column in header if column not in columns]
     if unknown or len(set(header)) != len(header):
-        raise error(
-            "has a header with unknown or doubled columns", file=name, value=header, remedy=f"use {','.join(columns)}"
-        )
+        remedy = f"use {','.join(columns)}"
+        raise error("has a header with unknown or doubled columns", file=name, value=header, remedy=remedy)
     return [
         (f"{name}:{number}", _row(f"{name}:{number}", header, cells, row, error))
         for (number, _), cells in zip(lines[1:], table[1:])

@@ -143,11 +143,9 @@ def find_candidates(
     """
     hardware = run.hardware or Hardware()
     if run.data.showers is None:
-        raise ConfigurationError(
-            "is needed to plan: the data are not available here",
-            field="data.showers",
-            remedy="--set data.showers=124950 (the training showers of an epoch)",
-        )
+        problem = "is needed to plan: the data are not available here"
+        remedy = "--set data.showers=124950 (the training showers of an epoch)"
+        raise ConfigurationError(problem, field="data.showers", remedy=remedy)
     timings = timings_of(run, measurements)
     offers, priceless, too_old = find_offers(hardware, prices, as_of, unpriced=unpriced)
     rows, dropped = _divide(run, hardware, offers, timings)

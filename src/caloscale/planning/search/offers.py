@@ -81,12 +81,9 @@ def find_offers(
                     continue
                 offers.append(Offer(provider, chip, kind, region, capacity_type, rate, per_node, counts, notes))
     if not kinds:
-        raise ConfigurationError(
-            "leaves no machine of the catalogue",
-            field="hardware",
-            value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
-            remedy="leave some of its fields out",
-        )
+        value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
+        remedy = "leave some of its fields out"
+        raise ConfigurationError("leaves no machine of the catalogue", field="hardware", value=value, remedy=remedy)
     if not offers and unpriced:
         return without, [], []
     if not offers:
@@ -118,12 +115,9 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
     accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
     if hardware.machine_type is not None and hardware.machine_type not in accelerated:
         find_machine(hardware.machine_type)
-        raise ConfigurationError(
-            "has no accelerators in the catalogue",
-            field="hardware.machineType",
-            value=hardware.machine_type,
-            remedy="choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice",
-        )
+        problem = "has no accelerators in the catalogue"
+        remedy = "choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice"
+        raise ConfigurationError(problem, field="hardware.machineType", value=hardware.machine_type, remedy=remedy)
     fitting = [
         m
         for m in load_machines()
@@ -135,12 +129,9 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
     sized = [m for m in fitting if hardware.per_node in (None, m.per_node)]
     if fitting and not sized:
         sizes = ", ".join(str(size) for size in sorted({m.per_node for m in fitting}))
-        raise ConfigurationError(
-            "is not a number of accelerators that a node has",
-            field="hardware.perNode",
-            value=hardware.per_node,
-            remedy=f"nodes of this kind have {sizes}",
-        )
+        problem = "is not a number of accelerators that a node has"
+        remedy = f"nodes of this kind have {sizes}"
+        raise ConfigurationError(problem, field="hardware.perNode", value=hardware.per_node, remedy=remedy)
     counted = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
     if sized and not counted and accelerator is not None and hardware.count is not None:
         raise unreachable(hardware.count, [m.per_node for m in sized])
@@ -151,12 +142,8 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
     if accelerator is not None and accelerator.kind != "tpu":
         if hardware.topology is not None:
-            raise ConfigurationError(
-                f"belongs to TPU slices, not to {accelerator.accelerator}",
-                field="hardware.topology",
-                value=hardware.topology,
-                remedy="leave it out",
-            )
+            problem = f"belongs to TPU slices, not to {accelerator.accelerator}"
+            raise ConfigurationError(problem, field="hardware.topology", value=hardware.topology, remedy="leave it out")
         return
     if hardware.cloud not in (None, "gcp"):
         return
@@ -166,12 +153,9 @@ def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kin
         candidates = [s for s in load_slices() if hardware.topology in (None, s.topology)]
         if hardware.topology is not None and not candidates:
             known = ", ".join(dict.fromkeys(s.topology for s in load_slices()))
-            raise ConfigurationError(
-                "is not a topology of any TPU",
-                field="hardware.topology",
-                value=hardware.topology,
-                remedy=f"one of {known}",
-            )
+            problem = "is not a topology of any TPU"
+            remedy = f"one of {known}"
+            raise ConfigurationError(problem, field="hardware.topology", value=hardware.topology, remedy=remedy)
     for row in candidates:
         if (
             hardware.count in (None, row.chips)

@@ -79,10 +79,7 @@ def expected(
         failures = np.where(never, 0.0, total / _mean_lifetime(mean, lifetime))
         waiting = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(provisioning, lifetime)))
     return Interrupted(
-        checkpoint_seconds=np.where(never, np.inf, tau),
-        seconds=total,
-        interruptions=failures,
-        waiting_seconds=waiting,
+        checkpoint_seconds=np.where(never, np.inf, tau), seconds=total, interruptions=failures, waiting_seconds=waiting
     )
 
 

@@ -235,12 +235,9 @@ class ScaledModel:
         known = self.measured.predict(setups)
         arithmetic = self.measured.arithmetic(setups)
         rest = known.seconds - arithmetic
-        return StepTimes(
-            seconds=self.factor * arithmetic + rest,
-            low=(self.low * arithmetic + rest) * known.low / known.seconds,
-            high=(self.high * arithmetic + rest) * known.high / known.seconds,
-            outside=known.outside,
-        )
+        low = (self.low * arithmetic + rest) * known.low / known.seconds
+        high = (self.high * arithmetic + rest) * known.high / known.seconds
+        return StepTimes(seconds=self.factor * arithmetic + rest, low=low, high=high, outside=known.outside)
 
     def extrapolations(self, setup: Setups) -> tuple[str, ...]:
         """In which respects, and how far, one setup lies outside what was measured."""

@@ -11,14 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.step_time.throughput import (
-    DEFAULT_SCATTER,
-    FORMS,
-    ScaledModel,
-    Setups,
-    StepModel,
-    fit_steps,
-)
+from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, ScaledModel, Setups, StepModel, fit_steps
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0
@@ -145,11 +138,9 @@ class Timings:
         rows = [m for m in there if m.network == known]
         rows = [m for m in rows if m.provider == "gcp"] or rows
         if not rows:
-            raise InputError(
-                f"there is no measurement to estimate {accelerator.accelerator} from",
-                field="measurements",
-                remedy=f"add one of {self.network.network} or variable-angle on {base.accelerator}",
-            )
+            problem = f"there is no measurement to estimate {accelerator.accelerator} from"
+            remedy = f"add one of {self.network.network} or variable-angle on {base.accelerator}"
+            raise InputError(problem, field="measurements", remedy=remedy)
         network = load_networks()[known]
         timing = _fit(rows, self._measurements, network, "")
         arithmetic = self.network.gflop_per_shower / network.gflop_per_shower
@@ -182,13 +173,9 @@ def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network
     alike = [m for m in everything if m.network == network.network]
     tested = [m for m in rows if m.test_seconds] or [m for m in alike if m.test_seconds]
     started = [m for m in rows if m.first_step_seconds] or [m for m in alike if m.first_step_seconds]
-    return Timing(
-        models=fit_forms(rows, everything, network),
-        test=_line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested]),
-        start=_line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started]),
-        measured=True,
-        basis=basis,
-    )
+    test = _line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested])
+    start = _line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started])
+    return Timing(models=fit_forms(rows, everything, network), test=test, start=start, measured=True, basis=basis)
 
 
 def fit_forms(
