@@ -1,8 +1,8 @@
 """The compact network: the 3DGAN's family for minutes of training on two cores.
 
 Latent [E, angle, noise] -> generator -> shower. The discriminator has the heads real/fake and energy, and outputs
-without weights that are functions of the shower: angle, ECAL sum, profiles, counts. docs/training.md has the
-reasons and the variants that were tried.
+without weights that are functions of the shower: angle, ECAL sum, profiles, counts. docs/compact.md has the
+reasons.
 """
 
 from __future__ import annotations
