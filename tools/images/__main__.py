@@ -11,7 +11,7 @@ import typer
 
 from caloscale.errors import CaloscaleError
 from tools.images.base import IMAGE, make_base
-from tools.images.buildah import archives, build_command, image_id, program, run, write_archive
+from tools.images.buildah import archives, build_command, image_id, program, push_image, run, write_archive
 from tools.images.machine import pip_settings, revision, secrets, wheel_folders
 from tools.images.targets import REGISTRY, ROOT, TARGETS, ImageError, Target, choose, qualified
 
@@ -57,7 +57,7 @@ def build(
             if archive and name in chosen:
                 print(write_archive(name, image))
             if push and name in chosen:
-                run("push", image, f"docker://{image}", doing=f"push {image}")
+                print(f"pushed {push_image(image)}")
 
 
 @app.command()

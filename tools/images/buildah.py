@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -135,6 +136,14 @@ def run(*arguments: str, doing: str) -> None:
             remedy="read its messages above. A base that cannot be pulled: make base-image (Debian, root), or "
             "BASE_IMAGE=...; packages that cannot be fetched: see docs/images.md; a push that is refused: log in",
         )
+
+
+def push_image(image: str) -> str:
+    """Send an image to its registry; its name by digest, which no other image has. Raises ImageError."""
+    with tempfile.TemporaryDirectory() as place:
+        digest = Path(place) / "digest"
+        run("push", f"--digestfile={digest}", image, f"docker://{image}", doing=f"push {image}")
+        return f"{image.rpartition(':')[0]}@{digest.read_text(encoding='utf-8').strip()}"
 
 
 def _index() -> dict[str, dict[str, str]]:
