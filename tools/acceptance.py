@@ -8,8 +8,6 @@ both, with repetition, and judged by the gate alone. The AUCs and the diversity,
 are those of showers that a trained network makes, and the tolerance is the mean of the values over the draws.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

@@ -6,8 +6,6 @@ Results are kept in runs/bench, so an interrupted round resumes where it was; --
 the page stands between two marks; what is written outside of them stays.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

@@ -1,7 +1,5 @@
 """The section of docs/benchmarks.md about whole runs of the compact preset with several seeds."""
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence

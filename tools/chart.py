@@ -7,8 +7,6 @@ python -m tools.chart write FOLDER OVERLAY    write the chart
 python -m tools.chart build                   build helm into the cache (a few minutes)
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

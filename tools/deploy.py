@@ -1,7 +1,5 @@
 """``make deploy`` and ``make undeploy``: the operator onto a cluster that was named, and off it again."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

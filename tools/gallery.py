@@ -5,8 +5,6 @@ name before = is one of `HEADINGS`. `python -m tools.gallery start=runs/latest` 
 site's first page alone, for light and for dark pages.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import io

@@ -4,8 +4,6 @@ python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

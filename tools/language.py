@@ -1,7 +1,5 @@
 """Words that the pages, docstrings and messages do not use, with what is written instead: `make lint` runs it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -3,8 +3,6 @@
 python -m tools.manifests FOLDER    write the bundle
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import sys

@@ -1,7 +1,5 @@
 """Execute the tutorial notebook at its full size and keep its results: `python -m tools.notebook`."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

@@ -11,8 +11,6 @@ middle and started again. What others write, and the reports, go straight into e
 cluster: two cores could not write so much beside the rest.
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import datetime as dt

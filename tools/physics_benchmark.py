@@ -7,8 +7,6 @@ training and each measurement are kept in the user's cache, runs/trained and run
 same command measures only what is missing.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import hashlib

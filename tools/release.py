@@ -5,8 +5,6 @@ the wheel with the extras train and cpu for each supported Python that is found,
 docs/reference/python.md and `caloscale run` train a tiny model of parametrised showers.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 A hook of mkdocs (see mkdocs.yml); nothing that it makes is kept in the repository.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

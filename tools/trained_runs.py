@@ -1,7 +1,5 @@
 """Runs that benches train once and use again, and Monte Carlo showers that no training has seen."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -7,8 +7,6 @@ of it and one epoch of it, and judges each by the gates of the preset. The first
 deformed (caloscale.bench.deformations), and so are other Geant4 showers in the place of generated ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

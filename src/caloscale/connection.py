@@ -1,7 +1,5 @@
 """Requests to an API server: server-side apply, lists, deletions."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What a run on a cluster reports of itself: the custom resource's status."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Annotated, Literal
 

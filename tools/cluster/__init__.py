@@ -4,8 +4,6 @@
 are fake: the scheduler, the controllers and the upstream operators are real, what runs in a pod is not.
 """
 
-from __future__ import annotations
-
 from tools.cluster.errors import ClusterError
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool

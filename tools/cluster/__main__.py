@@ -1,7 +1,5 @@
 """``python -m tools.cluster``: build the programs of a control plane, start one, end it, look at it."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import sys

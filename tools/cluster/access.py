@@ -1,7 +1,5 @@
 """What a test or a person does with a cluster that runs, whatever it is made of."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

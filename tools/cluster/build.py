@@ -1,7 +1,5 @@
 """Builds the programs of a cluster from the pinned Go module beside this file."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ trustme does not suffice: its authorities have no alternative name, which traini
 certificates have one organisation, where a client of Kubernetes has one for each of its groups.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import ipaddress

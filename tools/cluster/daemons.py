@@ -1,7 +1,5 @@
 """Programs that run beside the tests: started, waited for, restarted and ended."""
 
-from __future__ import annotations
-
 import ctypes
 import http.client
 import os

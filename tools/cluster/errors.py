@@ -1,7 +1,5 @@
 """What can go wrong when a control plane is built or started."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from caloscale.errors import CaloscaleError

@@ -1,7 +1,5 @@
 """Fake machines: node objects that kwok keeps alive, labelled and tainted as on GKE, and how pods behave there."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 Not run where this was written: there was no engine. Its configuration is checked in tests.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

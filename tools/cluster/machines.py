@@ -1,7 +1,5 @@
 """Fake machines come, break and go: what a test does to a cluster's nodes."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import time

@@ -1,7 +1,5 @@
 """A cluster of somebody's, by the context that names it: used as it is; its machines are left alone."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile

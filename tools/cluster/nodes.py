@@ -1,7 +1,5 @@
 """``python -m tools.cluster nodes``: a cluster of real nodes for people who develop, by namespaces or by kind."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

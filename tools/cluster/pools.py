@@ -1,7 +1,5 @@
 """Pools of equal nodes, labelled and tainted as Google Kubernetes Engine does it: fake machines and real ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 

@@ -1,7 +1,5 @@
 """The programs of a cluster: which there are, of which version, and where they lie once built."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What clusters of real nodes have in common: the faults that can be injected, and accelerators that nobody has."""
 
-from __future__ import annotations
-
 import datetime as dt
 from abc import abstractmethod
 from collections.abc import Iterable

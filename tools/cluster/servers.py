@@ -1,7 +1,5 @@
 """The four programs of a control plane and kwok: with which options they start, and when they are ready."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

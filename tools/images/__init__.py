@@ -3,8 +3,6 @@
 ``python -m tools.images build``; ``archives()`` gives the files that nodes without a registry import.
 """
 
-from __future__ import annotations
-
 from tools.images.buildah import archives
 from tools.images.targets import ImageError
 

@@ -1,7 +1,5 @@
 """``python -m tools.images``: build the images, push them, make the base for where there is no registry."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

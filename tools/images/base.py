@@ -1,7 +1,5 @@
 """``make base-image``: a base from Debian's packages, where no registry of images can be reached."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

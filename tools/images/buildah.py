@@ -1,7 +1,5 @@
 """Buildah: builds the images, pushes them, and writes them into files for nodes that no registry serves."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

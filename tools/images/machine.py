@@ -1,7 +1,5 @@
 """What a build needs of this machine and the image must not keep: pip's settings, certificates, the revision."""
 
-from __future__ import annotations
-
 import ast
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Which images there are, and how they are called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A planned run as an Azure ML command job: the job's own YAML schema, as a mapping."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Any

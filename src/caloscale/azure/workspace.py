@@ -1,7 +1,5 @@
 """The azure-ai-ml SDK: a job checked by its schema, and sent to a workspace."""
 
-from __future__ import annotations
-
 import io
 import logging
 import warnings

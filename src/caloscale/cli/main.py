@@ -1,7 +1,5 @@
 """The command ``caloscale``: errors without tracebacks, exit codes that scripts can use."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

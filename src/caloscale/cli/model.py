@@ -1,7 +1,5 @@
 """Commands that use a trained model: showers from it, its exported forms, what an enlarged sample is worth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Commands of inverse problems: the solver, and ensembles of its runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Tables in a terminal; in a pipe they are as wide as they need."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence

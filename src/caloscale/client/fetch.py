@@ -1,7 +1,5 @@
 """What a run on a cluster left: report, model, and what it used, as a run's folder."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from contextlib import suppress

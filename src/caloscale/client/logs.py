@@ -1,7 +1,5 @@
 """Logs of all workers of a run, each line with its worker."""
 
-from __future__ import annotations
-
 import queue
 import threading
 import time

@@ -1,7 +1,5 @@
 """Runs on a cluster: made, looked at, followed, stopped."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

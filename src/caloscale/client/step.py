@@ -1,7 +1,5 @@
 """Training as a step of a pipeline, done by a cluster: submit, follow, and clean up when the step is cancelled."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """What a run on a cluster used, and the estimate that it was placed with, as the bill reads both."""
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 from collections.abc import Sequence

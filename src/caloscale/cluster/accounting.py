@@ -1,7 +1,5 @@
 """Nodes that a run used, and what they cost: the same figures for the status, the bill, the report and the planner."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Names, labels and annotations that our objects carry, and those of the clouds that we read."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 GROUP = "caloscale.dev"

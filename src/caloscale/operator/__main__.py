@@ -1,7 +1,5 @@
 """The operator's process: ``python -m caloscale.operator``."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

@@ -1,7 +1,5 @@
 """Attempts: where the next one runs and what it waits for; whether the live one has to end."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from caloscale.cluster import names

@@ -1,7 +1,5 @@
 """What is known of a run, and the decision that is made from it: a status and actions."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import json

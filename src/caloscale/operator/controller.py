@@ -1,7 +1,5 @@
 """The controller: takes in events, decides about the runs that are due, writes the status, and acts."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import logging

@@ -1,7 +1,5 @@
 """Why workers do not start: the most useful warning, as a sentence with its remedy."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,6 @@ deadline `Election.leads` is false and the connection refuses to write (`Connect
 was stopped and has come back. A write that was begun before ends before another operator may take the lease.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import threading

@@ -1,7 +1,5 @@
 """What follows from the end of an attempt, a wish to stop or a limit: another attempt, or the end of the run."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from collections.abc import Iterable

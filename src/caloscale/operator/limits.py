@@ -1,7 +1,5 @@
 """What a run may cost and how long it may last."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from caloscale.cluster.accounting import HOUR, first_usage, with_cost

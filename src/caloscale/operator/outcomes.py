@@ -1,7 +1,5 @@
 """Why attempts end: what is judged of their pods, job and nodes."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

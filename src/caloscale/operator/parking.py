@@ -1,7 +1,5 @@
 """Runs that wait for capacity, in classes, as Kueue does it: what one of a class cannot have now, none of it can."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping
 
 from caloscale.cluster.capacity.nodes import PoolKey

@@ -4,8 +4,6 @@ The status is the memory. Every step first goes into it and then happens (`Decis
 twice without harm, so the operator may end between any two lines.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import math
 

@@ -1,7 +1,5 @@
 """Settings of the operator, from the environment of its deployment."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Objects are reduced to the fields that are used before they are kept: 40,000 pods of others take some 20 MB so.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import hashlib

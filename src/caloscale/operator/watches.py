@@ -1,7 +1,5 @@
 """Lists and watches of the kinds that the operator follows, a thread each."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

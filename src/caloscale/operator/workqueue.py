@@ -3,8 +3,6 @@
 As in controller-runtime's priority queue, what an event asks for comes before what a list does.
 """
 
-from __future__ import annotations
-
 import heapq
 import threading
 import time

@@ -1,7 +1,5 @@
 """Several generators in one table: verdicts, gates, observables, money, and how their configurations differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

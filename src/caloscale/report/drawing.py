@@ -1,7 +1,5 @@
 """How figures look and are saved: one style, one colour per sample, histograms with a ratio. No pyplot state."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures of separations, response, resolution, shower maximum, angle, classifier and energy regression."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The numbers of the figures, from the arrays of a comparison; kept so that figures can be drawn again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 

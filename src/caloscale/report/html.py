@@ -1,7 +1,5 @@
 """A report as one HTML page that needs no other file."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 from typing import Any

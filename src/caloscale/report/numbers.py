@@ -1,7 +1,5 @@
 """Numbers as texts."""
 
-from __future__ import annotations
-
 from caloscale.physics.result import Measured
 
 ABSENT = "absent"

@@ -1,7 +1,5 @@
 """Sections of a report about the physics: verdict, numbers in ranges of energy, distances, figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A picture of one shower."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

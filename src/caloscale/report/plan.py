@@ -1,7 +1,5 @@
 """A plan as text and tables, for a terminal and for Markdown, and as a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Figures of the run itself: training curves, time per stage, profile of the training step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

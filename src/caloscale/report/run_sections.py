@@ -1,7 +1,5 @@
 """Sections of a report about the run itself: training, speed, money, plan, provenance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

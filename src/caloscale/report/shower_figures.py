@@ -1,7 +1,5 @@
 """Figures of the showers' shapes: profiles, cell spectrum, distributions, moments, correlations, maps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

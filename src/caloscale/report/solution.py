@@ -1,7 +1,5 @@
 """The report of a solver run: residuals, losses, exchange, bill."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

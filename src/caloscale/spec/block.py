@@ -1,7 +1,5 @@
 """What every block of the run configuration has in common."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

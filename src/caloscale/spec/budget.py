@@ -1,7 +1,5 @@
 """Money."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@ PyYAML reads YAML 1.1, where ``060`` is 48, ``yes`` is true, ``1:30`` is 90, ``2
 text. Here true and false are the only booleans, ``1e2`` is 100, and a number with a leading zero is refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

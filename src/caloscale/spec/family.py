@@ -5,8 +5,6 @@ that `model.family` then takes. The interface is `caloscale.models.families.fami
 here: the class of an entry point imports it in its methods only.
 """
 
-from __future__ import annotations
-
 import functools
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any

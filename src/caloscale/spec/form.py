@@ -1,7 +1,5 @@
 """The fields of a run configuration that have an entry of their own in the form of a pipeline."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The problems that a pydantic model finds in its input: where, what, and what to write instead."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """What is saved during a training, and what happens when machines are preempted or lost."""
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from caloscale.spec.block import Block

@@ -1,7 +1,5 @@
 """How a generator is compared with Monte Carlo, and what is required of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Self
 

@@ -1,7 +1,5 @@
 """Durations, paths and addresses of buckets as people write them."""
 
-from __future__ import annotations
-
 import re
 from typing import Annotated
 

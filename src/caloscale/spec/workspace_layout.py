@@ -1,7 +1,5 @@
 """Names in the workspace of a run, on a disk or in a bucket, that several packages use."""
 
-from __future__ import annotations
-
 DATASET = "dataset"
 """Shards."""
 CHECKPOINTS = "training/checkpoints"

@@ -1,7 +1,5 @@
 """What the showers of finished runs are worth in Geant4 showers, and in dollars."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Finished runs in one comparison, and files of other generators judged as a run is."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

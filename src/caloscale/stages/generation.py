@@ -1,7 +1,5 @@
 """Showers from a trained generator into a file of any size."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Showers of Geant4 and generators together: what enters the calorimeter within a trained range is generated."""
 
-from __future__ import annotations
-
 import hashlib
 import time
 from collections.abc import Sequence

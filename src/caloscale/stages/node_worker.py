@@ -1,7 +1,5 @@
 """A worker that `node_workers` starts: TF_CONFIG is in its environment, its order in its argument as JSON."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

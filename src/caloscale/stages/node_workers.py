@@ -1,7 +1,5 @@
 """Several workers of one training on this machine, each a process that may be pinned to cores of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

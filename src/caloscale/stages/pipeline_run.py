@@ -1,7 +1,5 @@
 """A run of a Kubeflow pipeline: its folder, how it begins, and its report at exit."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The plan before a run, and what a run leaves for its bill and for later plans."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The report, the summary and the bill of a run, from the records and results of its stages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All stages of a run, one after the other, and what a person sees at the end."""
 
-from __future__ import annotations
-
 import json
 import re
 import secrets

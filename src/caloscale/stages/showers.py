@@ -1,7 +1,5 @@
 """The showers of a run: simulated, prepared as shards, and provided to the workers of a cluster."""
 
-from __future__ import annotations
-
 import logging
 import os
 import shutil

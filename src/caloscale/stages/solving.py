@@ -1,7 +1,5 @@
 """The solution of an inverse problem: a configuration and a folder in; summary, bill, report and checkpoints out."""
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Iterable, Mapping

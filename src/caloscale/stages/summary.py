@@ -1,7 +1,5 @@
 """summary.json: the figures of a run that scripts read. Its schema is docs/schema/summary.schema.json."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import ConfigDict, Field

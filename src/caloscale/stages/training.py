@@ -1,7 +1,5 @@
 """Training of the run's networks on a dataset."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

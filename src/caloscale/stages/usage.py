@@ -1,7 +1,5 @@
 """What a run on one's own machine used, as the bill reads it."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable, Sequence
 

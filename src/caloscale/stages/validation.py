@@ -1,7 +1,5 @@
 """Comparison of generated showers with held-out Monte Carlo, and the verdict on the model."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """The folder of a run, on a disk or in a bucket."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Iterator

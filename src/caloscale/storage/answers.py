@@ -1,7 +1,5 @@
 """What the answer of a server of objects means: refused, gone, changed by another, or worth another try."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from caloscale.errors import ChangedError, StorageError, UnreachableError

@@ -1,7 +1,5 @@
 """Writing local files so that nothing half-written is left."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import functools

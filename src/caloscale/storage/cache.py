@@ -1,7 +1,5 @@
 """Where results are kept that another run may need."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Mapping

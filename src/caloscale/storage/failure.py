@@ -3,8 +3,6 @@
 Kubeflow gives the exit handler the state of the run, and no more of a step than its exit code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 

@@ -1,7 +1,5 @@
 """Objects by name: their addresses as URIs, and copies of files to and from a store."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor

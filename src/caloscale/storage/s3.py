@@ -4,8 +4,6 @@ AWS_ENDPOINT_URL names a server that is not Amazon's; without it, minio:// is th
 its key is in the variables of `KUBEFLOW_KEY`.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Stores of objects: the protocol, and a folder as a store."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import threading

@@ -1,7 +1,5 @@
 """Statements that are drawn from the points of studies: cost, crossings of several ranks with one, gains by measure."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """The measures `step` and `generate`: training steps and inference in processes, pinned to cores or not."""
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

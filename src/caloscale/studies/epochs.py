@@ -1,7 +1,5 @@
 """What measured epochs cost at the prices of a day, with the assumption about the hosts."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_accelerators

@@ -5,8 +5,6 @@ epochs are given, stragglers included. Exchanges of messages are recurrences ove
 simulated event by event, as what a rank reads depends on what its neighbour has written until then.
 """
 
-from __future__ import annotations
-
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass

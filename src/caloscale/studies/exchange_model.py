@@ -6,8 +6,6 @@ OSDI 2014. Waiting for the slowest of n workers: sigma sqrt(2 ln n), the leading
 numbers.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

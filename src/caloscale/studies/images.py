@@ -4,8 +4,6 @@ AlexNet: Krizhevsky, Sutskever, Hinton, NIPS 2012, with its layers in two halves
 arXiv:1409.4842 (Inception v1), without the auxiliary classifiers. ResNet50: He et al., arXiv:1512.03385, of Keras.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys

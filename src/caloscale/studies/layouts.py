@@ -5,8 +5,6 @@ TensorFlow's convolution on processors knows NHWC only: NCHW is transposed befor
 `time_layout` starts a process for each point, so that its largest memory is the layout's.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """What a point of a sweep computes from its inputs."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import hashlib

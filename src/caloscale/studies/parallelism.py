@@ -6,8 +6,6 @@ to a layer's inputs are summed. The network is the dense part of AlexNet (58.6 o
 Krizhevsky proposed model parallelism (arXiv:1404.5997).
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """The points of a study: inputs, as blocks or run configurations, results, and the statements that are drawn."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Starts the processes of a measure by mpiexec, ends them, and reads what they found."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

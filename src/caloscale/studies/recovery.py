@@ -4,8 +4,6 @@ All workers start anew from the newest checkpoint, as a TFJob's do: a TensorFlow
 of a member.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

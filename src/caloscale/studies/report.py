@@ -1,7 +1,5 @@
 """What a study leaves: tables as Markdown, CSV and JSON, figures, statements."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import functools

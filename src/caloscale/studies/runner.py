@@ -1,7 +1,5 @@
 """Running a study: its points one after the other, each kept when it is finished."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

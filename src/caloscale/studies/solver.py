@@ -1,7 +1,5 @@
 """The measure `solve`: an ensemble of solver runs that differ in the seed, and its residuals with uncertainty."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

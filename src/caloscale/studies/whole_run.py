@@ -1,7 +1,5 @@
 """The measure `run`: a whole run of this machine, its quality over time and its profile."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

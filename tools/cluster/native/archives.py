@@ -3,8 +3,6 @@
 The format is the OCI image layout (https://github.com/opencontainers/image-spec) in a tar file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -4,8 +4,6 @@ With version 1 (also "hybrid") each controller is a tree of its own, and a node'
 its kubelet starts. With version 2 there is one tree, and each group passes its controllers on to its children.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from dataclasses import dataclass

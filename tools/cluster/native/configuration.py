@@ -1,7 +1,5 @@
 """Configuration of a real node's programs and of its first process. Pure: values in, text out."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

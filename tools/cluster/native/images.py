@@ -1,7 +1,5 @@
 """Images of a cluster without a registry: archives that are put into every node's containerd."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor

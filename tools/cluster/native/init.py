@@ -9,8 +9,6 @@ command that succeeds when the next may start, and `after`, commands to run then
 after a second, as systemd would.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

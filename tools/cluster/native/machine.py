@@ -1,7 +1,5 @@
 """Real nodes as processes of this machine: booted, plugged in, lost, and looked into."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """DNS of a cluster of real nodes: CoreDNS as a process of this machine behind the usual service."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -3,8 +3,6 @@
 Pure: functions return the commands of ``ip``; machine.py runs them.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

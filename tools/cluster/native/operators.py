@@ -1,7 +1,5 @@
 """The upstream operators as pods: their own manifests, in images made of the programs that were built."""
 
-from __future__ import annotations
-
 import base64
 from dataclasses import dataclass
 from pathlib import Path

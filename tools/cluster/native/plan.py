@@ -1,7 +1,5 @@
 """What a cluster of real nodes consists of, noted in its folder, so that whoever comes later can use it or end it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

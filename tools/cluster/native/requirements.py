@@ -1,7 +1,5 @@
 """What real nodes need of this machine, and a clear word on what is missing."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

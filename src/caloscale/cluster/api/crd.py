@@ -1,7 +1,5 @@
 """The custom resource TrainingRun, generated from the run configuration and the status."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from caloscale.cluster.api.rules import RUN_RULES

@@ -4,8 +4,6 @@ The messages are those of the parser (`caloscale.spec`), so that users read the 
 the two together.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from caloscale.spec.budget import USD_PATTERN

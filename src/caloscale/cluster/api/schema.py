@@ -1,7 +1,5 @@
 """A pydantic block as the structural OpenAPI v3 schema of a custom resource."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Node pools of Google Kubernetes Engine as a run wants them, and those that an autoscaler fills from zero. Pure."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass

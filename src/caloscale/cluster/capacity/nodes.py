@@ -1,7 +1,5 @@
 """Nodes as the API server reports them, and the pools that they form."""
 
-from __future__ import annotations
-
 import functools
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """From a run and the pools of a cluster to a placement, or to the exact reason why there is none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

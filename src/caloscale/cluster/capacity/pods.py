@@ -1,7 +1,5 @@
 """Pods and jobs as the API server reports them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Mapping

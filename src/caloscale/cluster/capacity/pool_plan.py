@@ -1,7 +1,5 @@
 """A run on one pool: as planned, or as the run configuration sets it where nothing can be estimated."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import math

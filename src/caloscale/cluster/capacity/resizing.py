@@ -1,7 +1,5 @@
 """The same run on fewer, more or other nodes, and the run configuration, which stays the same."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

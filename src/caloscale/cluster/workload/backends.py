@@ -1,7 +1,5 @@
 """The kinds of objects that hold the workers; each is a pure function from a launch to a manifest."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Mapping

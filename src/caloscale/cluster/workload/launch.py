@@ -1,7 +1,5 @@
 """What the objects of an attempt are made from."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

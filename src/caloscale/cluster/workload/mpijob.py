@@ -1,7 +1,5 @@
 """A solver run as an MPIJob of the mpi-operator (kubeflow.org/v2beta1): a slot an accelerator, nodes as groups."""
 
-from __future__ import annotations
-
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.cluster.workload.pod_template import SHARED, WORKSPACE_VARIABLE, pod_template

@@ -1,7 +1,5 @@
 """The pod of a worker: whole node, no rights, nothing writable but what it needs."""
 
-from __future__ import annotations
-
 import copy
 import json
 

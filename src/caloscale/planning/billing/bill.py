@@ -1,7 +1,5 @@
 """The bill: what a run really cost, where the money went, and how that compares with the estimate."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from decimal import Decimal

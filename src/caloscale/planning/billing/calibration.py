@@ -1,7 +1,5 @@
 """Calibration with own runs: predictions against measurements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from caloscale.errors import InputError

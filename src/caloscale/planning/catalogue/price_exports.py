@@ -4,8 +4,6 @@ Google: the answer of ``services.skus.list`` for Compute Engine (``skus``). Azur
 (``Items``). Only what the catalogue knows is taken, bought on demand or as spot, in US dollars.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import re

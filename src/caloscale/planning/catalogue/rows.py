@@ -1,7 +1,5 @@
 """Catalogues are plain data: CSV files whose rows are checked one by one, with the line named in every error."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io

@@ -1,7 +1,5 @@
 """All placements of a run with their predicted time and money, as columns, and the choice among them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, fields

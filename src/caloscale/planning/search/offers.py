@@ -1,7 +1,5 @@
 """What can be rented: machines and slices with their price by region, within the run configuration."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Machines at hand: how fast they train, generate and simulate, as measured, and what a run takes on them."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import math

@@ -1,7 +1,5 @@
 """The plan: from a run configuration to machines, layout, time and money, with the reasons."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from typing import Literal

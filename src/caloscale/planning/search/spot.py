@@ -4,8 +4,6 @@ A synchronous job fails as one, so with n nodes that are each preempted at the r
 M = 1/L on average. All functions work on numbers and on arrays.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Workers, accelerators and nodes: which divisions there are, what they cost in time, and what is refused."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """From the step to the run: test passes, fixed cost of an epoch, start-up; measured machines and estimated ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
