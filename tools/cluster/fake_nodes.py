@@ -9,6 +9,8 @@ from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.programs import KUBERNETES, version
 
 STAGES = Path(__file__).with_name("stages.yaml")
+PODS = Path(__file__).with_name("fake_pods.yaml")
+"""Objects by which pods take over their namespace's annotations on how long they run and how they end."""
 PREFIX = "fake.caloscale.dev"
 RUN, EXIT, BROKEN = f"{PREFIX}/run", f"{PREFIX}/exit", f"{PREFIX}/broken"
 # kwok looks after nodes with this annotation and no others, so that real nodes can stand beside them.
@@ -44,70 +46,19 @@ def stages(logs_file: Path) -> str:
     return STAGES.read_text(encoding="utf-8").replace("LOGS_FILE", str(logs_file))
 
 
-def inheritance_policy() -> list[dict[str, Any]]:
-    """Objects by which a pod takes over its namespace's annotations on how long it runs and how it ends.
-
-    So the pods of an operator end although nobody wrote into its templates that they are fake.
-    """
-
-    def taken(key: str) -> str:
-        annotations = "namespaceObject.metadata.annotations"
-        return f"has({annotations}) && '{key}' in {annotations} && !('{key}' in variables.own)"
-
-    def mutation(key: str) -> dict[str, Any]:
-        add = f"JSONPatch{{op: 'add', path: '/metadata/annotations/{key.replace('/', '~1')}', value: "
-        add += f"namespaceObject.metadata.annotations['{key}']}}"
-        room = "JSONPatch{op: 'add', path: '/metadata/annotations', value: {}}"
-        expression = f"({taken(key)}) ? (has(object.metadata.annotations) ? [{add}] : [{room}, {add}]) : []"
-        return {"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}
-
-    group, name = "admissionregistration.k8s.io/v1beta1", {"name": "fake-pods"}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
-    own = "has(object.metadata.annotations) ? object.metadata.annotations : {}"
-    policy = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "failurePolicy": "Fail",
-        "reinvocationPolicy": "Never",
-        "variables": [{"name": "own", "expression": own}],
-        "mutations": [mutation(RUN), mutation(EXIT)],
-    }
-    return [
-        {"apiVersion": group, "kind": "MutatingAdmissionPolicy", "metadata": name, "spec": policy},
-        {
-            "apiVersion": group,
-            "kind": "MutatingAdmissionPolicyBinding",
-            "metadata": name,
-            "spec": {"policyName": "fake-pods"},
-        },
-    ]
-
-
 def shutdown_status(containers: Iterable[str], now: str) -> dict[str, Any]:
     """Status of a pod that a kubelet ended because its machine is about to go (exit 143), as a patch."""
+    message = "Pod was terminated in response to imminent node shutdown."
+    ended = {"exitCode": 143, "reason": "Error", "finishedAt": now, "startedAt": now}
+    state = {"ready": False, "started": False, "restartCount": 0, "state": {"terminated": ended}}
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "PodFailed"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": message},
+    ]
     return {
         "phase": "Failed",
         "reason": "Terminated",
-        "message": "Pod was terminated in response to imminent node shutdown.",
-        "conditions": [
-            {"type": "Ready", "status": "False", "reason": "PodFailed", "lastTransitionTime": now},
-            {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "TerminationByKubelet",
-                "message": "Pod was terminated in response to imminent node shutdown.",
-                "lastTransitionTime": now,
-            },
-        ],
-        "containerStatuses": [
-            {
-                "name": name,
-                "image": "fake",
-                "imageID": "",
-                "ready": False,
-                "started": False,
-                "restartCount": 0,
-                "state": {"terminated": {"exitCode": 143, "reason": "Error", "finishedAt": now, "startedAt": now}},
-            }
-            for name in containers
-        ],
+        "message": message,
+        "conditions": [{**each, "lastTransitionTime": now} for each in conditions],
+        "containerStatuses": [{"name": name, "image": "fake", "imageID": "", **state} for name in containers],
     }

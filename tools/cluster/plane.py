@@ -17,7 +17,7 @@ from kubernetes import client
 from tools.cluster.access import Access
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
-from tools.cluster.fake_nodes import inheritance_policy
+from tools.cluster.fake_nodes import PODS
 from tools.cluster.servers import Servers, Settings
 from tools.cluster.upstream import OPERATORS, install
 
@@ -86,7 +86,7 @@ class ControlPlane(Access):
             for daemon in others:
                 self.run(daemon, wait=False)
             if self._settings.has_fake_nodes:
-                self.apply(inheritance_policy())
+                self.apply(PODS.read_text(encoding="utf-8"))
             for name in self._operators:
                 install(self, name)
             for daemon in [*others, *(self.daemons[name] for name in self._operators)]:

@@ -14,7 +14,7 @@ from caloscale.ports import free_ports, is_free
 from tools.cluster.certificates import Authority, KeyPair
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import manifest
+from tools.cluster.programs import MODULE, manifest
 
 if TYPE_CHECKING:
     from tools.cluster.plane import ControlPlane
@@ -103,27 +103,6 @@ def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
     return plane.servers.daemon("mpi-operator", command, lambda: answers(health, "/metrics"), **environment)
 
 
-KUEUE_CONFIGURATION = MappingProxyType(
-    {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
-        "namespace": "kueue-system",
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {
-            "enable": True,
-            "webhookServiceName": "kueue-webhook-service",
-            "webhookSecretName": "kueue-webhook-server-cert",
-        },
-        "metrics": {"bindAddress": "0"},
-        "featureGates": {"VisibilityOnDemand": False, "PriorityBoost": True},
-        "integrations": {
-            "frameworks": [
-                *("kubeflow.org/tfjob", "jobset.x-k8s.io/jobset"),
-                *("trainer.kubeflow.org/trainjob", "kubeflow.org/mpijob"),
-            ]
-        },
-    }
-)
 _KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob", "mpijob")
 """Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
 
@@ -136,7 +115,7 @@ def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
     secret = webhook_secret("kueue-webhook-server-cert", "kueue-system", authority, pair)
     plane.apply_with_kinds([*_with_webhooks_at(objects, webhook, authority), secret])
     configuration = {
-        **KUEUE_CONFIGURATION,
+        **kueue_configuration(),
         "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": str(pair.certificate.parent)},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
     }
@@ -194,8 +173,13 @@ def objects_of(name: str) -> list[dict[str, Any]]:
     return [each for each in documents if each]
 
 
+def kueue_configuration() -> dict[str, Any]:
+    """Kueue's configuration, without ports."""
+    return dict(yaml.safe_load((MODULE / "kueue" / "configuration.yaml").read_text(encoding="utf-8")))
+
+
 def kueue_objects() -> list[dict[str, Any]]:
-    """Kueue's objects, with the webhooks of the kinds in `KUEUE_CONFIGURATION` alone; without its API of positions."""
+    """Kueue's objects, with the webhooks of the kinds in its configuration alone; without its API of positions."""
     objects = [each for each in objects_of("kueue") if each["kind"] != "APIService"]
     for each in objects:
         if "webhooks" in each:

@@ -4,14 +4,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import Any
-
-import yaml
 
 from tools.cluster.native.network import PORT_IN_NODE, Network, node_commands
 from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.real import SHARED
 
+TEMPLATES = Path(__file__).with_name("node")
+FILES = ("containerd.toml", "net.d/10-pods.conflist", "kubelet.yaml", "kube-proxy.yaml")
 CONTEXT = "caloscale-native"
 CLUSTER_DNS = "10.96.0.10"
 CLUSTER_DOMAIN = "cluster.local"
@@ -51,109 +52,22 @@ def planned_nodes(pools: Sequence[Pool], network: Network) -> list[Node]:
 
 
 def node_files(node: Node, *, cni_folder: Path, snapshotter: str) -> dict[str, str]:
-    """Configuration files of a node, by name in its folder."""
-    return {
-        "containerd.toml": containerd_configuration(cni_folder, snapshotter),
-        "net.d/10-pods.conflist": json.dumps(pod_network(node), indent=2),
-        "kubelet.yaml": yaml.safe_dump(kubelet_configuration(node), sort_keys=False),
-        "kube-proxy.yaml": yaml.safe_dump(proxy_configuration(node), sort_keys=False),
-    }
-
-
-def containerd_configuration(cni_folder: Path, snapshotter: str) -> str:
-    """containerd for one node: its own folders, our pause image, no rights that root may lack in a container."""
-    cri = 'plugins."io.containerd.grpc.v1.cri"'
-    return f"""version = 2
-root = "/var/lib/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs", \
-"io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
-[grpc]
-  address = "/run/containerd/containerd.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "/var/lib/containerd/opt"
-[{cri}]
-  sandbox_image = "{PAUSE_IMAGE}"
-  disable_apparmor = true
-  restrict_oom_score_adj = true
-[{cri}.containerd]
-  snapshotter = "{snapshotter}"
-  default_runtime_name = "runc"
-[{cri}.containerd.runtimes.runc]
-  runtime_type = "io.containerd.runc.v2"
-[{cri}.containerd.runtimes.runc.options]
-  SystemdCgroup = false
-[{cri}.cni]
-  bin_dir = "{cni_folder}"
-  conf_dir = "{OWN}/net.d"
-"""
-
-
-def pod_network(node: Node) -> dict[str, Any]:
-    """The network of a node's pods: a bridge in the node with a range of its own; policies are not enforced."""
-    pool: dict[str, Any] = {"type": "host-local", "ranges": [[{"subnet": node.network.pod_range(node.number)}]]}
-    pool |= {"routes": [{"dst": "0.0.0.0/0"}]}
-    bridge: dict[str, Any] = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True, "ipam": pool}
-    ports = {"type": "portmap", "capabilities": {"portMappings": True}}
-    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, ports]}
-
-
-def kubelet_configuration(node: Node) -> dict[str, Any]:
-    """The kubelet, with the pool's taints from its first moment on."""
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
+    """Configuration files of a node, by name in its folder: the templates beside this file with its values."""
+    values = {
+        "name": node.name,
         "address": node.address,
-        "healthzBindAddress": "127.0.0.1",
-        "authentication": {
-            "anonymous": {"enabled": False},
-            "webhook": {"enabled": True},
-            "x509": {"clientCAFile": f"{OWN}/ca.crt"},
-        },
-        "authorization": {"mode": "Webhook"},
-        "tlsCertFile": f"{OWN}/node.crt",
-        "tlsPrivateKeyFile": f"{OWN}/node.key",
-        "registerWithTaints": taints_of(node.pool),
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{node.group}",
-        "failSwapOn": False,
-        # Root in a container may not lower it.
-        "oomScoreAdj": 0,
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        # The usual folder is outside the node's own and would stay on the machine.
-        "volumePluginDir": "/var/lib/kubelet/plugins-exec",
-        "clusterDomain": CLUSTER_DOMAIN,
-        "clusterDNS": [CLUSTER_DNS],
-        "resolvConf": "",
-        # All nodes share one disk, which is not theirs to clean.
-        "evictionHard": {
-            "memory.available": "100Mi",
-            **dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available", "imagefs.inodesFree"), "0%"),
-        },
-        "imageGCHighThresholdPercent": 100,
-        "serializeImagePulls": False,
-        # It says every 3 s that it lives.
-        "nodeLeaseDurationSeconds": 12,
-        "nodeStatusUpdateFrequency": "2s",
-        "nodeStatusReportFrequency": "1m",
+        "group": node.group,
+        "taints": json.dumps(taints_of(node.pool)),
+        "pod_range": node.network.pod_range(node.number),
+        "all_pods": node.network.all_pods,
+        "own": OWN,
+        "cluster_domain": CLUSTER_DOMAIN,
+        "cluster_dns": CLUSTER_DNS,
+        "pause_image": PAUSE_IMAGE,
+        "cni_folder": str(cni_folder),
+        "snapshotter": snapshotter,
     }
-
-
-def proxy_configuration(node: Node) -> dict[str, Any]:
-    """kube-proxy; it leaves the kernel's limits on connections alone, which a namespace may not change."""
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "mode": "iptables",
-        "bindAddress": node.address,
-        "clusterCIDR": node.network.all_pods,
-        "hostnameOverride": node.name,
-        "oomScoreAdj": 0,
-        "clientConnection": {"kubeconfig": f"{OWN}/kube-proxy.kubeconfig"},
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-        "healthzBindAddress": "127.0.0.1:10256",
-        "metricsBindAddress": "127.0.0.1:10249",
-    }
+    return {name: Template((TEMPLATES / name).read_text(encoding="utf-8")).substitute(values) for name in FILES}
 
 
 def machine_description(

@@ -10,7 +10,7 @@ import yaml
 
 from tools.cluster.certificates import Authority
 from tools.cluster.native.images import program_archive
-from tools.cluster.upstream import KUEUE_CONFIGURATION, kueue_objects, objects_of, tfjobs_only, webhook_secret
+from tools.cluster.upstream import kueue_configuration, kueue_objects, objects_of, tfjobs_only, webhook_secret
 
 # Upstream's probes wait 15 s and more, although the operators are ready within one.
 _SOON = MappingProxyType({"initialDelaySeconds": 1, "periodSeconds": 1})
@@ -31,52 +31,8 @@ class Operator:
     secret: str = ""
 
 
-OPERATORS = MappingProxyType(
-    {
-        each.name: each
-        for each in (
-            Operator(
-                "training-operator",
-                namespace="kubeflow",
-                deployment="training-operator",
-                entrypoint="/manager",
-                authority="training-operator-ca",
-                service="training-operator",
-                secret="training-operator-webhook-cert",  # noqa: S106
-            ),
-            Operator(
-                "jobset",
-                namespace="jobset-system",
-                deployment="jobset-controller-manager",
-                entrypoint="/manager",
-                authority="jobset-ca",
-                service="jobset-webhook-service",
-                secret="jobset-webhook-server-cert",  # noqa: S106
-            ),
-            Operator(
-                "trainer",
-                namespace="kubeflow-system",
-                deployment="kubeflow-trainer-controller-manager",
-                entrypoint="/manager",
-                authority="trainer-ca",
-                service="kubeflow-trainer-controller-manager",
-                secret="kubeflow-trainer-webhook-cert",  # noqa: S106
-            ),
-            Operator(
-                "kueue",
-                namespace="kueue-system",
-                deployment="kueue-controller-manager",
-                entrypoint="/manager",
-                authority="kueue-ca",
-                service="kueue-webhook-service",
-                secret="kueue-webhook-server-cert",  # noqa: S106
-            ),
-            Operator(
-                "mpi-operator", namespace="mpi-operator", deployment="mpi-operator", entrypoint="/opt/mpi-operator"
-            ),
-        )
-    }
-)
+_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+OPERATORS = MappingProxyType({row["name"]: Operator(**row) for row in _TABLE})
 
 
 def operator_objects(operator: Operator, folder: Path) -> list[dict[str, Any]]:
@@ -92,7 +48,7 @@ def operator_objects(operator: Operator, folder: Path) -> list[dict[str, Any]]:
         objects = kueue_objects()
         (configuration,) = (each for each in objects if each["kind"] == "ConfigMap")
         ports = {"webhook": {"port": 9443}, "health": {"healthProbeBindAddress": ":8081"}}
-        text = yaml.safe_dump({**KUEUE_CONFIGURATION, **ports})
+        text = yaml.safe_dump({**kueue_configuration(), **ports})
         configuration["data"] = {"controller_manager_config.yaml": text}
         # Its image is in the node, and the node is small.
         _container(objects).update(imagePullPolicy="IfNotPresent", resources={})
