@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
 from caloscale.cluster.api.crd import custom_resource_definition
-from caloscale.cluster.api.rules import TRAINING
 from caloscale.cluster.api.schema import preset_paths, schema_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import (
@@ -131,7 +130,7 @@ def parsed(document: dict[str, Any]) -> AnyRun | None:
 
 def of_one_workload(document: dict[str, Any], solves: bool) -> dict[str, Any]:
     """Without the blocks of the other one: a rule refuses both together."""
-    others = TRAINING if solves else ("solver",)
+    others = ("model", "data", "train", "checkpoint", "validation") if solves else ("solver",)
     kept = {name: value for name, value in document.items() if name not in others}
     return {"solver": {}, **kept} if solves else kept
 

@@ -106,7 +106,7 @@ def _compile(go: str, module: Path, targets: Mapping[str, str], output: Path) ->
             with atomic_writer(output / name) as temporary:
                 command = [go, "build", "-v", *flags, "-o", str(temporary), package]
                 with subprocess.Popen(
-                    command, cwd=module, env=_environment(), text=True, stderr=subprocess.PIPE
+                    command, cwd=module, env=go_environment(), text=True, stderr=subprocess.PIPE
                 ) as process:
                     lines = _follow(process, shown.update)
                 if process.returncode:
@@ -152,7 +152,9 @@ def _without_third_parties(source: Path, base: str, writable: Path) -> Path:
 
 
 def _run(go: str, module: Path, *arguments: str) -> str:
-    done = subprocess.run([go, *arguments], cwd=module, env=_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [go, *arguments], cwd=module, env=go_environment(), capture_output=True, text=True, check=False
+    )
     if done.returncode:
         # Go's messages may hold addresses of the proxy, with credentials: only the first words are shown.
         first = (done.stderr.strip().splitlines() or ["no message"])[-1].split("http", 1)[0]
@@ -160,7 +162,7 @@ def _run(go: str, module: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def _environment() -> dict[str, str]:
-    # Without C the programs run anywhere; the tree need not be a git checkout.
+def go_environment() -> dict[str, str]:
+    """Variables of the Go command: without C the programs run anywhere; the tree need not be a git checkout."""
     flags = f"{os.environ.get('GOFLAGS', '')} -buildvcs=false -mod=readonly".strip()
     return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags}
