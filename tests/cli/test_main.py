@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from caloscale.cli import cluster, measure, model, money, run, solver
+from caloscale.cli import cluster, measure, model, money, run
 from caloscale.cli import main as program
 from caloscale.cli.main import app
 from caloscale.storage.lock import LOCK_NAME
@@ -40,7 +40,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_every_public_function_of_the_modules_of_commands_is_a_command() -> None:
-    modules = (cluster, measure, model, money, run, solver)
+    modules = (cluster, measure, model, money, run)
     functions = {
         name.replace("_", "-")
         for module in modules

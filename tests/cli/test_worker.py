@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.cluster.workload.mpijob import render_mpijob
+from caloscale.cluster.workload.backends import render_mpijob
 from tests.client.test_reporting import Server, server
 from tests.cluster import examples as ex
 from tests.training.conftest import eagerly, quickly, shards, small_run

@@ -12,7 +12,7 @@ import yaml
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster import names
-from caloscale.cluster.workload.mpijob import SSH_FOLDER, SSHD, render_mpijob, require_shared_folder
+from caloscale.cluster.workload.backends import SSH_FOLDER, SSHD, render_mpijob, require_shared_folder
 from caloscale.cluster.workload.pod_template import USER
 from caloscale.errors import ConfigurationError
 from caloscale.spec import load_solver_run, parse_any_run

@@ -17,8 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from caloscale.cluster.api.crd import custom_resource_definition
-from caloscale.cluster.api.schema import preset_paths, schema_of
+from caloscale.cluster.api.crd import custom_resource_definition, preset_paths, schema_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import (
     PRESETS,

@@ -20,7 +20,7 @@ from kubernetes.client.exceptions import ApiException
 
 from tools.cluster import ControlPlane, machines
 from tools.cluster.errors import ClusterError
-from tools.cluster.fake_nodes import EXIT, RUN
+from tools.cluster.pools import EXIT, RUN
 from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, folder, version
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from tools.cluster import kind
-from tools.cluster.fake_nodes import node_objects
+from tools.cluster.pools import node_objects
 from tools.cluster.programs import KUBERNETES, version
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 

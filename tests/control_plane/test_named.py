@@ -10,8 +10,7 @@ import pytest
 from tests.smoke.runs import hardware_of
 from tools.cluster import ControlPlane
 from tools.cluster.errors import ClusterError
-from tools.cluster.named import NamedCluster
-from tools.cluster.real import NotOursError
+from tools.cluster.real import NamedCluster, NotOursError
 from tools.cluster.servers import CONTEXT
 
 
@@ -47,7 +46,7 @@ def test_an_unknown_context_is_said(kubeconfig: Path) -> None:
 
 
 def test_what_is_missing_is_said_with_the_commands(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.cluster.named.NEEDED", {"jobsets.jobset.x-k8s.io": "jobset", "others.example": "other"})
+    monkeypatch.setattr("tools.cluster.real.NEEDED", {"jobsets.jobset.x-k8s.io": "jobset", "others.example": "other"})
     with pytest.raises(ClusterError) as caught, NamedCluster(CONTEXT):
         pass
     assert "does not have other\n" in str(caught.value)

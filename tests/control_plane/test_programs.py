@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tools.cluster import build, certificates, fake_nodes, programs
+from tools.cluster import build, certificates, pools, programs
 from tools.cluster.errors import ClusterError
 
 PROXY = "https://user:secret@proxy.invalid"
@@ -144,8 +144,8 @@ def test_certificates_make_a_tls_connection_both_ways(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("spot", [True, False])
 def test_fake_nodes_look_like_those_of_gke(spot: bool) -> None:
-    pool = fake_nodes.Pool("pool", 2, accelerator="nvidia-l4", per_node=4, spot=spot)
-    first, second = fake_nodes.node_objects(pool, first=7)
+    pool = pools.Pool("pool", 2, accelerator="nvidia-l4", per_node=4, spot=spot)
+    first, second = pools.node_objects(pool, first=7)
     assert (first["metadata"]["name"], second["metadata"]["name"]) == ("pool-0007", "pool-0008")
     labels = first["metadata"]["labels"]
     assert labels["cloud.google.com/gke-accelerator"] == "nvidia-l4"
@@ -156,7 +156,7 @@ def test_fake_nodes_look_like_those_of_gke(spot: bool) -> None:
 
 
 def test_stages_are_yaml(tmp_path: Path) -> None:
-    documents = list(yaml.safe_load_all(fake_nodes.stages(tmp_path / "log")))
+    documents = list(yaml.safe_load_all(pools.stages(tmp_path / "log")))
     assert [each["metadata"]["name"] for each in documents] == [
         "node-ready",
         "pod-ready",

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.capacity.pods import Diagnostic, pod_of, warning_of
-from caloscale.operator.diagnostics import (
+from caloscale.operator.outcomes import (
     NAME_TAKEN,
     PATIENCE_SECONDS,
     REFUSED,

@@ -6,11 +6,11 @@ import ast
 from pathlib import Path
 from typing import get_args
 
-from caloscale.operator import diagnostics
+from caloscale.operator import outcomes
 from caloscale.operator.context import EVENTS
 from caloscale.status import Reason
 
-FOLDER = Path(diagnostics.__file__).parent
+FOLDER = Path(outcomes.__file__).parent
 
 
 def reasons(call: ast.Call) -> set[str]:
@@ -29,4 +29,4 @@ def test_every_event_is_in_the_table() -> None:
     named = set().union(*map(reasons, calls))
     assert {"Waiting", "Launched", "RestartBudget"} <= named
     ends = set(get_args(Reason)) - {"Completed"}  # a run that succeeds has no event
-    assert named | ends | set(diagnostics.REFUSALS) | {"Suspending"} == set(EVENTS)
+    assert named | ends | set(outcomes.REFUSALS) | {"Suspending"} == set(EVENTS)

@@ -14,7 +14,7 @@ import pytest
 from caloscale.client.usage import use_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.operator.context import Draft
-from caloscale.operator.limits import affordable, in_time, limit_reached
+from caloscale.operator.lifecycle import affordable, in_time, limit_reached
 from caloscale.operator.outcomes import Outcome
 from caloscale.operator.reconcile import boost_of
 from caloscale.planning.billing.bill import bill

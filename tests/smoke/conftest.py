@@ -21,11 +21,10 @@ from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.kind import KindCluster
-from tools.cluster.named import NamedCluster
 from tools.cluster.native import NativeCluster
 from tools.cluster.nodes import choose
 from tools.cluster.programs import ADDITIONS, is_built
-from tools.cluster.real import OPERATORS, RealCluster
+from tools.cluster.real import OPERATORS, NamedCluster, RealCluster
 from tools.deploy import deploy
 from tools.images import ImageError, archives
 

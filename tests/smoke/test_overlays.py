@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.smoke.runs import image_of
-from tools.cluster.named import NamedCluster
-from tools.cluster.real import RealCluster
+from tools.cluster.real import NamedCluster, RealCluster
 from tools.deploy import deploy
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

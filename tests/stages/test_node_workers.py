@@ -20,7 +20,7 @@ from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
-from caloscale.stages import node_workers
+from caloscale.stages import training
 from tests.training.conftest import random_showers, small_run
 from tests.training.processes import exit_codes, newest_step, said, start_training
 
@@ -117,7 +117,7 @@ def test_a_signal_stops_all_workers_with_a_checkpoint(
 def test_wrong_shares_and_combinations_are_refused(
     shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_workers, "available_cores", lambda: [0, 1])
+    monkeypatch.setattr(training, "available_cores", lambda: [0, 1])
     with pytest.raises(ConfigurationError, match="needs a core for each of 3 workers") as error:
         stages.train(small_run("train.workersPerNode=3", "train.pin=true"), tmp_path / "run", shards)
     assert error.value.exit_code == 2

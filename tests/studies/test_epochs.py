@@ -12,7 +12,7 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.step_time.throughput import Setups
 from caloscale.planning.step_time.timing import Timings
-from caloscale.studies.epochs import cost_ratio, epoch_cost
+from caloscale.studies.measures import cost_ratio, epoch_cost
 
 STUDY, TODAY = dt.date(2022, 6, 1), dt.date(2026, 11, 21)
 PRICES = load_prices()

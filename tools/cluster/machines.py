@@ -12,8 +12,7 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
 from tools.cluster.errors import ClusterError
-from tools.cluster.fake_nodes import BROKEN, EXIT, RUN, node_objects, shutdown_status
-from tools.cluster.pools import Pool
+from tools.cluster.pools import BROKEN, EXIT, RUN, Pool, node_objects, shutdown_status
 
 THREADS = 16
 SECONDS_TO_READY = 300.0

@@ -17,7 +17,7 @@ from kubernetes import client
 from tools.cluster.access import Access
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
-from tools.cluster.fake_nodes import PODS
+from tools.cluster.pools import PODS
 from tools.cluster.servers import Servers, Settings
 from tools.cluster.upstream import OPERATORS, install
 

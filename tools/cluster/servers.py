@@ -8,7 +8,7 @@ import yaml
 from caloscale.ports import free_ports
 from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
 from tools.cluster.daemons import Daemon, answers
-from tools.cluster.fake_nodes import MARK_SELECTOR, stages
+from tools.cluster.pools import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 
 CONTEXT = "caloscale-control-plane"

@@ -219,9 +219,8 @@ def _to_azure(
     coordinates: tuple[str | None, str | None, str | None],
     as_json: bool,
 ) -> None:
-    from caloscale.azure.job import job_of, on_azure
-    from caloscale.azure.workspace import Workspace, checked, to_yaml
-    from caloscale.azure.workspace import send as send_job
+    from caloscale.azure import Workspace, checked, job_of, on_azure, to_yaml
+    from caloscale.azure import send as send_job
     from caloscale.report.plan import remarks, verdict
 
     for option, value, remedy in (
@@ -330,7 +329,7 @@ def logs(
     context: Context = None,
 ) -> None:
     """Print the logs of all workers, each line with its worker."""
-    from caloscale.client.logs import logs
+    from caloscale.client.runs import logs
 
     connection, where = reach(context, namespace)
     for line in logs(connection, where, name, follow=follow, tail=tail):

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from caloscale import __version__
-from caloscale.cli import cluster, measure, model, money, run, solver
+from caloscale.cli import cluster, measure, model, money, run
 from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
 from caloscale.spec.values import check_place
 from caloscale.tensorflow_import import OVERRIDDEN
@@ -159,7 +159,7 @@ COMMANDS: dict[str, dict[Callable[..., None], str]] = {
         cluster.fetch: "fetch my-run",
         money.node_pools: "node-pools run.yaml --cluster physics",
     },
-    "Solver": {solver.solve: "solve --preset proxy", solver.ensemble: "ensemble runs/proxy"},
+    "Solver": {run.solve: "solve --preset proxy", run.ensemble: "ensemble runs/proxy"},
 }
 """All commands by what they are for, each with an example."""
 for examples in COMMANDS.values():

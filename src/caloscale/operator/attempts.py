@@ -13,10 +13,18 @@ from caloscale.cluster.capacity.resizing import alternatives, move, resize, resi
 from caloscale.cluster.workload.backends import render, render_progress
 from caloscale.cluster.workload.launch import Launch
 from caloscale.operator.context import Create, Draft
-from caloscale.operator.diagnostics import CONDITION, PATIENCE_SECONDS, REFUSALS, blocking, sentence, worst
-from caloscale.operator.lifecycle import attempts_in_vain, end, is_left_over
-from caloscale.operator.limits import affordable, in_time, limit_reached
-from caloscale.operator.outcomes import Outcome, awaited_until, judge
+from caloscale.operator.lifecycle import affordable, attempts_in_vain, end, in_time, is_left_over, limit_reached
+from caloscale.operator.outcomes import (
+    CONDITION,
+    PATIENCE_SECONDS,
+    REFUSALS,
+    Outcome,
+    awaited_until,
+    blocking,
+    judge,
+    sentence,
+    worst,
+)
 from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 

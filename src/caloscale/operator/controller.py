@@ -24,10 +24,9 @@ from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, Page, is_passing, message_of
 from caloscale.errors import InputError
 from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
-from caloscale.operator.diagnostics import NAME_TAKEN, REFUSED, diagnostics_of
 from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
-from caloscale.operator.outcomes import job_in_doubt
+from caloscale.operator.outcomes import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
 from caloscale.operator.reconcile import REFRESHED_PER_SECOND, reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import Store

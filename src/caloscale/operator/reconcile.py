@@ -11,10 +11,8 @@ from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
-from caloscale.operator.diagnostics import CONDITION
-from caloscale.operator.lifecycle import clear, expire, give_up, settle_end, suspend
-from caloscale.operator.limits import limit_reached
-from caloscale.operator.outcomes import judge
+from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, settle_end, suspend
+from caloscale.operator.outcomes import CONDITION, judge
 from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase, RunProgress
 

@@ -1,7 +1,7 @@
 """The run configuration: one frozen model and one parser."""
 
 from caloscale.spec.budget import Budget, PricedMachine
-from caloscale.spec.cluster import Cluster
+from caloscale.spec.cluster import Checkpoint, Cluster, Recovery
 from caloscale.spec.configuration import (
     PRESETS,
     SOLVER_PRESETS,
@@ -21,7 +21,6 @@ from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simul
 from caloscale.spec.form import EMPTY_FORM, FORM, run_of_form
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
-from caloscale.spec.recovery import Checkpoint, Recovery
 from caloscale.spec.run import Run
 from caloscale.spec.solver import DataSet, Solver, SolverRun
 from caloscale.spec.train import LossWeights, Train

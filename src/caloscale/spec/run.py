@@ -7,11 +7,10 @@ from pydantic import model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
-from caloscale.spec.cluster import GRACE_SECONDS, Cluster
+from caloscale.spec.cluster import GRACE_SECONDS, Checkpoint, Cluster, Recovery
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
-from caloscale.spec.recovery import Checkpoint, Recovery
 from caloscale.spec.train import Train
 from caloscale.spec.validation import Validation
 

@@ -10,9 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.budget import Budget
-from caloscale.spec.cluster import Cluster
+from caloscale.spec.cluster import Cluster, Recovery
 from caloscale.spec.hardware import Hardware
-from caloscale.spec.recovery import Recovery
 from caloscale.spec.train import Precision
 
 SolverPreset = Literal["proxy", "proxy-paper"]

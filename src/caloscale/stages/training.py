@@ -1,28 +1,154 @@
-"""Training of the run's networks on a dataset."""
+"""Training of the run's networks on a dataset, in this process or by several workers of this machine."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.models.legacy_keras import choose_keras
+from caloscale.ports import free_ports
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.simulation.record import RECORD_NAME
-from caloscale.spec import Run
+from caloscale.spec import Run, dump_run
 from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
-from caloscale.stages.node_workers import train_on_this_node
 from caloscale.stages.record import recorded
 from caloscale.stages.showers import figures_of
 from caloscale.stages.workspace import open_workspace
+from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.termination import end_with_parent, ended_by_sigterm
+from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import set_processor
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
+
+RESULT_FILE = "record.json"
+GRACE_SECONDS = 30.0
+"""How long the others may take to end when one has; a worker without the others ends by itself."""
+_POLL_SECONDS = 0.2
+
+
+def train_on_this_node(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
+    """As `caloscale.training.loop.train`, by ``train.workersPerNode`` processes.
+
+    Worker 0 writes into ``output`` and onto the terminal. SIGTERM and Ctrl-C are passed on, and all workers stop after
+    the same step, with a checkpoint. Raises ConfigurationError where there are too few cores to pin, TrainingError
+    when a worker fails, with its exit code.
+    """
+    workers = run.train.workers_per_node
+    shares = _shares(run)
+    folder = dataset.path if isinstance(dataset, ShardFolder) else Path(dataset)
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
+    with TemporaryDirectory(prefix="caloscale-workers-") as temporary:
+        scratch = Path(temporary)
+        (scratch / "run.yaml").write_text(dump_run(run), encoding="utf-8")
+        started: list[subprocess.Popen[bytes]] = []
+        with ended_by_sigterm():
+            try:
+                for index in range(workers):
+                    task = {"cluster": cluster, "task": {"type": "worker", "index": index}}
+                    started.append(_start(index, task, shares[index], scratch, folder, output))
+                codes = _wait(started)
+            except BaseException:  # Ctrl-C or SIGTERM
+                _end(started)
+                raise
+        _raise_for(codes, scratch)
+        text = (scratch / RESULT_FILE).read_text(encoding="utf-8")
+    return TrainingRecord.model_validate_json(text)
+
+
+def _shares(run: Run) -> Sequence[Sequence[int]]:
+    workers = run.train.workers_per_node
+    if not run.train.pin:
+        return [[]] * workers
+    cores = available_cores()
+    shares = core_shares(workers, cores)
+    if not shares:
+        problem = f"needs a core for each of {workers} workers, and this process may use {len(cores)}"
+        remedy = "lower train.workersPerNode, or set train.pin to false"
+        raise ConfigurationError(problem, field="train.pin", value=True, remedy=remedy)
+    return shares
+
+
+def _start(
+    index: int, task: object, cores: Sequence[int], scratch: Path, dataset: Path, output: Path
+) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
+    target = output if index == 0 else scratch / f"worker-{index}"
+    order = {
+        "configuration": str(scratch / "run.yaml"),
+        "dataset": str(dataset),
+        "output": str(target),
+        "cores": list(cores),
+        "result": str(scratch / RESULT_FILE) if index == 0 else None,
+    }
+    command = [sys.executable, "-m", "caloscale.stages.node_worker", json.dumps(order)]
+    # Ctrl-C reaches this process only, which asks each worker once to stop: a second signal would not let it save.
+    options: dict[str, Any] = {
+        "env": environment,
+        "stdin": subprocess.DEVNULL,
+        "start_new_session": True,
+        "preexec_fn": end_with_parent,
+    }
+    if index == 0:
+        return subprocess.Popen(command, **options)
+    environment.pop(PROGRESS_FILE_VARIABLE, None)
+    with _log(scratch, index).open("wb") as file:
+        return subprocess.Popen(command, stdout=file, stderr=file, **options)
+
+
+def _log(scratch: Path, index: int) -> Path:
+    return scratch / f"worker-{index}.log"
+
+
+def _wait(started: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+    """Exit codes. When one has failed, the others have a while to notice; then they are killed."""
+    deadline = None
+    while any(process.poll() is None for process in started):
+        if deadline is None and any(process.returncode for process in started):
+            deadline = time.monotonic() + GRACE_SECONDS
+        if deadline is not None and time.monotonic() > deadline:
+            for process in started:
+                process.kill()
+        time.sleep(_POLL_SECONDS)
+    return [process.returncode for process in started]
+
+
+def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Ask all workers to stop and wait until they have saved; a second signal kills them."""
+    for process in started:
+        process.terminate()
+    try:
+        for process in started:
+            process.wait()
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _raise_for(codes: Sequence[int], scratch: Path) -> None:
+    """TrainingError of the worker that failed first of itself: the others then end because a worker is lost (138)."""
+    failed = [(index, code) for index, code in enumerate(codes) if code]
+    if not failed:
+        return
+    index, code = min(failed, key=lambda one: (one[1] == 138 or one[1] < 0, one[0]))
+    end_of_log = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
+    remedy = "correct what it says; the same command resumes"
+    error = TrainingError(f"worker {index} of {len(codes)} ended with exit code {code}{end_of_log}", remedy=remedy)
+    error.exit_code = code if code > 0 else TrainingError.exit_code
+    raise error
 
 
 def train(

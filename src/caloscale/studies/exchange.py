@@ -25,8 +25,7 @@ from caloscale.sagips.exchange import COMPARED, METHODS, Counts, make_exchange
 from caloscale.sagips.groups import Groups, groups_of_sizes
 from caloscale.spec.block import Block
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
-from caloscale.studies.points import validated
-from caloscale.studies.ranks import run_ranks
+from caloscale.studies.points import run_ranks, validated
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -16,8 +16,7 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.points import validated
-from caloscale.studies.ranks import run_ranks
+from caloscale.studies.points import run_ranks, validated
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 CLASSES = 1000

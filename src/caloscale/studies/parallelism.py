@@ -19,8 +19,7 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.points import validated
-from caloscale.studies.ranks import run_ranks
+from caloscale.studies.points import run_ranks, validated
 
 Array = NDArray[np.float32]
 RATE = 0.01

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import yaml
 
-from tools.cluster.fake_nodes import node_objects
 from tools.cluster.native.configuration import (
     machine_description,
     node_files,
@@ -17,7 +16,7 @@ from tools.cluster.native.configuration import (
 )
 from tools.cluster.native.names import corefile, dns_objects
 from tools.cluster.native.network import Network
-from tools.cluster.pools import Pool
+from tools.cluster.pools import Pool, node_objects
 from tools.cluster.real import DEFAULT_POOLS
 from tools.cluster.servers import SERVICES
 

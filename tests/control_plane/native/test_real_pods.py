@@ -23,8 +23,8 @@ from tests.control_plane.native.pods import (
 )
 from tests.control_plane.native.python_image import IMAGE, PYTHON
 from tools.cluster.errors import ClusterError
-from tools.cluster.fake_nodes import node_objects
 from tools.cluster.native import NativeCluster
+from tools.cluster.pools import node_objects
 from tools.cluster.real import DEFAULT_POOLS, SHARED
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ import yaml
 from kubernetes import client
 
 from caloscale.cluster import names
-from caloscale.cluster.workload.mpijob import SSH_FOLDER
+from caloscale.cluster.workload.backends import SSH_FOLDER
 from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
 from tools.cluster.errors import ClusterError

@@ -11,7 +11,7 @@ from caloscale.cluster import names
 from tests.cluster import examples as ex
 from tests.control_plane.operator.conftest import Runs
 from tools.cluster import machines
-from tools.cluster.fake_nodes import MARK
+from tools.cluster.pools import MARK
 
 SPEC = {"model": {"preset": "variable-angle"}, "hardware": {"accelerator": "nvidia-tesla-v100", "count": 16}}
 

@@ -9,8 +9,7 @@ import io
 import pytest
 import yaml
 
-from caloscale.azure.job import job_of, on_azure, vm_size
-from caloscale.azure.workspace import checked, to_yaml
+from caloscale.azure import checked, job_of, on_azure, to_yaml, vm_size
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
