@@ -1,4 +1,4 @@
-"""Pools of equal nodes, labelled and tainted as Google Kubernetes Engine does it: fake machines, which kwok keeps alive,
+"""Pools of equal nodes, labelled and tainted as Google Kubernetes Engine does it: fake machines (kept alive by kwok),
 and real ones."""
 
 from collections.abc import Iterable

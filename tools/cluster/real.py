@@ -1,4 +1,4 @@
-"""What clusters of real nodes have in common, faults that can be injected; and a cluster of somebody's, used as it is."""
+"""What clusters of real nodes have in common, faults that can be injected; and a cluster of somebody's, as it is."""
 
 import datetime as dt
 import shutil

@@ -1,4 +1,4 @@
-"""A worker that `training.train_on_this_node` starts: TF_CONFIG is in its environment, its order in its argument as JSON."""
+"""A worker that `train_on_this_node` starts: TF_CONFIG is in its environment, its order in its argument as JSON."""
 
 import json
 import logging
