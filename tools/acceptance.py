@@ -429,7 +429,7 @@ def main(arguments: Sequence[str]) -> int:
         },
         "population": len(pool),
         "networkPopulation": NETWORK_SHOWERS,
-        "machine": describe_machine().model_dump(mode="json", by_alias=True),
+        "machine": describe_machine().as_values(),
     }
     write_text(options.output, json.dumps(result, indent=1))
     print(section(result, "python -m tools.acceptance"))

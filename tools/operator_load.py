@@ -91,7 +91,7 @@ def main() -> None:
         finally:
             for each in operators:
                 each.stop()
-    text = json.dumps({**figures, "machine": describe_machine().model_dump(mode="json", by_alias=True)}, indent=2)
+    text = json.dumps({**figures, "machine": describe_machine().as_values()}, indent=2)
     print(text)
     if given.output:
         write_text(given.output, text)

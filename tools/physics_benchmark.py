@@ -198,7 +198,7 @@ def main(arguments: Sequence[str]) -> int:
         "energyGev": run.data.energy_gev,
         "overrides": asked.overrides,
         "found": found,
-        "machine": describe_machine().model_dump(mode="json", by_alias=True),
+        "machine": describe_machine().as_values(),
     }
     write_text(asked.output, json.dumps(result, indent=1))
     print(tables(result))

@@ -163,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
         first = judged_run(asked.preset, 1, None)
         dataset, networks = first / "dataset", first / "training" / "model"
     rows = [*of_deformed(run, dataset, networks, 1), *rows, *of_geant4(run, asked.preset, dataset)]
-    machine = describe_machine().model_dump(mode="json", by_alias=True)
+    machine = describe_machine().as_values()
     result = {"preset": asked.preset, "rows": rows, "machine": machine}
     if asked.networks:
         result["command"] = "python -m tools.verdicts --networks FOLDER --dataset FOLDER"

@@ -98,7 +98,7 @@ def profile(
         lines = [f"measured peak {result.peak_gflops:.3g} GFLOP/s, {rate}"]
     figures = [] if folder is None else save_figures(folder, [draw])
     if as_json:
-        typer.echo(result.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.as_json())
         return
     out = console()
     out.print(table(title, rows.columns, rows.texts()))
@@ -198,7 +198,7 @@ def bench(
     else:
         precisions = (precision.value,) if precision else tuple(Precision)
         result = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
-    text = result.model_dump_json(by_alias=True, indent=2)
+    text = result.as_json()
     if output is not None:
         write_text(output, text)
     if as_json:
@@ -331,7 +331,7 @@ def inspect(
         load_tensorflow_quietly()
     description = describe(path)
     if as_json:
-        typer.echo(description.model_dump_json(by_alias=True, indent=2))
+        typer.echo(description.as_json())
         return
     described = description.model_dump(mode="json", by_alias=True, exclude={"file"})
     rows = [(name, _text(name, value, wide=wide)) for name, value in described.items()]

@@ -92,7 +92,7 @@ def generate(
     if precision == "auto":
         typer.echo(f"precision {record.precision}: {record.precision_reason}", err=True)
     if as_json:
-        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        typer.echo(record.as_json())
     else:
         typer.echo(
             f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB) in {record.precision}: "
@@ -128,7 +128,7 @@ def export(
         load_tensorflow_quietly()
         done = check_file(check, model)
         if as_json:
-            typer.echo(done.model_dump_json(by_alias=True, indent=2))
+            typer.echo(done.as_json())
         else:
             typer.echo(
                 f"{done.file}: {done.target}, {done.showers} primaries, largest deviation {done.deviation:.1e} "
@@ -143,7 +143,7 @@ def export(
     load_tensorflow_quietly()
     record = export_model(model, target, output)
     if as_json:
-        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        typer.echo(record.as_json())
     else:
         file = next(name for name in FILES.values() if name in record.files)
         typer.echo(f"{output / file} for {target}, deviation {record.deviation:.1e}; {output / 'README.md'}, {RECORD}")
@@ -170,7 +170,5 @@ def amplification(
     from caloscale.stages.amplification import amplification
 
     worth = amplification(runs, held_out=held_out, showers=showers, worth_of=worth_of)
-    text = (
-        worth.model_dump_json(by_alias=True, indent=2) if as_json else markdown(worth_text(worth), *worth_tables(worth))
-    )
+    text = worth.as_json() if as_json else markdown(worth_text(worth), *worth_tables(worth))
     typer.echo(text)

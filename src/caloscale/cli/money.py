@@ -74,7 +74,7 @@ def plan(
     if figure is not None:
         _draw(result, figure)
     if as_json:
-        typer.echo(result.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.as_json())
     else:
         _show_candidates(result, wide)
         if figure is not None:
@@ -132,7 +132,7 @@ def bill(
 
     result = bill_of(run, prices or ())
     if as_json:
-        typer.echo(result.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.as_json())
     else:
         _show_bill(result, wide)
 
@@ -236,7 +236,7 @@ def prices(
 
     listed = list_prices(load_prices(prices or ()), day_of(as_of), region=region, sku=sku)
     if as_json:
-        typer.echo(listed.model_dump_json(by_alias=True, indent=2))
+        typer.echo(listed.as_json())
         return
     rows = [
         (
@@ -312,10 +312,7 @@ def _show_machines(name: str, wide: bool, as_json: bool) -> None:
     machines = [m for m in load_machines() if name in m.title.lower()]
     slices = [s for s in load_slices() if name in s.title.lower()]
     if as_json:
-        listed = {
-            "machines": [m.model_dump(mode="json", by_alias=True) for m in machines],
-            "slices": [s.model_dump(mode="json", by_alias=True) for s in slices],
-        }
+        listed = {"machines": [m.as_values() for m in machines], "slices": [s.as_values() for s in slices]}
         typer.echo(json.dumps(listed, indent=2))
         return
     rows = [
@@ -356,7 +353,7 @@ def calibrate(
 
     result = calibrate_runs(runs, output, measurements or (), speeds=speeds)
     if as_json:
-        typer.echo(result.model_dump_json(by_alias=True, indent=2))
+        typer.echo(result.as_json())
         return
     for own in result.own_machines:
         typer.echo(describe_speed(own))

@@ -68,7 +68,7 @@ def simulate(
         return
     record = simulate(data, output)
     if as_json:
-        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        typer.echo(record.as_json())
     else:
         rate = f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
         rate = rate if record.showers_per_second else "speed not recorded"
@@ -89,7 +89,7 @@ def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: b
 
     record = simulate_hybrid(data, models, output)
     if as_json:
-        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        typer.echo(record.as_json())
         return
     typer.echo(
         f"{record.showers} showers in {output}: {record.generated} particles with {record.generated_energy:.0%} of the "
@@ -119,7 +119,7 @@ def preprocess(
         raise ConfigurationError("there are no showers to read", field="data.source", value=source, remedy=remedy)
     manifest = preprocess_showers(data, source, output)
     if as_json:
-        typer.echo(manifest.model_dump_json(by_alias=True, indent=2))
+        typer.echo(manifest.as_json())
     else:
         counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
         typer.echo(f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}")
@@ -145,7 +145,7 @@ def train(
     run = resolve(configuration, preset, overrides, workspace)
     record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
     if as_json:
-        typer.echo(record.model_dump_json(by_alias=True, indent=2))
+        typer.echo(record.as_json())
     else:
         typer.echo(
             f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
@@ -195,7 +195,7 @@ def validate(
         outcome = stages.validate_int8(run, dataset or folder / DATASET, model or folder / MODEL)
     else:
         outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
-    typer.echo(outcome.evaluation.model_dump_json(by_alias=True, indent=2) if as_json else outcome.verdict)
+    typer.echo(outcome.evaluation.as_json() if as_json else outcome.verdict)
     if require_release and outcome.decision != "accepted":
         raise NotAcceptedError(outcome.decision)
 
@@ -207,7 +207,7 @@ def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
     run = resolve(None, None, None, workspace)
     outcome = stages.report(run, workspace)
     if as_json:
-        typer.echo(outcome.summary.model_dump_json(by_alias=True, indent=2))
+        typer.echo(outcome.summary.as_json())
     else:
         stages.print_outcome(Path(workspace))
 

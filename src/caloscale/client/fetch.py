@@ -52,14 +52,14 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         missing.append(planned)
         plan = None
     else:
-        write_text(folder / PLAN_FILE, planned.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / PLAN_FILE, planned.as_json())
         plan = planned
     now, stages = dt.datetime.now(dt.UTC), _stage_times(folder / "stages")
     use = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
     if use is None:
         missing.append("it held no node yet: there is no bill")
     else:
-        write_text(folder / USAGE_FILE, use.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / USAGE_FILE, use.as_json())
     return missing
 
 

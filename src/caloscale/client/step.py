@@ -156,5 +156,5 @@ def _write_use(run: RunOnCluster, configured: Run, workspace: str) -> None:
     if plan is None:
         log.info("%s", planned)
     else:
-        write_object((plan.model_dump_json(by_alias=True, indent=2) + "\n").encode(), f"{root}/{PLAN_FILE}")
-    write_object((use.model_dump_json(by_alias=True, indent=2) + "\n").encode(), f"{root}/{USAGE_FILE}")
+        write_object((plan.as_json() + "\n").encode(), f"{root}/{PLAN_FILE}")
+    write_object((use.as_json() + "\n").encode(), f"{root}/{USAGE_FILE}")

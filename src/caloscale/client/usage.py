@@ -33,7 +33,7 @@ def estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
         return "it was not placed yet: there is no estimate"
     if placed.estimate_usd is None or placed.estimate_seconds is None or isinstance(run, SolverRun):
         return "it was placed without an estimate" + "".join(f"; {reason}" for reason in placed.reasons)
-    placed_run = build_run(worker_configuration(run.model_dump(mode="json", by_alias=True), placed))
+    placed_run = build_run(worker_configuration(run.as_values(), placed))
     cloud = cloud_of(placed.machine_type, placed.topology)
     hardware = placed_run.hardware and placed_run.hardware.model_copy(update={"cloud": cloud})
     day = status.attempts[0].launched.date()

@@ -93,9 +93,9 @@ def money_section(money: Bill | str, note: str = "") -> Section:
         return Section("Bill", (Notice(f"There is no bill: {money}"),))
     blocks: tuple[Block | Section, ...] = bill_blocks(money, note)
     if money.per_million_showers:
-        values = money.per_million_showers.model_dump(mode="json", by_alias=True)
+        values = money.per_million_showers.as_values()
         blocks += (Section("A million showers, USD", (Values(values),)),)
-    prices = {n.title: [part.model_dump(mode="json", by_alias=True) for part in n.rate_parts] for n in money.nodes}
+    prices = {n.title: [part.as_values() for part in n.rate_parts] for n in money.nodes}
     blocks += (Details("The prices that the rates come from", (Values(prices),)),)
     return Section("Cost on a rented machine" if money.own_machine else "Bill", blocks)
 

@@ -70,6 +70,14 @@ class Block(BaseModel):
         strict=False,
     )
 
+    def as_json(self) -> str:
+        """The text of a file of it."""
+        return self.model_dump_json(by_alias=True, indent=2)
+
+    def as_values(self) -> dict[str, Any]:
+        """The values of such a file."""
+        return self.model_dump(mode="json", by_alias=True)
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
         """Values that are taken: a boolean or a text is no number, and true and false are the only booleans.

@@ -248,7 +248,7 @@ def _refuse_ignored(used: Collection[str], run: Run, layers: Sequence[_Layer], f
     beneath = Run.model_validate(layers[0].values, by_alias=True, by_name=False)
     for field in OPTIONAL_FIELDS:
         location = tuple(field.split("."))
-        value, other = (_value(one.model_dump(mode="json", by_alias=True), location) for one in (run, beneath))
+        value, other = (_value(one.as_values(), location) for one in (run, beneath))
         if field not in used and value != other:
             raise ConfigurationError(
                 f"is not used by the family {run.model.family}",
@@ -281,7 +281,7 @@ def _of_its_family(run: Any, layers: Sequence[_Layer], file: object) -> Any:
         settings = family.Settings.model_validate(run.model.settings, by_alias=True, by_name=False)
     except ValidationError as error:
         raise _configuration_error(error, family.Settings, {}, layers, file, below=("model", "settings")) from error
-    resolved = settings.model_dump(mode="json", by_alias=True)
+    resolved = settings.as_values()
     run = run.model_copy(update={"model": run.model.model_copy(update={"settings": resolved})})
     try:
         family.check(run.model, run.data)
@@ -361,7 +361,7 @@ def _read_preset(name: str) -> dict[str, Any]:
 
 def dump_run(run: Run | SolverRun) -> str:
     """The resolved configuration as YAML, with every field, so that presets may change later."""
-    return document.dump(run.model_dump(mode="json", by_alias=True))
+    return document.dump(run.as_values())
 
 
 def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = ()) -> dict[str, Any]:

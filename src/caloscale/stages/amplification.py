@@ -80,7 +80,7 @@ def amplification(
         generated=worth_of,
     ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
-        write_text(folder / AMPLIFICATION_FILE, worth.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / AMPLIFICATION_FILE, worth.as_json())
         report(configuration, folder)
     return worth
 

@@ -111,7 +111,7 @@ def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
                 "millisecondsPerShower": each.milliseconds_per_shower,
                 "trainingSeconds": each.training_seconds,
                 "usd": each.usd,
-                "gates": [gate.model_dump(mode="json", by_alias=True) for gate in each.evaluation.gates],
+                "gates": [gate.as_values() for gate in each.evaluation.gates],
             }
             for each in compared
         ],
@@ -135,7 +135,7 @@ def _read_run(folder: Path) -> Compared:
         name=folder.resolve().name,
         folder=str(folder),
         network=run.model.network,
-        configuration=run.model_dump(mode="json", by_alias=True),
+        configuration=run.as_values(),
         evaluation=read_block(Evaluation, evaluation_file, remedy=again),
         figures=read_block(FigureData, folder / "validation" / FIGURE_DATA_FILE, remedy=again),
         milliseconds_per_shower=1e3 / summary.generate.showers_per_second if summary.generate else None,

@@ -63,7 +63,7 @@ def plan(run: Run, workspace: str | Path) -> Planned:
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             return Planned(None, NO_HARDWARE if run.hardware is None else ON_PROCESSORS)
-        write_text(folder / PLAN_FILE, made.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / PLAN_FILE, made.as_json())
         return Planned(made, plan_markdown(made))
 
 

@@ -157,7 +157,7 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
 def write_record(record: StageRecord, folder: Path) -> None:
     """Write a record into ``<folder>/stages``, atomically."""
     path = folder / "stages" / f"{record.stage}.json"
-    write_text(path, record.model_dump_json(by_alias=True, indent=2))
+    write_text(path, record.as_json())
 
 
 def read_records(folder: Path) -> dict[str, StageRecord]:
@@ -202,7 +202,7 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
     outdated = tuple(record for record in outdated if not any(record in attempt.stages for attempt in earlier))
     if outdated:
         attempts = Attempts(attempts=(*earlier, EarlierAttempt(stages=outdated)))
-        write_text(folder / "stages" / EARLIER_FILE, attempts.model_dump_json(by_alias=True, indent=2))
+        write_text(folder / "stages" / EARLIER_FILE, attempts.as_json())
     for name in stages:
         (folder / "stages" / f"{name}.json").unlink(missing_ok=True)
 

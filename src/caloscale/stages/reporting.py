@@ -106,7 +106,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
             keep_use(run, folder, today())
             made = _make(run, folder, failure)
             for name, text in (
-                ("summary.json", made.summary.model_dump_json(by_alias=True, indent=2)),
+                ("summary.json", made.summary.as_json()),
                 ("bill.json", bill_json(made.summary.bill or made.summary.no_price or "")),
                 ("report.html", made.html),
             ):
@@ -133,7 +133,7 @@ def keep_use(run: Run, folder: Path, day: date) -> None:
     if used is None:
         file.unlink(missing_ok=True)
     else:
-        write_text(file, used.model_dump_json(by_alias=True, indent=2))
+        write_text(file, used.as_json())
 
 
 def _make(run: Run, folder: Path, failure: str | None) -> Report:
@@ -151,7 +151,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         return [figure for figure in figures if figure.name in names]
 
     elsewhere = ("shower_and_profile", "training_curves", "step_profile", "stage_times")
-    trained = summary.train.model_dump(mode="json", by_alias=True) if summary.train else {}
+    trained = summary.train.as_values() if summary.train else {}
     sections = [
         verdict_section(evaluation, worth, named("shower_and_profile")),
         physics_section(evaluation, [f for f in figures if f.name not in elsewhere]) if evaluation else None,
@@ -367,7 +367,7 @@ def _step_profile(folder: Path) -> Profile | None:
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
     """What is needed to repeat the run."""
     prepared = _figures_of(records, "preprocess")
-    machine = next((r.machine.model_dump(mode="json", by_alias=True) for r in records.values()), None)
+    machine = next((r.machine.as_values() for r in records.values()), None)
     return {
         "caloscale": __version__,
         "run configuration": dump_run(run),
@@ -383,7 +383,7 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
 
 def bill_json(money: Bill | str) -> str:
     """The content of bill.json: the bill, or why there is none."""
-    return json.dumps({"noPrice": money}) if isinstance(money, str) else money.model_dump_json(by_alias=True, indent=2)
+    return json.dumps({"noPrice": money}) if isinstance(money, str) else money.as_json()
 
 
 def bill_markdown(money: Bill | str) -> str:

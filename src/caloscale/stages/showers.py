@@ -49,7 +49,7 @@ def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationReco
         for file in sorted(cache.iterdir()):
             if file.suffix in {".h5", ".json"}:
                 _link(file, showers / file.name)
-        figures.update(record.model_dump(mode="json", by_alias=True))
+        figures.update(record.as_values())
         return record
 
 

@@ -155,8 +155,8 @@ def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None)
         summary = _summarise(run, folder)
         progress.saved(summary.epochs)
         progress.step(summary.epochs, now=True)
-        write_text(folder / SUMMARY_FILE, summary.model_dump_json(by_alias=True, indent=2))
-        figures.update(summary.model_dump(mode="json", by_alias=True))
+        write_text(folder / SUMMARY_FILE, summary.as_json())
+        figures.update(summary.as_values())
         if generators is not None:
             shutil.copytree(folder / CHECKPOINTS, generators / CHECKPOINTS, dirs_exist_ok=True)
         return summary

@@ -175,7 +175,7 @@ def train(
         trained = folder / TRAINED
         if model is not None:
             shutil.copytree(trained, model, dirs_exist_ok=True)
-        figures.update(record.model_dump(mode="json", by_alias=True), data=figures_of(shards.manifest))
+        figures.update(record.as_values(), data=figures_of(shards.manifest))
         simulation = shards.path / RECORD_NAME
         if simulation.is_file():
             figures["simulation"] = read_json(simulation, remedy="delete it: the report then has no simulation")

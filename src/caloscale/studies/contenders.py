@@ -37,7 +37,7 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     run = configured_run(_fields(inputs, STEP_INPUTS))
     batch, processes = run.train.replica_batch(1), inputs.get("processes", 1)
-    settings = {"configuration": run.model_dump(mode="json", by_alias=True), "batch": batch}
+    settings = {"configuration": run.as_values(), "batch": batch}
     shares = _core_shares(processes, inputs.get("coresPerProcess"))
     with ExitStack() as stack:
         contenders = [
@@ -90,7 +90,7 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         make_model(run, Path(temporary) / "model")
         settings = {
-            "configuration": run.model_dump(mode="json", by_alias=True),
+            "configuration": run.as_values(),
             "folder": str(Path(temporary) / "model"),
             "runtime": inputs.get("runtime", "tensorflow"),
             "precision": inputs.get("precision", "float32"),
@@ -121,7 +121,7 @@ def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     run = parse_solver_run(json.dumps(nested({**inputs, "solver.ranks": 1})))
     core = sorted(os.sched_getaffinity(0))[:1]
-    settings = {"configuration": run.model_dump(mode="json", by_alias=True)}
+    settings = {"configuration": run.as_values()}
     with (
         Contender("epoch", "solver-epoch", settings, cores=core) as epoch,
         Contender("product", "product", {"precision": run.solver.precision}, cores=core) as product,

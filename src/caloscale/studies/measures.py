@@ -206,7 +206,7 @@ class EpochInputs(Block):
 
 
 def _epoch_cost(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
-    return _cost_of(inputs, context).model_dump(mode="json", by_alias=True)
+    return _cost_of(inputs, context).as_values()
 
 
 def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[s
         _cost_of(shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}, context)
         for side in ("one.", "other.")
     ]
-    return cost_ratio(*costs).model_dump(mode="json", by_alias=True)
+    return cost_ratio(*costs).as_values()
 
 
 def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
@@ -256,8 +256,8 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
     if best is None:
         raise ConfigurationError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")
     return {
-        **best.model_dump(mode="json", by_alias=True),
-        "prices": made.prices.model_dump(mode="json", by_alias=True),
+        **best.as_values(),
+        "prices": made.prices.as_values(),
         "measured": _measured(best, run, context),
         "epochs": run.train.epochs,
         "totalHours": best.total_seconds / 3600,

@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,10 +16,9 @@ from typing import Any
 import psutil
 
 from caloscale.errors import ConfigurationError, TrainingError
-from caloscale.spec import Run, dump_run
+from caloscale.spec import Run
 from caloscale.spec.workspace_layout import CHECKPOINTS
-from caloscale.storage.atomic import make_folder
-from caloscale.studies.whole_run import run_of
+from caloscale.studies.whole_run import run_of, start_run
 from caloscale.training.checkpoint.progress_marker import read_marker
 
 OWN_INPUTS = ("lostAt", "workersAfter")
@@ -72,18 +69,6 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _start(run: Run, folder: Path) -> subprocess.Popen[bytes]:
-    """`caloscale run` of a configuration in a folder."""
-    make_folder(folder)
-    configuration, log = folder.with_suffix(".yaml"), folder.with_suffix(".log")
-    configuration.write_text(dump_run(run), encoding="utf-8")
-    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
-        )
-
-
 def _made_step(folder: Path) -> int:
     """The last step that was made, in any attempt."""
     mark = read_marker(folder / CHECKPOINTS / "progress-marker")
@@ -92,7 +77,7 @@ def _made_step(folder: Path) -> int:
 
 def _lose_a_worker(run: Run, folder: Path, step: int) -> tuple[int, float]:
     """Start the run and end its last worker after a step: the step that was made, and when. Waits for the end."""
-    process = _start(run, folder)
+    process = start_run(run, folder)
     try:
         while _made_step(folder) < step:
             if process.poll() is not None:
@@ -121,7 +106,7 @@ def _number(worker: psutil.Process) -> int:
 
 def _make(run: Run, folder: Path, beyond_step: int | None = None) -> float | None:
     """The whole run; when it has made a step beyond this one (None: not observed)."""
-    process, clock = _start(run, folder), None
+    process, clock = start_run(run, folder), None
     try:
         while process.poll() is None:
             if clock is None and beyond_step is not None and _made_step(folder) > beyond_step:

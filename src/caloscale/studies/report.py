@@ -121,7 +121,7 @@ class Outcome:
             "title": self.study.title,
             "asOf": str(self.as_of),
             "caloscale": __version__,
-            "statements": [s.model_dump(mode="json", by_alias=True) for s in self.statements],
+            "statements": [s.as_values() for s in self.statements],
             "tables": {table.sweep.name: table.values for table in self.tables},
             "kinds": {table.sweep.name: table.kind for table in self.tables},
             "published": {

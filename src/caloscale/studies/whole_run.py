@@ -80,19 +80,21 @@ def _succeeded(folder: Path) -> bool:
     return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["outcome"] == "succeeded"
 
 
-def _make(run: Run, cores: int | None, folder: Path) -> None:
+def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen[bytes]:
+    """`caloscale run` of a configuration in a folder, with a log beside that; anew: in place of an older log."""
     make_folder(folder)
     configuration = folder.with_suffix(".yaml")
     configuration.write_text(dump_run(run), encoding="utf-8")
-    words = ["run", str(configuration), "--name", folder.name, "--runs", str(folder.parent)]
-    log = folder.with_suffix(".log")
-    with log.open("w", encoding="utf-8") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "caloscale.cli.main", *words], stdout=output, stderr=subprocess.STDOUT
-        )
-        _pin(process, cores)
-        code = _finish(process)
-    if code:
+    words = ("run", str(configuration), "--name", folder.name, "--runs", str(folder.parent))
+    command = (sys.executable, "-m", "caloscale.cli.main", *words)
+    with folder.with_suffix(".log").open("wb" if anew else "ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+
+def _make(run: Run, cores: int | None, folder: Path) -> None:
+    process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
+    _pin(process, cores)
+    if code := _finish(process):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
         error = type("", (CaloscaleError,), {"exit_code": code})
         raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
