@@ -405,13 +405,7 @@ def node_pools(
     if best.cloud != "gcp":
         remedy = "--set hardware.cloud=gcp"
         raise InputError("is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy=remedy)
-    pool = NodePool(
-        accelerator=best.accelerator,
-        machine_type=best.machine_type,
-        per_node=best.count // best.nodes,
-        capacity_type=best.capacity_type,
-        topology=best.topology,
-        max_nodes=best.nodes,
-    )
+    same = best.values_of("accelerator", "machine_type", "capacity_type", "topology")
+    pool = NodePool(**same, per_node=best.count // best.nodes, max_nodes=best.nodes)
     typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
     typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region))

@@ -85,16 +85,11 @@ def use_of(
         kinds = [kind for kind in node_totals(attempt, status.placement, now) if kind.nodes]
         nodes = tuple(node_use(kind, kind.nodes, kind.node_seconds / kind.nodes) for kind in kinds)
         if nodes:
-            trained = Attempt(
-                nodes=nodes,
-                training_seconds=attempt.training_seconds,
-                start_up_seconds=attempt.start_up_seconds,
-                waiting_seconds=attempt.waiting_seconds,
-                lost_seconds=attempt.lost_seconds,
-                used_share=_used_share(attempt, status.placement),
-                count=attempt.count,
-                interruptions=interruptions(attempt),
+            timed = attempt.values_of(
+                "training_seconds", "start_up_seconds", "waiting_seconds", "lost_seconds", "count"
             )
+            share, ends = _used_share(attempt, status.placement), interruptions(attempt)
+            trained = Attempt(nodes=nodes, used_share=share, interruptions=ends, **timed)
             during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
             attempts.append(_with_stages(trained, during))
     if not attempts:

@@ -78,6 +78,10 @@ class Block(BaseModel):
         """The values of such a file."""
         return self.model_dump(mode="json", by_alias=True)
 
+    def values_of(self, *names: str) -> dict[str, Any]:
+        """The values of some fields, for a block that has fields of the same names."""
+        return {name: getattr(self, name) for name in names}
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: type[BaseModel], handler: GetCoreSchemaHandler) -> CoreSchema:
         """Values that are taken: a boolean or a text is no number, and true and false are the only booleans.

@@ -284,10 +284,7 @@ def _summarise(
         physics=_physics(evaluation) if evaluation else None,
         amplification=worth,
         stages={
-            stage: StageSummary(
-                seconds=r.seconds, core_seconds=r.core_seconds, peak_memory_mib=r.peak_memory_mib, outcome=r.outcome
-            )
-            for stage, r in records.items()
+            stage: StageSummary(**record.values_of(*StageSummary.model_fields)) for stage, record in records.items()
         },
         bill=money if isinstance(money, Bill) else None,
         no_price=money if isinstance(money, str) else None,
@@ -302,18 +299,10 @@ def _generation(validated: dict[str, Any], simulated: dict[str, Any]) -> Generat
 
 def _physics(evaluation: Evaluation) -> PhysicsSummary:
     observables = {
-        name: ObservableSummary(
-            separation=result.separation,
-            uncertainty=result.uncertainty,
-            expected_null=result.expected_null,
-            excess=result.excess,
-            excess_uncertainty=result.excess_uncertainty,
-            untrained=result.untrained,
-            baseline=result.baseline,
-            improvement_sigmas=result.improvement_sigmas,
-        )
+        name: ObservableSummary(**result.values_of(*ObservableSummary.model_fields))
         for name, result in evaluation.observables.items()
     }
+    decided = ("decision", "gates", "reasons", "dropped", "ungated", "warnings")
     return PhysicsSummary(
         **observables,
         classifier_auc=evaluation.classifier_auc,
@@ -322,12 +311,7 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
         resolution_improvement_sigmas=evaluation.resolution.improvement_sigmas,
         shower_maximum_difference_layers=evaluation.largest_maximum_difference,
         classifier_showers=evaluation.classifier.showers,
-        decision=evaluation.decision,
-        gates=evaluation.gates,
-        reasons=evaluation.reasons,
-        dropped=evaluation.dropped,
-        ungated=evaluation.ungated,
-        warnings=evaluation.warnings,
+        **evaluation.values_of(*decided),
     )
 
 

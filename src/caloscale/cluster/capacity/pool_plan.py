@@ -211,15 +211,11 @@ def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[st
     if hardware_of(run).control_plane:
         provider = provider_of(pool.key.machine_type, pool.key.topology)
         cluster_usd = cluster_rate(catalogue.prices, provider, best.region, catalogue.as_of).usd_per_hour
+    same = ("nodes", "workers", "accelerators_per_worker", "batch_per_replica", "region", "usd_per_hour")
     return _placed(
         run,
         pool,
-        nodes=best.nodes,
-        workers=best.workers,
-        accelerators_per_worker=best.accelerators_per_worker,
-        batch_per_replica=best.batch_per_replica,
-        region=best.region,
-        usd_per_hour=best.usd_per_hour,
+        **best.values_of(*same),
         control_plane_usd_per_hour=cluster_usd,
         estimate_usd=best.usd,
         estimate_seconds=best.total_seconds,
