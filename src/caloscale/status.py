@@ -194,21 +194,9 @@ class NodeUsage(StatusBlock):
 
 
 Reason = Literal[
-    "Completed",
-    "WorkerLost",
-    "WorkerFailed",
-    "NodeLost",
-    "Preempted",
-    "Requeued",
-    "UserError",
-    "Suspended",
-    "Budget",
-    "Deadline",
-    "ScaledUp",
-    "JobLost",
-    "Unschedulable",
-    "StartupFailed",
-]
+    "Completed", "WorkerLost", "WorkerFailed", "NodeLost", "Preempted", "Requeued", "UserError", "Suspended",
+    "Budget", "Deadline", "ScaledUp", "JobLost", "Unschedulable", "StartupFailed",
+]  # fmt: skip
 
 
 class AttemptStatus(StatusBlock):

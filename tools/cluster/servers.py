@@ -17,14 +17,9 @@ AUDITED = ("system:serviceaccounts:caloscale-system",)
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
 SERVICE_HOSTS = (
-    "localhost",
-    "127.0.0.1",
-    "10.96.0.1",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
+    "localhost", "127.0.0.1", "10.96.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,10 @@ OWN = ("compact", "fixed-angle", "flow", "variable-angle")
 """Families of this package, which are registered like any other."""
 
 OPTIONAL_FIELDS = (
-    "model.latentSize",
-    "model.dropout",
-    "model.filters",
-    "model.binCounts",
-    "train.discriminatorLearningRate",
-    "train.generatorUpdates",
-    "train.primaries",
-    "train.ecalSumFit",
-    "train.labelFlip",
-    "train.lossWeights",
+    "model.latentSize", "model.dropout", "model.filters", "model.binCounts", "train.discriminatorLearningRate",
+    "train.generatorUpdates", "train.primaries", "train.ecalSumFit", "train.labelFlip", "train.lossWeights",
     "train.energyScoreWeight",
-)
+)  # fmt: skip
 """Fields of the run configuration that only some families use (`Family.fields`); the others refuse them."""
 
 

@@ -9,54 +9,22 @@ from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 
 Quantity = Literal[
-    "response",
-    "linearity",
-    "resolution",
-    "weightedResolution",
-    "responseSpread",
-    "showerMaximum",
-    "depthSpread",
-    "transverseWidth",
-    "widthSpread",
-    "hits",
-    "hitsSpread",
-    "diversity",
-    "copying",
-    "classifierAuc",
-    "layerAuc",
-    "longitudinalProfileSeparation",
-    "transverseProfileXSeparation",
-    "transverseProfileYSeparation",
-    "showerMaximumSeparation",
-    "ecalSumSeparation",
-    "samplingFractionSeparation",
-    "cellSpectrumSeparation",
-    "hitsSeparation",
-    "sparsitySeparation",
-    "measuredAngleSeparation",
-    "momentsLongitudinalSeparation",
-    "momentsTransverseSeparation",
-    "radius90Separation",
-]
+    "response", "linearity", "resolution", "weightedResolution", "responseSpread", "showerMaximum", "depthSpread",
+    "transverseWidth", "widthSpread", "hits", "hitsSpread", "diversity", "copying", "classifierAuc", "layerAuc",
+    "longitudinalProfileSeparation", "transverseProfileXSeparation", "transverseProfileYSeparation",
+    "showerMaximumSeparation", "ecalSumSeparation", "samplingFractionSeparation", "cellSpectrumSeparation",
+    "hitsSeparation", "sparsitySeparation", "measuredAngleSeparation", "momentsLongitudinalSeparation",
+    "momentsTransverseSeparation", "radius90Separation",
+]  # fmt: skip
 """Differences of generated from Monte Carlo showers that a gate can limit. Their expectation does not depend on the
 number of showers, that of an AUC excepted, whose gate states it. docs/physics.md defines them."""
 AUCS = ("classifierAuc", "layerAuc")
 """Quantities that depend on the number of showers which a classifier is trained on."""
 
 MINIMUM_GATES: tuple[Quantity, ...] = (
-    "response",
-    "responseSpread",
-    "resolution",
-    "weightedResolution",
-    "showerMaximum",
-    "depthSpread",
-    "transverseWidth",
-    "widthSpread",
-    "hits",
-    "hitsSpread",
-    "cellSpectrumSeparation",
-    "classifierAuc",
-)
+    "response", "responseSpread", "resolution", "weightedResolution", "showerMaximum", "depthSpread",
+    "transverseWidth", "widthSpread", "hits", "hitsSpread", "cellSpectrumSeparation", "classifierAuc",
+)  # fmt: skip
 """Quantities without whose gates no model is accepted: what an analysis of showers uses first, each with its
 fluctuations."""
 

@@ -33,30 +33,10 @@ if TYPE_CHECKING:
     from caloscale.stages.validation import validate, validate_int8
 
 __all__ = [
-    "Generation",
-    "begin",
-    "begun",
-    "generate",
-    "new_run_folder",
-    "own_folder",
-    "plan",
-    "point_latest",
-    "preprocess",
-    "print_outcome",
-    "provide_shards",
-    "report",
-    "report_pipeline_run",
-    "run_all",
-    "run_folder",
-    "run_id",
-    "simulate",
-    "solve",
-    "solver_run",
-    "train",
-    "validate",
-    "validate_int8",
-    "validate_solution",
-]
+    "Generation", "begin", "begun", "generate", "new_run_folder", "own_folder", "plan", "point_latest", "preprocess",
+    "print_outcome", "provide_shards", "report", "report_pipeline_run", "run_all", "run_folder", "run_id", "simulate",
+    "solve", "solver_run", "train", "validate", "validate_int8", "validate_solution",
+]  # fmt: skip
 
 _NAMES = {
     "generation": ("Generation", "generate"),

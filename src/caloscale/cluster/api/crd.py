@@ -14,23 +14,10 @@ from caloscale.spec.values import PATTERN
 from caloscale.status import RunProgress, RunStatus
 
 KEPT = {
-    "type",
-    "description",
-    "enum",
-    "default",
-    "minimum",
-    "maximum",
-    "exclusiveMinimum",
-    "exclusiveMaximum",
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "pattern",
-    "format",
-    "x-kubernetes-list-type",
+    "type", "description", "enum", "default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
+    "minLength", "maxLength", "minItems", "maxItems", "pattern", "format", "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
-}
+}  # fmt: skip
 """Keywords that mean the same in both and are copied."""
 DROPPED = {"title", "additionalProperties", "$defs", "required", "properties", "items", "prefixItems", "anyOf", "const"}
 """Keywords that are translated, or have no place beside properties."""

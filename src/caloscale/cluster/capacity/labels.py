@@ -17,18 +17,9 @@ from caloscale.planning.catalogue.rows import SourcedRow, read_rows
 
 ANY, SAME = ".*", r"\g<0>"
 Concept = Literal[
-    "accelerator",
-    "tpu",
-    "topology",
-    "pool",
-    "capacityType",
-    "region",
-    "machineType",
-    "count",
-    "memory",
-    "sharing",
+    "accelerator", "tpu", "topology", "pool", "capacityType", "region", "machineType", "count", "memory", "sharing",
     "taint",
-]
+]  # fmt: skip
 
 
 class LabelRow(SourcedRow):
