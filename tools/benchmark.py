@@ -178,40 +178,24 @@ def write_smoke(measurement: Measurement) -> str:
     )
 
 
+STEPS = tuple(
+    bench("step", "--preset", preset, "--precision", precision, "--batch", batch)
+    for preset, batch in (("variable-angle", "8"), ("fixed-angle", "8"), ("compact", "32"))
+    for precision in ("float32", "bfloat16")
+)
+GENERATIONS = tuple(
+    bench("generate", "--preset", preset, "--batch", batch, *threads)
+    for threads, batches in (((), ("16", "64")), (("--threads", "1"), ("1", "1")))
+    for preset, batch in zip(("variable-angle", "compact"), batches)
+)
+LOADS = tuple(
+    Measurement(f"operator-{runs}", ("--nodes", nodes, "--runs", runs, *more), module="tools.operator_load")
+    for runs, nodes, more in (("50", "60", ()), ("500", "1000", ("--nodes-per-run", "2")))
+)
 SECTIONS = (
-    Section(
-        "step",
-        "The training step",
-        tuple(
-            bench("step", "--preset", preset, "--precision", precision, "--batch", batch)
-            for preset, batch in (("variable-angle", "8"), ("fixed-angle", "8"), ("compact", "32"))
-            for precision in ("float32", "bfloat16")
-        ),
-        write_benches,
-    ),
-    Section(
-        "generate",
-        "Generation",
-        (
-            bench("generate", "--preset", "variable-angle", "--batch", "16"),
-            bench("generate", "--preset", "compact", "--batch", "64"),
-            bench("generate", "--preset", "variable-angle", "--batch", "1", "--threads", "1"),
-            bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
-        ),
-        write_benches,
-    ),
-    Section(
-        "operator",
-        "The operator under load",
-        tuple(
-            Measurement(f"operator-{runs}", options, module="tools.operator_load")
-            for runs, options in (
-                (50, ("--nodes", "60", "--runs", "50")),
-                (500, ("--nodes", "1000", "--runs", "500", "--nodes-per-run", "2")),
-            )
-        ),
-        write_loads,
-    ),
+    Section("step", "The training step", STEPS, write_benches),
+    Section("generate", "Generation", GENERATIONS, write_benches),
+    Section("operator", "The operator under load", LOADS, write_loads),
     Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), each(write_smoke)),
     by_script("physics", "The classifiers of the CaloChallenge (90 minutes)", physics_benchmark),
 )

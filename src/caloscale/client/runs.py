@@ -202,14 +202,8 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
             field=".".join(["status", *map(str, error.errors()[0]["loc"])]),
             remedy="use the version of caloscale that its operator has",
         ) from error
-    return RunOnCluster(
-        metadata["name"],
-        metadata.get("namespace", ""),
-        raw.get("spec") or {},
-        status,
-        metadata.get("creationTimestamp", ""),
-        metadata.get("uid", ""),
-    )
+    namespace, created = metadata.get("namespace", ""), metadata.get("creationTimestamp", "")
+    return RunOnCluster(metadata["name"], namespace, raw.get("spec") or {}, status, created, metadata.get("uid", ""))
 
 
 def _is_mendable(run: RunOnCluster) -> bool:
@@ -244,12 +238,10 @@ def ask(question: Callable[[], _Answer], problem: str) -> _Answer:
 def refused(error: ApiException, problem: str) -> ClusterError:
     """What a cluster answers instead of what was asked for."""
     if is_unknown(error):
-        return ClusterError(
-            "the cluster does not know TrainingRun", remedy="install the operator: make deploy CONTEXT=... OVERLAY=..."
-        )
-    return ClusterError(
-        f"{problem}: {message_of(error)}", remedy=_REMEDIES.get(error.status if status_of(error) else 0)
-    )
+        remedy = "install the operator: make deploy CONTEXT=... OVERLAY=..."
+        return ClusterError("the cluster does not know TrainingRun", remedy=remedy)
+    remedy = _REMEDIES.get(error.status if status_of(error) else 0)
+    return ClusterError(f"{problem}: {message_of(error)}", remedy=remedy)
 
 
 _END = None

@@ -68,15 +68,9 @@ class Ranks(Block):
 
     def computing_seconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Times of all epochs and workers, (epochs, ranks), s."""
-        return straggling_times(
-            self.epochs,
-            self.ranks,
-            self.compute_milliseconds / 1000,
-            width=self.width,
-            share=self.stragglers,
-            factor=self.straggler_factor,
-            seed=1,
-        )
+        mean = self.compute_milliseconds / 1000
+        options = {"width": self.width, "share": self.stragglers, "factor": self.straggler_factor}
+        return straggling_times(self.epochs, self.ranks, mean, **options, seed=1)
 
 
 class ExchangeInputs(Ranks):

@@ -229,16 +229,8 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
     if len(found) > 1:
         remedy = "give nodes, workers and batchPerReplica"
         raise ConfigurationError(f"{len(found)} measured runs are like this", value=wanted, remedy=remedy)
-    return epoch_cost(
-        found[0],
-        context.price_list,
-        asked.region,
-        asked.capacity_type,
-        asked.as_of,
-        host=asked.host,
-        hosts=asked.hosts,
-        with_test=asked.with_test,
-    )
+    more = asked.values_of("host", "hosts", "with_test")
+    return epoch_cost(found[0], context.price_list, asked.region, asked.capacity_type, asked.as_of, **more)
 
 
 def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
@@ -265,21 +257,9 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
 
 
 def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | None:
-    rows = [
-        m
-        for m in context.measured
-        if (m.network, m.provider, m.accelerator, m.count, m.nodes, m.workers, m.batch_per_replica, m.showers)
-        == (
-            run.model.network,
-            best.cloud,
-            best.accelerator,
-            best.count,
-            best.nodes,
-            best.workers,
-            best.batch_per_replica,
-            run.data.showers,
-        )
-    ]
+    placed = ("accelerator", "count", "nodes", "workers", "batch_per_replica")
+    wanted = (run.model.network, best.cloud, run.data.showers, *best.values_of(*placed).values())
+    rows = [m for m in context.measured if (m.network, m.provider, m.showers, *m.values_of(*placed).values()) == wanted]
     if not rows:
         return None
     first = rows[0]

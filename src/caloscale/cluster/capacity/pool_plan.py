@@ -90,11 +90,9 @@ def plan_on(run: AnyRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -
     if not isinstance(planned, Placed):
         return planned
     if planned.workers > MOST_WORKERS:
-        return InputError(
-            f"{planned.workers} workers are more than a run can have on a cluster, {MOST_WORKERS}",
-            field="hardware.acceleratorsPerWorker",
-            remedy="give each worker more accelerators (hardware.placement Aligned: all of its node)",
-        )
+        problem = f"{planned.workers} workers are more than a run can have on a cluster, {MOST_WORKERS}"
+        remedy = "give each worker more accelerators (hardware.placement Aligned: all of its node)"
+        return InputError(problem, field="hardware.acceleratorsPerWorker", remedy=remedy)
     workers_per_node = planned.workers // planned.nodes
     return planned.model_copy(update={"pool": pool.key.name, **requests_of(pool, workers_per_node)})
 
@@ -106,11 +104,8 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
     slots = per_node or math.ceil(solver.ranks / nodes)
     without_ranks = (nodes - 1) * slots >= solver.ranks
     if (per_node and solver.ranks % per_node) or given not in (None, nodes) or without_ranks:
-        return InputError(
-            f"{solver.ranks} do not fill {given or 'whole'} nodes of pool {pool.key.name} with {slots} each",
-            field="solver.ranks",
-            remedy="change solver.ranks, or hardware.nodes or count",
-        )
+        problem = f"{solver.ranks} do not fill {given or 'whole'} nodes of pool {pool.key.name} with {slots} each"
+        return InputError(problem, field="solver.ranks", remedy="change solver.ranks, or hardware.nodes or count")
     cluster_usd, usd_per_hour, reasons = 0.0, None, ["no estimate: the time of an epoch was not measured"]
     try:
         usd_per_hour, cluster_usd = usd_per_hour_of(hardware, pool, nodes, catalogue)

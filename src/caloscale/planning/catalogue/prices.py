@@ -276,11 +276,8 @@ def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], ad
             hint += f"; the catalogue has it in {', '.join(regions)}"
         elif near and key.sku not in {machine.machine_type for machine in load_machines()}:
             hint += f"; {near}"
-    return PriceError(
-        f"no {key.capacity_type} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}",
-        field="prices",
-        remedy=hint,
-    )
+    problem = f"no {key.capacity_type} price of {key.sku_kind} {key.sku} in {key.region} on {as_of}"
+    return PriceError(problem, field="prices", remedy=hint)
 
 
 class RatePart(Block):

@@ -99,12 +99,9 @@ def rank_layouts(
 def unreachable(count: int, node_sizes: Sequence[int]) -> ConfigurationError:
     """The error for a count that no layout reaches."""
     sizes = ", ".join(map(str, sorted(set(node_sizes)))) or "none"
-    return ConfigurationError(
-        "is reached by no layout: nodes are equal and whole",
-        field="hardware.count",
-        value=count,
-        remedy=f"choose a multiple of the accelerators of a node; nodes have {sizes}",
-    )
+    problem = "is reached by no layout: nodes are equal and whole"
+    remedy = f"choose a multiple of the accelerators of a node; nodes have {sizes}"
+    return ConfigurationError(problem, field="hardware.count", value=count, remedy=remedy)
 
 
 def memory_problem(
