@@ -8,7 +8,6 @@ over 65,025 cells and differences of barycentres do not survive bfloat16.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -35,20 +34,17 @@ class CellEnergy(PlainLayer):
     Differentiable everywhere for power < 1: the derivative at 0 is 0. Negative cells count as 0.
     """
 
-    def __init__(self, power: float = 0.85, **options: object) -> None:
-        if not 0 < power <= 1:
-            raise ValueError(f"power must be above 0 and at most 1, got {power}")
-        super().__init__(**options)
-        self.power = float(power)
+    power: float = 0.85
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        if not 0 < self.power <= 1:
+            raise ValueError(f"power must be above 0 and at most 1, got {self.power:g}")
 
     def call(self, shower: tf.Tensor) -> tf.Tensor:
         """Undo the compression."""
         positive = tf.nn.relu(shower)
         return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return {**super().get_config(), "power": self.power}
 
 
 @register
@@ -70,12 +66,13 @@ class BinCounts(PlainLayer):
     no gradient, as published.
     """
 
-    def __init__(self, edges: Sequence[float] = PUBLISHED_BIN_EDGES, **options: object) -> None:
-        edges = [float(edge) for edge in edges]
+    edges: list[float] = [*PUBLISHED_BIN_EDGES]
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
+        edges = list(self.edges)
         if not edges or edges != sorted(set(edges), reverse=True) or edges[-1] <= 0:
             raise ValueError(f"edges must fall and be above zero, got {edges}")
-        super().__init__(**options)
-        self.edges = edges
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Count."""
@@ -84,10 +81,6 @@ class BinCounts(PlainLayer):
         all_cells = tf.ones_like(above[0]) * tf.cast(tf.reduce_prod(tf.shape(cells)[1:]), cells.dtype)
         totals = tf.concat([tf.zeros_like(above[0]), *above, all_cells], axis=1)
         return totals[:, 1:] - totals[:, :-1]
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return {**super().get_config(), "edges": self.edges}
 
 
 @register
@@ -105,21 +98,15 @@ class MeasuredAngle(PlainLayer):
     and radius instead, and the second of cell_mm is their size along the radius.
     """
 
-    def __init__(
-        self,
-        cell_mm: Sequence[float],
-        depth_mm: Sequence[float],
-        empty_rad: float = EMPTY_ANGLE_RAD,
-        cylinder: bool = False,
-        **options: object,
-    ) -> None:
-        super().__init__(**options)
-        self.cylinder = bool(cylinder)
-        self.cell_mm = [float(size) for size in cell_mm]
-        self.depth_mm = [float(depth) for depth in depth_mm]
-        self.empty_rad = float(empty_rad)
+    cell_mm: list[float]
+    depth_mm: list[float]
+    empty_rad: float = EMPTY_ANGLE_RAD
+    cylinder: bool = False
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)
         if len(self.cell_mm) != 2 or min(self.cell_mm) <= 0:
-            raise ValueError(f"cell_mm must be two sizes above zero, got {self.cell_mm}")
+            raise ValueError(f"cell_mm must be two sizes above zero, got {list(self.cell_mm)}")
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Measure."""
@@ -160,16 +147,6 @@ class MeasuredAngle(PlainLayer):
             at = (tf.range(count, dtype=profile.dtype) - (count - 1) / 2) * size_mm
             moments.append(tf.einsum("bnz,n->bz", profile, at))
         return moments
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return {
-            **super().get_config(),
-            "cell_mm": self.cell_mm,
-            "depth_mm": self.depth_mm,
-            "empty_rad": self.empty_rad,
-            "cylinder": self.cylinder,
-        }
 
     @classmethod
     def of(cls, data: Data, **options: Any) -> MeasuredAngle:

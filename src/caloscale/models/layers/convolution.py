@@ -37,7 +37,7 @@ from caloscale.models.layers.folding import (
     gradient_scope,
     triple,
 )
-from caloscale.models.layers.plain import Differentiable
+from caloscale.models.layers.plain import Differentiable, register
 from caloscale.processor import CPUINFO, instructions
 
 FOLDED_FROM = 64
@@ -132,7 +132,7 @@ def table_of_layers() -> Table | None:
     return _chosen[-1] if _chosen else CELLS.get(vector_width() or 0)
 
 
-@tf.keras.utils.register_keras_serializable(package="caloscale")
+@register
 class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     """ZeroPadding3D(pad), Conv3D of stride 1 and (Leaky)ReLU in one.
 
@@ -145,8 +145,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         self, filters: int, kernel_size: Triple, pad: Triple = (0, 0, 0), slope: float = 1.0, **options: object
     ) -> None:
         super().__init__(filters, kernel_size, **options)
-        self.pad = triple(pad)
-        self.slope = float(slope)
+        self.pad, self.slope = triple(pad), float(slope)
         self._table = table_of_layers()
         self._ways: Ways | None = None
 

@@ -204,10 +204,15 @@ def _kernel_gradient(x: Tensor, gradient: Tensor, kernel: Triple, strides: Tripl
     return tf.ensure_shape(found, sizes)
 
 
+def _zeros(before: Triple, behind: Triple) -> list[list[int]]:
+    """Zeros around a volume (B, X, Y, Z, C), as `tf.pad` takes them; empty where there are none."""
+    around = [[front, back] for front, back in zip(before, behind)]
+    return [[0, 0], *around, [0, 0]] if any((*before, *behind)) else []
+
+
 def _with_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
-    if not any((*before, *behind)):
-        return x
-    return tf.pad(x, [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]])
+    zeros = _zeros(before, behind)
+    return tf.pad(x, zeros) if zeros else x
 
 
 def with_own_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
@@ -217,10 +222,8 @@ def with_own_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
     gradient did, the remapper would fail and leave the graph of the step as it is. It also loses the slope of a leaky
     ReLU behind zeros and a 3D convolution whose bias is 0 (TensorFlow 2.21).
     """
-    if not any((*before, *behind)):
-        return x
-    zeros = [[0, 0], *([front, back] for front, back in zip(before, behind)), [0, 0]]
-    return tf.raw_ops.PadV2(input=x, paddings=zeros, constant_values=tf.zeros((), x.dtype))
+    zeros = _zeros(before, behind)
+    return tf.raw_ops.PadV2(input=x, paddings=zeros, constant_values=tf.zeros((), x.dtype)) if zeros else x
 
 
 def _cut(x: Tensor, begin: Triple, sizes: Triple) -> Tensor:

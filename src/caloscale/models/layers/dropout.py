@@ -10,10 +10,8 @@ from typing import Protocol
 import tensorflow as tf
 
 from caloscale.models.layers.folding import gradient_scope
-from caloscale.models.layers.plain import Differentiable
+from caloscale.models.layers.plain import Differentiable, register
 from caloscale.random import CHANCES
-
-register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 
 class ShowerRandom(Protocol):

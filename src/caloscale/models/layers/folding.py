@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.models.layers.plain import Differentiable
+from caloscale.models.layers.plain import Differentiable, register
 
 Triple = tuple[int, int, int]
 
@@ -44,8 +44,8 @@ class Axis:
         """(phase, tap, k): 1 where tap t of a phase's kernel holds value k of the original kernel."""
 
 
-@tf.keras.utils.register_keras_serializable(package="caloscale")
-class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
+@register
+class UpsampledConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     """UpSampling3D(factor), ZeroPadding3D(pad), a valid Conv3D(filters, kernel) and (Leaky)ReLU in one.
 
     Input (B, X, Y, Z, Cin), output (B, fX + 2px - kx + 1, ..., filters). Weights, their names and shapes are those of
@@ -60,27 +60,10 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
         factor: Triple,
         pad: Triple = (0, 0, 0),
         slope: float = 1.0,
-        use_bias: bool = True,
-        kernel_initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
         **options: object,
     ) -> None:
-        super().__init__(**options)
-        self.filters = int(filters)
-        self.kernel_size: Triple = triple(kernel_size)
-        self.factor: Triple = triple(factor)
-        self.pad: Triple = triple(pad)
-        self.slope = float(slope)
-        self.use_bias = bool(use_bias)
-        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
-
-    def build(self, input_shape: tf.TensorShape) -> None:
-        """Make the weights."""
-        shape = (*self.kernel_size, int(input_shape[-1]), self.filters)
-        self.kernel = self.add_weight(name="kernel", shape=shape, initializer=self.kernel_initializer, trainable=True)
-        self.bias = None
-        if self.use_bias:
-            self.bias = self.add_weight(name="bias", shape=(self.filters,), initializer="zeros", trainable=True)
-        super().build(input_shape)
+        super().__init__(filters, kernel_size, **options)
+        self.factor, self.pad, self.slope = triple(factor), triple(pad), float(slope)
 
     def call(self, volume: tf.Tensor) -> tf.Tensor:
         """Convolve."""
@@ -105,16 +88,7 @@ class UpsampledConv3D(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
-        return {
-            **super().get_config(),
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "factor": self.factor,
-            "pad": self.pad,
-            "slope": self.slope,
-            "use_bias": self.use_bias,
-            "kernel_initializer": tf.keras.initializers.serialize(self.kernel_initializer),
-        }
+        return {**super().get_config(), "factor": self.factor, "pad": self.pad, "slope": self.slope}
 
     def _axes(self, shape: tf.Tensor) -> tuple[Axis, ...]:
         sizes = [int(size) for size in shape[1:4]]

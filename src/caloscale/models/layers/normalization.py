@@ -8,11 +8,10 @@ import tensorflow as tf
 
 from caloscale.models.layers.convolution import table_of_layers
 from caloscale.models.layers.folding import gradient_scope
-from caloscale.models.layers.plain import Differentiable
+from caloscale.models.layers.plain import Differentiable, register
 from caloscale.models.legacy_keras import without_synchronized_reads
 
 KerasBatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)
-register = tf.keras.utils.register_keras_serializable(package="caloscale")
 
 COLUMNS = 16
 """Numbers of float32 in a register of AVX-512, of which the width of the fused operations is a multiple."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from inspect import Parameter, Signature, get_annotations
+from typing import Any, TypeAlias, get_args, get_origin
 
 import numpy as np
 import tensorflow as tf
@@ -30,18 +31,39 @@ Differentiable: TypeAlias = tuple[tf.Tensor, Function]
 class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
     """A layer that computes in float32 whatever the policy: sums over cells and logarithms need it.
 
-    `options` of a subclass are its own arguments, kept for saving.
+    A subclass annotates its own arguments, in their order, some with a default: they become attributes of these types
+    and are saved with the layer.
     """
 
-    def __init__(self, *, dtype: str | tf.DType = "float32", **options: object) -> None:
+    def __init__(self, *arguments: object, dtype: str | tf.DType = "float32", **options: object) -> None:
+        kinds, signature = _arguments(type(self))
+        own = signature.bind(*arguments, **{name: options.pop(name) for name in kinds if name in options})
+        own.apply_defaults()
         super().__init__(dtype=dtype, **options)
+        for name, kind in kinds.items():
+            setattr(self, name, _as_kind(own.arguments[name], kind))
 
     def get_config(self) -> dict[str, object]:
         """What makes an equal layer. Keras 2 forgets name and dtype of a layer that leaves this out."""
-        return self._with()
+        return self._with(**{name: getattr(self, name) for name in _arguments(type(self))[0]})
 
     def _with(self, **own: object) -> dict[str, object]:
         return {**super().get_config(), **own}
+
+
+def _arguments(layer: type[PlainLayer]) -> tuple[dict[str, Any], Signature]:
+    """What the subclasses of `PlainLayer` annotate, base classes first: types by name, and with their defaults."""
+    bases = [base for base in reversed(layer.__mro__) if base is not PlainLayer and issubclass(base, PlainLayer)]
+    kinds = {name: kind for base in bases for name, kind in get_annotations(base, eval_str=True).items()}
+    defaults = {name: value for base in bases for name, value in vars(base).items() if name in kinds}
+    either, none = Parameter.POSITIONAL_OR_KEYWORD, Parameter.empty
+    return kinds, Signature([Parameter(name, either, default=defaults.get(name, none)) for name in kinds])
+
+
+def _as_kind(value: Any, kind: Any) -> Any:
+    """A value as float, int, bool, or a list or tuple of these: files hold no numbers of NumPy."""
+    inner = get_args(kind)
+    return get_origin(kind)(_as_kind(one, inner[0]) for one in value) if inner else kind(value)
 
 
 def centred(cells: int) -> NDArray[np.float32]:

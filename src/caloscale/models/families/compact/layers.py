@@ -25,19 +25,14 @@ class Primary(PlainLayer):
     proportional to cot a, so the network need not learn the tangent.
     """
 
-    def __init__(self, centre: float, width: float, **options: object) -> None:
-        super().__init__(**options)
-        self.centre, self.width = float(centre), float(width)
+    centre: float
+    width: float
 
     def call(self, primary: tf.Tensor) -> tf.Tensor:
         """Latent (B, 2 or more) -> (B, 3)."""
         log_energy = (tf.math.log(tf.maximum(primary[:, 0], SMALLEST_CELL)) - self.centre) / self.width
         cotangent = tf.cos(primary[:, 1]) / tf.maximum(tf.sin(primary[:, 1]), 1e-3)
         return tf.stack([log_energy, cotangent, cotangent * cotangent], axis=1)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(centre=self.centre, width=self.width)
 
 
 @register
@@ -85,21 +80,15 @@ class FromAxis(PlainLayer):
     `shift`: cells by which the axis of a shower with cot a = 1 is off the middle of the window, per layer.
     """
 
-    def __init__(self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], **options: object) -> None:
-        super().__init__(**options)
-        self.cells = int(cells)
-        self.shift = [float(s) for s in shift]
-        self.wavelengths = [float(w) for w in wavelengths]
+    cells: int
+    shift: list[float]
+    wavelengths: list[float]
 
     def call(self, primary: tf.Tensor) -> tf.Tensor:
         """(B, 3) -> (B, L, X, 2 * wavelengths + 1)."""
         axis = primary[:, 1:2] * tf.constant([self.shift])
         distance = tf.constant(centred(self.cells))[None, None] - axis[:, :, None]
         return fourier_features(distance, self.wavelengths, self.cells)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(cells=self.cells, shift=self.shift, wavelengths=self.wavelengths)
 
 
 @register
@@ -111,9 +100,9 @@ class Line(PlainLayer):
     0. The rest of the condition, a number for each primary, is passed on. size: that of the condition.
     """
 
-    def __init__(self, azimuth: bool, entry: bool, size: int, **options: object) -> None:
-        super().__init__(**options)
-        self.azimuth, self.entry, self.size = bool(azimuth), bool(entry), int(size)
+    azimuth: bool
+    entry: bool
+    size: int
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
         """Latent (B, 2 + size or more) -> (B, 4 + n)."""
@@ -124,20 +113,12 @@ class Line(PlainLayer):
         x, y = (numbers.pop(0), numbers.pop(0)) if self.entry else (none, none)
         return tf.stack([cotangent * cosine, x, cotangent * sine, y, *numbers], axis=1)
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(azimuth=self.azimuth, entry=self.entry, size=self.size)
-
 
 @register
 class FromLine(FromAxis):
     """As `FromAxis`, along x (axis 0) or y (axis 1), for the axis of `Line`: (B, 4 or more) -> (B, L, cells, n)."""
 
-    def __init__(
-        self, cells: int, shift: Sequence[float], wavelengths: Sequence[float], axis: int, **options: object
-    ) -> None:
-        super().__init__(cells, shift, wavelengths, **options)
-        self.axis = int(axis)
+    axis: int
 
     def call(self, line: tf.Tensor) -> tf.Tensor:
         """(B, 4 or more) -> (B, L, cells, 2 * wavelengths + 1)."""
@@ -146,18 +127,12 @@ class FromLine(FromAxis):
         distance = tf.constant(centred(self.cells))[None, None] - crossing[:, :, None]
         return fourier_features(distance, self.wavelengths, self.cells)
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return {**super().get_config(), "axis": self.axis}
-
 
 @register
 class BroadcastAdd(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
-    def __init__(self, slope: float = 0.2, **options: object) -> None:
-        super().__init__(**options)
-        self.slope = float(slope)
+    slope: float = 0.2
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """Tensors to add -> the activated sum, with the shape of the first."""
@@ -167,10 +142,6 @@ class BroadcastAdd(PlainLayer):
                 part = tf.expand_dims(part, -2)
             total = total + part
         return tf.nn.leaky_relu(total, self.slope)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(slope=self.slope)
 
 
 @register
@@ -206,10 +177,9 @@ class CellNoise(PlainLayer):
     generator stays a function of its input: seeded, repeatable and free of random operations when exported.
     """
 
-    def __init__(self, shape: Sequence[int], sines: int = 2, frequency: float = 3.0, **options: object) -> None:
-        super().__init__(**options)
-        self.shape = tuple(int(n) for n in shape)
-        self.sines, self.frequency = int(sines), float(frequency)
+    shape: tuple[int, ...]
+    sines: int = 2
+    frequency: float = 3.0
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Draw directions (N, sines * cells) and phases (sines * cells,): constants, the same in every network.
@@ -228,10 +198,6 @@ class CellNoise(PlainLayer):
         sines = tf.sin(tf.matmul(noise, self.directions) + self.phases)
         total = tf.reduce_sum(tf.reshape(sines, (-1, self.sines, *self.shape)), axis=1)
         return total * (2 / self.sines) ** 0.5
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(shape=self.shape, sines=self.sines, frequency=self.frequency)
 
 
 @register
@@ -261,19 +227,13 @@ class Response(PlainLayer):
     the few showers of the lowest energies that they fluctuate more.
     """
 
-    def __init__(self, middle: float, **options: object) -> None:
-        super().__init__(**options)
-        self.middle = float(middle)
+    middle: float
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """mean, fluctuations, latent -> logarithm of the response (B, 1)."""
         mean, fluctuations, latent = parts
         stochastic = tf.sqrt(self.middle / tf.maximum(latent[:, :1], SMALLEST_CELL))
         return mean + fluctuations[:, :1] + stochastic * fluctuations[:, 1:]
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(middle=self.middle)
 
 
 @register
@@ -285,9 +245,9 @@ class Deposit(PlainLayer):
     x = cell^power.
     """
 
-    def __init__(self, units: float, faintest: float, power: float, **options: object) -> None:
-        super().__init__(**options)
-        self.units, self.faintest, self.power = float(units), float(faintest), float(power)
+    units: float
+    faintest: float
+    power: float
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         """h, latent, response -> shower (B, X, Y, L, 1) in network units."""
@@ -300,10 +260,6 @@ class Deposit(PlainLayer):
         shower = tf.exp(self.power * tf.math.log(cells + SMALLEST_CELL)) - ABOVE_ROUNDING * SMALLEST_CELL**self.power
         return tf.nn.relu(shower)[..., None]
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(units=self.units, faintest=self.faintest, power=self.power)
-
 
 @register
 class Exponentials(PlainLayer):
@@ -314,52 +270,34 @@ class Exponentials(PlainLayer):
     tail for late showers, which are short and lose energy behind the calorimeter.
     """
 
-    def __init__(self, count: int, **options: object) -> None:
-        super().__init__(**options)
-        self.count = int(count)
+    count: int
 
     def call(self, noise: tf.Tensor) -> tf.Tensor:
         """Normal numbers (B, N), N >= 2 * count -> (B, count)."""
         squares = tf.square(noise[:, : 2 * self.count])
         return (squares[:, : self.count] + squares[:, self.count :]) / 2 - 1
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(count=self.count)
-
 
 @register
 class Slice(PlainLayer):
     """The columns of (B, N) from number `first`: (B, N - first)."""
 
-    def __init__(self, first: int, **options: object) -> None:
-        super().__init__(**options)
-        self.first = int(first)
+    first: int
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
         """(B, N) -> (B, N - first)."""
         return values[:, self.first :]
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(first=self.first)
 
 
 @register
 class Scaled(PlainLayer):
     """Values times a constant."""
 
-    def __init__(self, factor: float, **options: object) -> None:
-        super().__init__(**options)
-        self.factor = float(factor)
+    factor: float
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return values * self.factor
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(factor=self.factor)
 
 
 def fourier_features(distance: tf.Tensor, wavelengths: Sequence[float], window: float) -> tf.Tensor:
@@ -379,53 +317,35 @@ class QuickCellEnergy(PlainLayer):
     than that of `CellEnergy` by SMALLEST_CELL^(1/power), which is 1e-10 of a MeV in the published units.
     """
 
-    def __init__(self, power: float, **options: object) -> None:
-        super().__init__(**options)
-        self.power = float(power)
+    power: float
 
     def call(self, shower: tf.Tensor) -> tf.Tensor:
         """Network units to energy, (B, X, Y, Z, 1) -> the same shape."""
         energy = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
         return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(power=self.power)
-
 
 @register
 class LogCells(PlainLayer):
     """ln(1 + x / faintest) of a shower in network units, x >= 0: (B, X, Y, L, 1) -> (B, X, Y, L)."""
 
-    def __init__(self, faintest: float, **options: object) -> None:
-        super().__init__(**options)
-        self.faintest = float(faintest)
+    faintest: float
 
     def call(self, shower: tf.Tensor) -> tf.Tensor:
         """(B, X, Y, L, 1) -> (B, X, Y, L)."""
         return tf.math.log1p(shower[..., 0] / self.faintest)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(faintest=self.faintest)
 
 
 @register
 class Profile(PlainLayer):
     """Sums of cells (B, X, Y, L, 1) over all axes but one, concatenated over the given axes: (B, n)."""
 
-    def __init__(self, axes: Sequence[int], **options: object) -> None:
-        super().__init__(**options)
-        self.axes = [int(axis) for axis in axes]
+    axes: list[int]
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
         """Cells (B, X, Y, L, 1) -> sums (B, n)."""
         rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(axes=self.axes)
 
 
 @register
@@ -447,12 +367,9 @@ class CountsAbove(PlainLayer):
     (thresholds and width in units of the logarithm).
     """
 
-    def __init__(
-        self, thresholds: Sequence[float], per_layer: bool = False, slope: float = 3.0, **options: object
-    ) -> None:
-        super().__init__(**options)
-        self.thresholds = [float(t) for t in thresholds]
-        self.per_layer, self.slope = bool(per_layer), float(slope)
+    thresholds: list[float]
+    per_layer: bool = False
+    slope: float = 3.0
 
     def call(self, logarithms: tf.Tensor) -> tf.Tensor:
         """Logarithms (B, X, Y, L) -> counts (B, n)."""
@@ -464,26 +381,16 @@ class CountsAbove(PlainLayer):
         counts = [tf.reduce_sum(tf.nn.relu6(scaled + offset), axis=(1, 2, 3)) for offset in offsets]
         return tf.stack(counts, axis=1) / 6
 
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(thresholds=self.thresholds, per_layer=self.per_layer, slope=self.slope)
-
 
 @register
 class LogOnePlus(PlainLayer):
     """ln(1 + x / unit)."""
 
-    def __init__(self, unit: float, **options: object) -> None:
-        super().__init__(**options)
-        self.unit = float(unit)
+    unit: float
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
         """Any shape; the same shape."""
         return tf.math.log1p(values / self.unit)
-
-    def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
-        return self._with(unit=self.unit)
 
 
 @register
