@@ -98,12 +98,7 @@ class Generator(Runtime):
         return replace(showers, seed=seed)
 
     def generate_table(
-        self,
-        primaries: Mapping[str, NDArray[np.floating]],
-        *,
-        seed: int,
-        batch: int = 128,
-        extrapolate: bool = False,
+        self, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128, extrapolate: bool = False
     ) -> Showers:
         """`generate` for a table of primaries."""
         return generate_table(self, primaries, seed=seed, batch=batch, extrapolate=extrapolate)
@@ -141,12 +136,9 @@ class Generator(Runtime):
             cells_of, unit = self.family.fast_form(self.network, self.run, runtime, precision)
         except ValueError as error:
             if precision != "float32":
-                raise InputError(
-                    f"is not offered for this network: {error}",
-                    field="precision",
-                    value=precision,
-                    remedy="use --precision float32",
-                ) from error
+                problem = f"is not offered for this network: {error}"
+                remedy = "use --precision float32"
+                raise InputError(problem, field="precision", value=precision, remedy=remedy) from error
             log.info("%s: the network is computed layer by layer: %s", runtime, error)
             return lambda inputs: to_gev(self.network(inputs, training=False)[..., 0], preprocessing)
         if unit == "network":
@@ -178,12 +170,9 @@ class Generator(Runtime):
 def open_generator(folder: Path, *, precision: str, streams: int, threads: int | None) -> Generator:
     """The generator of a model folder as a runtime with its options. Raises CheckpointError and InputError."""
     if precision == "int8":
-        raise InputError(
-            "TensorFlow computes released generators in float32 or bfloat16",
-            field="precision",
-            value=precision,
-            remedy="use --runtime openvino, or --precision bfloat16",
-        )
+        problem = "TensorFlow computes released generators in float32 or bfloat16"
+        remedy = "use --runtime openvino, or --precision bfloat16"
+        raise InputError(problem, field="precision", value=precision, remedy=remedy)
     check_precision(precision, "precision")
     if threads is not None:
         limit_threads(threads, streams)
@@ -208,12 +197,9 @@ def limit_threads(threads: int, streams: int = 1) -> None:
         threading.set_intra_op_parallelism_threads(share)
         threading.set_inter_op_parallelism_threads(max(share, streams))
     except RuntimeError as error:
-        raise InputError(
-            "cannot change once TensorFlow has started",
-            field="threads",
-            value=threads,
-            remedy="set them in a process of its own, before anything else uses TensorFlow",
-        ) from error
+        problem = "cannot change once TensorFlow has started"
+        remedy = "set them in a process of its own, before anything else uses TensorFlow"
+        raise InputError(problem, field="threads", value=threads, remedy=remedy) from error
 
 
 def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
@@ -228,10 +214,6 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     network = load_network(path, run.model)
     expected = (tuple(network.input_shape[1:]), tuple(network.output_shape[1:]))
     if expected != ((card.latent_size,), (*card.shape, 1)):
-        raise CheckpointError(
-            f"is a network for other showers than {CARD} says",
-            file=path,
-            value=expected,
-            remedy="copy the whole model folder again",
-        )
+        problem = f"is a network for other showers than {CARD} says"
+        raise CheckpointError(problem, file=path, value=expected, remedy="copy the whole model folder again")
     return Generator(network, card, run)

@@ -25,12 +25,9 @@ class OnnxRuntime(Runtime):
 
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         if precision != "float32":
-            raise InputError(
-                "is not offered with ONNX Runtime, which computes released generators in float32",
-                field="precision",
-                value=precision,
-                remedy="use --runtime openvino, --runtime tensorflow for bfloat16, or --precision float32",
-            )
+            problem = "is not offered with ONNX Runtime, which computes released generators in float32"
+            remedy = "use --runtime openvino, --runtime tensorflow for bfloat16, or --precision float32"
+            raise InputError(problem, field="precision", value=precision, remedy=remedy)
         load("onnxruntime")
         card, path = read_card(folder), exported(folder, "onnx")
         noise_size = open_session(path, threads=1, optimise=False).get_inputs()[0].shape[1]

@@ -24,12 +24,8 @@ class OpenVinoRuntime(Runtime):
         self._core = openvino_core()
         card = read_card(folder)
         if _CAPABILITIES[precision] not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
-            raise InputError(
-                "this processor has no instructions for it",
-                field="precision",
-                value=precision,
-                remedy="use --precision float32",
-            )
+            problem = "this processor has no instructions for it"
+            raise InputError(problem, field="precision", value=precision, remedy="use --precision float32")
         self._model = self._core.read_model(exported(folder, "openvino-int8" if precision == "int8" else "openvino"))
         self._settings: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": _HINTS[precision],

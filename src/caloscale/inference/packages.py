@@ -32,11 +32,8 @@ def load(package: str) -> Any:
         return import_module(package)
     except ImportError as error:
         extra = "generate" if package == "onnxruntime" else "infer"
-        raise InputError(
-            f"cannot be imported: {error}",
-            field=package,
-            remedy=f"{install_command(extra)}; generate does without it with --runtime tensorflow",
-        ) from error
+        remedy = f"{install_command(extra)}; generate does without it with --runtime tensorflow"
+        raise InputError(f"cannot be imported: {error}", field=package, remedy=remedy) from error
 
 
 def openvino_core() -> Any:

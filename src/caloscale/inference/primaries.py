@@ -119,12 +119,9 @@ def broadcast(columns: Mapping[str, Floats], count: int | None) -> dict[str, Flo
     """
     lengths = {len(column) for column in columns.values() if column.ndim}
     if count is not None and (count < 0 or lengths - {count}):
-        raise InputError(
-            "must be at least 0" if count < 0 else "is not the number of primaries that are given",
-            field="count",
-            value=count,
-            remedy="give single numbers with a count, or lists without one",
-        )
+        problem = "must be at least 0" if count < 0 else "is not the number of primaries that are given"
+        remedy = "give single numbers with a count, or lists without one"
+        raise InputError(problem, field="count", value=count, remedy=remedy)
     length = max(lengths) if lengths else 1 if count is None else count
     return {name: column if column.ndim else np.full(length, column) for name, column in columns.items()}
 
@@ -140,11 +137,8 @@ def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
             f"({_FIELDS.get(unknown[0], 'data')})",
         )
     if missing := [name for name in trained.spans if name not in given]:
-        raise InputError(
-            "is a condition of this model and is not given",
-            field=missing[0],
-            remedy=f"give the column {missing[0]}, one number per shower: {_known(missing[0], trained)}",
-        )
+        remedy = f"give the column {missing[0]}, one number per shower: {_known(missing[0], trained)}"
+        raise InputError("is a condition of this model and is not given", field=missing[0], remedy=remedy)
 
 
 def check_trained(table: Table, trained: PrimaryRanges) -> None:
@@ -157,12 +151,9 @@ def check_trained(table: Table, trained: PrimaryRanges) -> None:
             low, high = trained.spans.get(name, (0.0, 0.0))
             bad = ~((column >= low - _ROUNDING) & (column <= high + _ROUNDING))
         if bad.any():
-            raise InputError(
-                "holds a number that the model was not trained with",
-                field=name,
-                value=float(column[bad][0]),
-                remedy=f"give {_known(name, trained)}, or a model that was trained with it ({_FIELDS[name]})",
-            )
+            problem = "holds a number that the model was not trained with"
+            remedy = f"give {_known(name, trained)}, or a model that was trained with it ({_FIELDS[name]})"
+            raise InputError(problem, field=name, value=float(column[bad][0]), remedy=remedy)
 
 
 def check_ranges(
@@ -231,23 +222,17 @@ def _of_file(path: Path, trained: PrimaryRanges, seed: int) -> Primaries:
     with open_layout(path) as opened:
         if not set(opened.particles) <= set(trained.particles):
             found = ", ".join(opened.particles)
-            raise InputError(
-                f"holds showers of {found}, the model generates showers of {trained.particle_text}",
-                file=path,
-                field=f"attribute {PARTICLE_ATTRIBUTE}",
-                value=found,
-                remedy=f"give a file of {trained.particle_text}, a range of energies, or another model",
-            )
+            problem = f"holds showers of {found}, the model generates showers of {trained.particle_text}"
+            remedy = f"give a file of {trained.particle_text}, a range of energies, or another model"
+            raise InputError(problem, file=path, field=f"attribute {PARTICLE_ATTRIBUTE}", value=found, remedy=remedy)
         table = opened.primaries(columns=tuple(dict.fromkeys((*trained.spans, *opened.further))))
     for field, values, highest in (("energies", table["energy_gev"], np.inf), ("angles", table["angle_rad"], np.pi)):
         bad = ~((values > 0) & (values < highest))
         if len(values) == 0 or bad.any():
+            problem = "holds none" if len(values) == 0 else "holds one that is impossible"
+            value = float(values[bad][0]) if bad.any() else None
             raise InputError(
-                "holds none" if len(values) == 0 else "holds one that is impossible",
-                file=path,
-                field=field,
-                value=float(values[bad][0]) if bad.any() else None,
-                remedy="give a file that `caloscale inspect` can read",
+                problem, file=path, field=field, value=value, remedy="give a file that `caloscale inspect` can read"
             )
     check_trained(table, trained)
     return Primaries({name: table[name] for name in trained.columns}, seed, paired=True)
@@ -271,12 +256,8 @@ def _parse(text: str, option: str) -> Span | Floats:
         numbers = []
     if not numbers or not all(lowest < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
         bounds = f"above {lowest:g}" if highest == math.inf else f"between {lowest:g} and {highest:g}"
-        raise InputError(
-            f"must be {bounds} {unit}",
-            field=option,
-            value=text,
-            remedy=f"write a range {_EXAMPLES[option]} or" + (" an .h5 file" if unit == "GeV" else " one value"),
-        )
+        remedy = f"write a range {_EXAMPLES[option]} or" + (" an .h5 file" if unit == "GeV" else " one value")
+        raise InputError(f"must be {bounds} {unit}", field=option, value=text, remedy=remedy)
     if dots:
         return Span(*(map(math.radians, numbers) if unit == "degrees" else numbers))
     column = np.array(numbers, np.float32)

@@ -82,12 +82,8 @@ class Runtime(ABC):
         shapes = [values.shape for values in inputs.values()]
         count = len(inputs["energy_gev"])
         if shapes != [(count, self.noise_size), *[(count,)] * len(self.card.columns)]:
-            raise InputError(
-                "do not belong together",
-                field=", ".join(inputs),
-                value=shapes,
-                remedy=f"give (B, {self.noise_size}), and (B,) for each of the others",
-            )
+            remedy = f"give (B, {self.noise_size}), and (B,) for each of the others"
+            raise InputError("do not belong together", field=", ".join(inputs), value=shapes, remedy=remedy)
         check_ranges(inputs, self.card, extrapolate=extrapolate)
         return self._compute(inputs) if count else np.empty((0, *self.card.shape), np.float32)
 

@@ -74,10 +74,8 @@ def stream(
         while not wait([batch_in_progress], timeout=min(CHECK_SECONDS, BATCH_SECONDS)).done:
             check()
             if time.monotonic() >= end:
-                raise GenerationError(
-                    f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s",
-                    remedy="use fewer --streams, a smaller --batch, or another --runtime",
-                )
+                problem = f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s"
+                raise GenerationError(problem, remedy="use fewer --streams, a smaller --batch, or another --runtime")
         showers = batch_in_progress.result()
         if finite:
             _check_finite(showers)
@@ -139,22 +137,14 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
     table = {name: np.asarray(column, np.float32) for name, column in given.items()}
     names, shapes = ", ".join(table), {column.shape for column in table.values()}
     if len(shapes) > 1 or len(shapes.pop()) != 1:
-        raise InputError(
-            "must be lists of equal length",
-            field=names,
-            value=tuple(column.shape for column in table.values()),
-            remedy="give (N,) for each",
-        )
+        value = tuple(column.shape for column in table.values())
+        raise InputError("must be lists of equal length", field=names, value=value, remedy="give (N,) for each")
     if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
         raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
     angle_rad = table["angle_rad"]
     if (bad := ~((angle_rad > 0) & (angle_rad < np.pi))).any():
-        raise InputError(
-            "must be within 0 and pi",
-            field="angle_rad",
-            value=float(angle_rad[bad][0]),
-            remedy="give rad, between direction and face; convert degrees",
-        )
+        remedy = "give rad, between direction and face; convert degrees"
+        raise InputError("must be within 0 and pi", field="angle_rad", value=float(angle_rad[bad][0]), remedy=remedy)
     return table
 
 

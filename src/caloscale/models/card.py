@@ -111,11 +111,9 @@ def read_configuration(folder: Path) -> Run:
     try:
         return build_run({block: card.configuration.get(block, {}) for block in ("model", "data")}, file=folder / CARD)
     except ConfigurationError as error:
-        raise CheckpointError(
-            f"holds a run configuration that is not valid here: {error.field}: {error.problem}",
-            file=folder / CARD,
-            remedy="use the version of caloscale that trained it (versions in the same file), or train again",
-        ) from error
+        problem = f"holds a run configuration that is not valid here: {error.field}: {error.problem}"
+        remedy = "use the version of caloscale that trained it (versions in the same file), or train again"
+        raise CheckpointError(problem, file=folder / CARD, remedy=remedy) from error
 
 
 def read_start(folder: Path, run: Run) -> Run:
@@ -127,12 +125,9 @@ def read_start(folder: Path, run: Run) -> Run:
     for field in ("preset", "family"):
         theirs, ours = getattr(trained.model, field), getattr(run.model, field)
         if theirs != ours:
-            raise ConfigurationError(
-                f"is a model of the {field} {theirs}, this run has {ours}",
-                field="train.startFrom",
-                value=run.train.start_from,
-                remedy=f"set model.{field} to {theirs}, or give another model",
-            )
+            problem = f"is a model of the {field} {theirs}, this run has {ours}"
+            remedy = f"set model.{field} to {theirs}, or give another model"
+            raise ConfigurationError(problem, field="train.startFrom", value=run.train.start_from, remedy=remedy)
     if trained.data.particle != run.data.particle:
         raise ConfigurationError(
             f"is a model of showers of {trained.data.particle_text}, this run has showers of {run.data.particle_text}",

@@ -28,21 +28,12 @@ SCALARS: dict[str, tuple[str, Callable[[Observed], Floats]]] = {
     "sparsity": ("Sparsity", lambda o: o.sparsity),
     "measuredAngle": ("Measured minus true angle", lambda o: np.rad2deg(o.angle_error_rad)),
     "momentsLongitudinal": ("Longitudinal moments 1 to 3", lambda o: o.moments_z),
-    "momentsTransverse": (
-        "Transverse moments 1 to 3, x and y",
-        lambda o: np.column_stack([o.moments_x, o.moments_y]),
-    ),
+    "momentsTransverse": ("Transverse moments 1 to 3, x and y", lambda o: np.column_stack([o.moments_x, o.moments_y])),
     "radius90": ("Radius of 90% of the energy", lambda o: o.radius90_mm),
 }
 """Observables that are one number per shower (N,), or several (N, K) whose separations are averaged."""
 
-UNITS = {
-    "ecalSum": "MeV",
-    "samplingFraction": "MeV/GeV",
-    "hits": "cells",
-    "measuredAngle": "deg",
-    "radius90": "mm",
-}
+UNITS = {"ecalSum": "MeV", "samplingFraction": "MeV/GeV", "hits": "cells", "measuredAngle": "deg", "radius90": "mm"}
 
 _TRANSVERSE = "energy per column and row of cells; x is the plane of the angle"
 DEFINITIONS = {

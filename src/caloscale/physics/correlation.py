@@ -10,16 +10,7 @@ from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import FEWEST, Resampling, over_halves, summarise
 from caloscale.physics.result import Correlation, number
 
-NAMES = (
-    *(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)),
-    "sum",
-    "E",
-    "hits",
-    "R1",
-    "R2",
-    "R3",
-    "angle",
-)
+NAMES = (*(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)), "sum", "E", "hits", "R1", "R2", "R3", "angle")
 
 
 def correlation_features(observed: Observed) -> Floats:

@@ -19,14 +19,7 @@ from caloscale.physics.response import (
     gamma_maximum,
     relative_widths,
 )
-from caloscale.physics.result import (
-    Compared,
-    Linearity,
-    Resolution,
-    ResolutionRange,
-    Response,
-    ShowerMaximum,
-)
+from caloscale.physics.result import Compared, Linearity, Resolution, ResolutionRange, Response, ShowerMaximum
 
 
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:

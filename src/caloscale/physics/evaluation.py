@@ -15,24 +15,12 @@ from caloscale.physics.binning import ORDER, TITLES, Binning
 from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd
-from caloscale.physics.energy_response import (
-    compare_linearity,
-    compare_maxima,
-    compare_resolution,
-    compare_response,
-)
+from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
 from caloscale.physics.gates import Sizes, decide
 from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
 from caloscale.physics.resampling import Resampling, Sample, separate, summarise
-from caloscale.physics.result import (
-    Counts,
-    EnergyRange,
-    Evaluation,
-    ObservableResult,
-    ParticleResult,
-    Separation,
-)
+from caloscale.physics.result import Counts, EnergyRange, Evaluation, ObservableResult, ParticleResult, Separation
 from caloscale.physics.samples import Samples
 from caloscale.progress import bar
 

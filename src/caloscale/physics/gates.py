@@ -138,12 +138,7 @@ def _exceeding_probability(gate: Gate, differences: Sequence[Difference]) -> flo
 
 
 def _result(
-    gate: Gate,
-    quantity: QuantityResult,
-    differences: Sequence[Difference],
-    is_rejected: bool,
-    gates: int,
-    sizes: Sizes,
+    gate: Gate, quantity: QuantityResult, differences: Sequence[Difference], is_rejected: bool, gates: int, sizes: Sizes
 ) -> GateResult:
     measured = [(s, d) for d in differences if (s := exceeding_sigmas(gate, d)) is not None]
     reason = next((_missing(d) for d in differences if exceeding_sigmas(gate, d) is None), quantity.reason)

@@ -417,11 +417,8 @@ class Evaluation(Block):
 
         Raises InputError for an evaluation that was read from a file, which has none."""
         if self._histograms is None:
-            raise InputError(
-                "are not kept in the files of a run",
-                field="histograms",
-                remedy="call caloscale.evaluate with files or arrays of showers",
-            )
+            remedy = "call caloscale.evaluate with files or arrays of showers"
+            raise InputError("are not kept in the files of a run", field="histograms", remedy=remedy)
         return self._histograms
 
     def _repr_html_(self) -> str:

@@ -67,17 +67,11 @@ def measure_samples(
     for name in ("reference", "training"):
         bad = int(unusable_showers(named[name]).sum())
         if bad:
-            raise InputError(
-                "showers with cells that are not finite or negative",
-                field=name,
-                value=bad,
-                remedy="check the files with `caloscale inspect`",
-            )
+            problem = "showers with cells that are not finite or negative"
+            raise InputError(problem, field=name, value=bad, remedy="check the files with `caloscale inspect`")
     axes = axes_of(data)
     cuts = choose_cuts(
-        (reference, training),
-        hits_gev=validation.hits_threshold_gev,
-        threshold_gev=data.preprocessing.threshold_gev,
+        (reference, training), hits_gev=validation.hits_threshold_gev, threshold_gev=data.preprocessing.threshold_gev
     )
     cleaned, unusable = without_unusable(generated)
     return Samples(
@@ -147,11 +141,8 @@ def _check(name: str, sample: Showers, shape: tuple[int, int, int]) -> None:
             "no showers to compare", field=name, value=0, remedy="widen the selection or make more showers"
         )
     if sample.cells_gev.shape[1:] != shape:
-        raise InputError(
-            "showers of another shape than the run configuration",
-            field=name,
-            value=list(sample.cells_gev.shape[1:]),
-            remedy=f"re-bin them to {list(shape)} (data.geometry.cells over data.preprocessing.rebin)",
-        )
+        problem = "showers of another shape than the run configuration"
+        remedy = f"re-bin them to {list(shape)} (data.geometry.cells over data.preprocessing.rebin)"
+        raise InputError(problem, field=name, value=list(sample.cells_gev.shape[1:]), remedy=remedy)
     if not (np.isfinite(sample.energy_gev).all() and (sample.energy_gev > 0).all()):
         raise InputError("energies that are not positive numbers", field=name, remedy="check the file")

@@ -81,11 +81,8 @@ class Beam(Chain):
         folder = Path(model)
         card = read_card(folder)
         if card.spans or card.geometry.cell_shape != "grid":
-            raise ConfigurationError(
-                "is a model of other primaries or cells",
-                field="model",
-                value=model,
-                remedy="give a model of one primary, in a grid of cells, with energies and angles only",
-            )
+            problem = "is a model of other primaries or cells"
+            remedy = "give a model of one primary, in a grid of cells, with energies and angles only"
+            raise ConfigurationError(problem, field="model", value=model, remedy=remedy)
         self.truth = tuple(truth)
         super().__init__(Primaries(card), ShowerGenerator(folder, events_per_sample), Calorimeter(card))

@@ -61,12 +61,9 @@ def measured_norms(environment: Environment) -> tf.Tensor | None:
 
 def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
     if environment.truth is None:
-        raise ConfigurationError(
-            f"the truth of {data.environment} is not known",
-            field=field,
-            value=data.source,
-            remedy="write the path of an HDF5 file with measured events",
-        )
+        problem = f"the truth of {data.environment} is not known"
+        remedy = "write the path of an HDF5 file with measured events"
+        raise ConfigurationError(problem, field=field, value=data.source, remedy=remedy)
     return tf.constant([environment.truth], tf.float32)
 
 
@@ -81,31 +78,21 @@ def _read(
         with h5py.File(file) as opened:
             array = find_dataset(file, opened, data.dataset)
             if array is None:
-                raise InputError(
-                    f"has no array {data.dataset!r}",
-                    file=file,
-                    field=field.replace("source", "dataset"),
-                    remedy=f"write one of: {', '.join(opened)}",
-                )
+                problem = f"has no array {data.dataset!r}"
+                remedy = f"write one of: {', '.join(opened)}"
+                raise InputError(problem, file=file, field=field.replace("source", "dataset"), remedy=remedy)
             if array.ndim != 2 or array.shape[1] != observables or not array.shape[0]:
-                raise InputError(
-                    f"the array {data.dataset!r} has the shape {array.shape}, not (events, {observables})",
-                    file=file,
-                    field=field,
-                    remedy=f"write an array with {observables} columns: the observables of {data.environment}",
-                )
+                problem = f"the array {data.dataset!r} has the shape {array.shape}, not (events, {observables})"
+                remedy = f"write an array with {observables} columns: the observables of {data.environment}"
+                raise InputError(problem, file=file, field=field, remedy=remedy)
             events = _drawn(array, min(len(array), data.events or len(array)), random, rank, ranks)
     except InputError:
         raise
     except Exception as error:  # a damaged file makes HDF5 raise nearly anything
         raise file_error(file, error) from error
     if not np.isfinite(events).all():
-        raise InputError(
-            f"the array {data.dataset!r} has values that are not finite",
-            file=file,
-            field=field,
-            remedy="remove these events",
-        )
+        problem = f"the array {data.dataset!r} has values that are not finite"
+        raise InputError(problem, file=file, field=field, remedy="remove these events")
     return events
 
 
@@ -136,12 +123,9 @@ def fraction_of_rank(
     """
     kept = round(solver.data_fraction * len(events))
     if kept == 0:
-        raise ConfigurationError(
-            f"rank {rank} has no measured events",
-            field="solver.dataFraction",
-            value=solver.data_fraction,
-            remedy="use fewer ranks, data: broadcast, or a larger dataFraction",
-        )
+        problem = f"rank {rank} has no measured events"
+        remedy = "use fewer ranks, data: broadcast, or a larger dataFraction"
+        raise ConfigurationError(problem, field="solver.dataFraction", value=solver.data_fraction, remedy=remedy)
     if kept == len(events):
         return events
     return events[np.sort(random.choice(len(events), kept, replace=False))]

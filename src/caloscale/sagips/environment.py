@@ -64,19 +64,12 @@ def load_class(name: str, field: str) -> Any:
     try:
         return getattr(import_module(module), attribute)
     except ImportError as error:
-        raise ConfigurationError(
-            f"cannot be imported: {error}",
-            field=field,
-            value=name,
-            remedy="install the package on all ranks, or add its folder to PYTHONPATH",
-        ) from error
+        remedy = "install the package on all ranks, or add its folder to PYTHONPATH"
+        raise ConfigurationError(f"cannot be imported: {error}", field=field, value=name, remedy=remedy) from error
     except AttributeError:
-        raise ConfigurationError(
-            f"the module {module} has no class {attribute}",
-            field=field,
-            value=name,
-            remedy="write the module and the class as package.module.Class",
-        ) from None
+        problem = f"the module {module} has no class {attribute}"
+        remedy = "write the module and the class as package.module.Class"
+        raise ConfigurationError(problem, field=field, value=name, remedy=remedy) from None
 
 
 def make_environment(name: str, options: dict[str, Any], events_per_sample: int, field: str) -> Environment:
@@ -85,18 +78,12 @@ def make_environment(name: str, options: dict[str, Any], events_per_sample: int,
     try:
         made: Environment = kind(events_per_sample=events_per_sample, **options)
     except TypeError as error:
-        raise ConfigurationError(
-            f"cannot be constructed with these options: {error}",
-            field=field,
-            value=name,
-            remedy="write the options that its constructor has, beside events_per_sample",
-        ) from error
+        problem = f"cannot be constructed with these options: {error}"
+        remedy = "write the options that its constructor has, beside events_per_sample"
+        raise ConfigurationError(problem, field=field, value=name, remedy=remedy) from error
     missing = [a for a in ("parameters", "observables", "truth") if not hasattr(made, a)]
     if missing or not callable(made):
-        raise ConfigurationError(
-            f"is not an environment: it has no {', '.join(missing) or '__call__'}",
-            field=field,
-            value=name,
-            remedy="see caloscale.sagips.environment.Environment",
-        )
+        problem = f"is not an environment: it has no {', '.join(missing) or '__call__'}"
+        remedy = "see caloscale.sagips.environment.Environment"
+        raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
     return made

@@ -419,12 +419,8 @@ def make_exchange(
         return grouped[method](
             communicator, make_groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
         )
-    raise ConfigurationError(
-        "is not a method of exchange",
-        field="solver.exchange",
-        value=method,
-        remedy=f"write one of {', '.join((*METHODS, *COMPARED))}",
-    )
+    remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
+    raise ConfigurationError("is not a method of exchange", field="solver.exchange", value=method, remedy=remedy)
 
 
 def make_groups(groups: Groups | Sequence[int] | int | None, communicator: MPI.Intracomm) -> Groups:

@@ -20,11 +20,8 @@ Leader = Literal["first", "random"]
 def groups_of_sizes(sizes: Sequence[int], ranks: int) -> Groups:
     """Groups of consecutive ranks with these sizes. Raises ConfigurationError when they do not hold all ranks."""
     if min(sizes, default=0) < 1 or sum(sizes) != ranks:
-        raise ConfigurationError(
-            f"sizes {list(sizes)} do not make {ranks} ranks",
-            field="solver.groups",
-            remedy=f"give sizes of at least 1 whose sum is {ranks}",
-        )
+        remedy = f"give sizes of at least 1 whose sum is {ranks}"
+        raise ConfigurationError(f"sizes {list(sizes)} do not make {ranks} ranks", field="solver.groups", remedy=remedy)
     ends = np.cumsum(sizes).tolist()
     return tuple(tuple(range(end - size, end)) for size, end in zip(sizes, ends))
 
@@ -32,12 +29,9 @@ def groups_of_sizes(sizes: Sequence[int], ranks: int) -> Groups:
 def equal_groups(count: int, ranks: int) -> Groups:
     """So many groups of consecutive ranks, as equal as possible. Raises ConfigurationError."""
     if not 1 <= count <= ranks:
-        raise ConfigurationError(
-            f"{ranks} ranks cannot be divided into {count} groups",
-            field="solver.groups",
-            value=count,
-            remedy=f"write a number from 1 to {ranks}",
-        )
+        problem = f"{ranks} ranks cannot be divided into {count} groups"
+        remedy = f"write a number from 1 to {ranks}"
+        raise ConfigurationError(problem, field="solver.groups", value=count, remedy=remedy)
     return groups_of_sizes([ranks // count + (index < ranks % count) for index in range(count)], ranks)
 
 

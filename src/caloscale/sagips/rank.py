@@ -164,12 +164,9 @@ def _resume(
     epoch = common_epoch(saved, {epoch for _, epochs in everywhere for epoch in epochs})
     if epoch is None:
         behind = min(range(len(saved)), key=lambda other: max(saved[other], default=-1))
-        raise CheckpointError(
-            f"there is no epoch that all ranks have saved: rank {behind} lacks what others have",
-            file=folder / "ranks",
-            value=saved[:8],
-            remedy="give all machines the folder in which the ranks have saved, or choose another --name to begin anew",
-        )
+        problem = f"there is no epoch that all ranks have saved: rank {behind} lacks what others have"
+        remedy = "give all machines the folder in which the ranks have saved, or choose another --name to begin anew"
+        raise CheckpointError(problem, file=folder / "ranks", value=saved[:8], remedy=remedy)
     # Others may be without what this rank saved last: it must not become a common epoch of two attempts.
     remove_states(states, [other for other in own if other > epoch])
     if epoch not in own:  # then it is 0

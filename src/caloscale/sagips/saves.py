@@ -90,12 +90,8 @@ class Problem:
 def require_events(file: Path, field: str) -> None:
     """Raise an InputError where a file of measured events does not exist."""
     if not file.is_file():
-        raise InputError(
-            "does not exist on this machine",
-            file=file,
-            field=field,
-            remedy="copy it to this path on the machine of each rank",
-        )
+        problem = "does not exist on this machine"
+        raise InputError(problem, file=file, field=field, remedy="copy it to this path on the machine of each rank")
 
 
 def write_problem(folder: Path, problem: Problem) -> None:

@@ -31,12 +31,7 @@ TREE = "showers"
 
 
 def read_showers(
-    path: str | Path,
-    *,
-    geometry: Geometry,
-    rebin: CellNumbers = (1, 1, 1),
-    start: int = 0,
-    stop: int | None = None,
+    path: str | Path, *, geometry: Geometry, rebin: CellNumbers = (1, 1, 1), start: int = 0, stop: int | None = None
 ) -> Showers:
     """The showers ``start:stop`` of a file, in GeV, with neighbouring cells summed by ``rebin``.
 
@@ -50,44 +45,27 @@ def read_showers(
     arrays = _read_npz(path) if path.suffix == ".npz" else _read_root(path)
     for name in ("cells_gev", "energy_gev"):
         if name not in arrays:
-            raise ShowerFileError(
-                "array is missing",
-                file=path,
-                field=name,
-                value=", ".join(arrays),
-                remedy="write cells_gev (N, X, Y, Z) and energy_gev (N,) in GeV, angle_rad (N,) in rad",
-            )
+            remedy = "write cells_gev (N, X, Y, Z) and energy_gev (N,) in GeV, angle_rad (N,) in rad"
+            raise ShowerFileError("array is missing", file=path, field=name, value=", ".join(arrays), remedy=remedy)
     cells, part = arrays["cells_gev"], slice(start, stop)
     whole = tuple(geometry.cells)
     summed = tuple(number // factor for number, factor in zip(whole, rebin))
     if cells.ndim != 4 or cells.shape[1:] not in (whole, summed):
-        raise ShowerFileError(
-            f"showers have another shape than data.geometry.cells {list(whole)}",
-            file=path,
-            field="cells_gev",
-            value=cells.shape,
-            remedy="write (N, X, Y, Z), or set data.geometry.cells, with layers to match",
-        )
+        problem = f"showers have another shape than data.geometry.cells {list(whole)}"
+        remedy = "write (N, X, Y, Z), or set data.geometry.cells, with layers to match"
+        raise ShowerFileError(problem, file=path, field="cells_gev", value=cells.shape, remedy=remedy)
     columns = {"angle_rad": np.full(len(cells), math.pi / 2)} | {
         name: arrays[name] for name in ("energy_gev", "angle_rad", *FURTHER) if name in arrays
     }
     for name, column in (("cells_gev", cells), *columns.items()):
         if column.dtype.kind not in "fiu":
-            raise ShowerFileError(
-                "is no array of numbers of one shape",
-                file=path,
-                field=name,
-                value=str(column.dtype),
-                remedy="write floats, of equal number for each shower",
-            )
+            problem = "is no array of numbers of one shape"
+            remedy = "write floats, of equal number for each shower"
+            raise ShowerFileError(problem, file=path, field=name, value=str(column.dtype), remedy=remedy)
         if name != "cells_gev" and column.shape != (len(cells),):
-            raise ShowerFileError(
-                f"does not go with cells_gev of shape {cells.shape}",
-                file=path,
-                field=name,
-                value=column.shape,
-                remedy="one number for each shower is needed: (N,)",
-            )
+            problem = f"does not go with cells_gev of shape {cells.shape}"
+            remedy = "one number for each shower is needed: (N,)"
+            raise ShowerFileError(problem, file=path, field=name, value=column.shape, remedy=remedy)
     primaries = {name: column[part].astype(np.float32) for name, column in columns.items()}
     showers = Showers.of(cells[part].astype(np.float32), primaries, str(arrays.get("source", "file")))
     check_cells(path, "cells_gev", showers.cells_gev, start)

@@ -129,8 +129,7 @@ def describe_file(path: str | Path) -> FileDescription:
     with open_layout(path) as opened:
         primaries = opened.primaries()
         refuse_first(
-            path,
-            [(name, "a number that is not finite", ~np.isfinite(c), c, REMOVE) for name, c in primaries.items()],
+            path, [(name, "a number that is not finite", ~np.isfinite(c), c, REMOVE) for name, c in primaries.items()]
         )
         datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
         return FileDescription(
@@ -212,11 +211,9 @@ def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
 def _files_of(folder: Path) -> list[Path]:
     files = hdf5_files(folder)
     if not files:
-        raise ShowerFileError(
-            "cannot be read: it contains neither shards (manifest.json) nor HDF5 files",
-            file=folder,
-            remedy="give a folder that `caloscale simulate` or `caloscale preprocess` made, or a file of showers",
-        )
+        problem = "cannot be read: it contains neither shards (manifest.json) nor HDF5 files"
+        remedy = "give a folder that `caloscale simulate` or `caloscale preprocess` made, or a file of showers"
+        raise ShowerFileError(problem, file=folder, remedy=remedy)
     return files
 
 
@@ -248,13 +245,9 @@ def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
         raise _no_such(path, shower, count)
     cells = CALOCHALLENGE_CELLS.get(shape[0]) if len(shape) == 1 else (shape[0], shape[1], shape[2])
     if cells is None:
-        raise ShowerFileError(
-            "has a number of voxels of which the layout is not known",
-            file=path,
-            field="showers",
-            value=shape,
-            remedy=f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels",
-        )
+        problem = "has a number of voxels of which the layout is not known"
+        remedy = f"known: {', '.join(map(str, CALOCHALLENGE_CELLS))} voxels"
+        raise ShowerFileError(problem, file=path, field="showers", value=shape, remedy=remedy)
     x, y, z = (number * factor for number, factor in zip(cells, rebin))
     # A file does not state its materials, and a picture does not need them.
     layers = (LayerGroup(count=z, absorber_mm=1.0),)

@@ -94,12 +94,8 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
         found = [Path(name) for name in glob.glob(text, recursive=True)]  # noqa: PTH207 (absolute patterns)
     files = _distinct(found)
     if not files:
-        raise ShowerFileError(
-            "no showers found",
-            file=source,
-            field="data.source",
-            remedy=f"give a file, a folder, a glob or gs://bucket/prefix of {' or '.join(HDF5_NAMES)} files",
-        )
+        remedy = f"give a file, a folder, a glob or gs://bucket/prefix of {' or '.join(HDF5_NAMES)} files"
+        raise ShowerFileError("no showers found", file=source, field="data.source", remedy=remedy)
     return files
 
 
@@ -116,12 +112,9 @@ def _distinct(paths: Iterable[Path]) -> list[Path]:
         if path.name.startswith("."):
             continue
         if path.is_symlink() and not path.exists():
-            raise ShowerFileError(
-                "is a link, and there is nothing where it leads",
-                file=path,
-                value=str(path.readlink()),
-                remedy="bring the file that it leads to, or remove the link",
-            )
+            problem = "is a link, and there is nothing where it leads"
+            remedy = "bring the file that it leads to, or remove the link"
+            raise ShowerFileError(problem, file=path, value=str(path.readlink()), remedy=remedy)
         if path.is_file():
             files.setdefault(path.resolve(), path)
     return list(files.values())
@@ -209,13 +202,9 @@ def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
     origin = files[0].source
     other = next((file for file in files if file.source != origin), None)
     if other is not None:
-        raise ShowerFileError(
-            f"comes from another source than {files[0].path.name} ({origin})",
-            file=other.path,
-            field="attribute source",
-            value=other.source,
-            remedy="do not mix showers of different origin: the artifacts could not be labelled",
-        )
+        problem = f"comes from another source than {files[0].path.name} ({origin})"
+        remedy = "do not mix showers of different origin: the artifacts could not be labelled"
+        raise ShowerFileError(problem, file=other.path, field="attribute source", value=other.source, remedy=remedy)
     return origin
 
 
@@ -229,13 +218,9 @@ def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path)
             continue
         codes = set(np.concatenate([one.file.primaries["pdg"][one.is_selected] for one in mine]).tolist())
         if missing := [particle for particle in data.particles if PDG_CODES[particle] not in codes]:
-            raise ShowerFileError(
-                f"no showers of {', '.join(missing)} are left for {split}",
-                file=source,
-                field="data.particle",
-                value=data.particle_text,
-                remedy=f"give more files of {', '.join(missing)}, or leave it out of data.particle",
-            )
+            problem = f"no showers of {', '.join(missing)} are left for {split}"
+            remedy = f"give more files of {', '.join(missing)}, or leave it out of data.particle"
+            raise ShowerFileError(problem, file=source, field="data.particle", value=data.particle_text, remedy=remedy)
 
 
 def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source: str | Path) -> ShowerFileError:

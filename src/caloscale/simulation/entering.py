@@ -108,10 +108,7 @@ def _nearest_trained(
         azimuth_deg = np.degrees(np.arctan2(sign * direction[:, 1], sign * direction[:, 0]))
         from_middle_deg = (azimuth_deg - middle_deg + 180) % 360 - 180
         candidate = np.radians(
-            [
-                np.clip(angle_deg, least_deg, most_deg),
-                middle_deg + np.clip(from_middle_deg, -half_deg, half_deg),
-            ]
+            [np.clip(angle_deg, least_deg, most_deg), middle_deg + np.clip(from_middle_deg, -half_deg, half_deg)]
         )
         cosine = np.sum(direction * direction_of({"angle_rad": candidate[0], "azimuth_rad": candidate[1]}), axis=1)
         nearer = cosine > best

@@ -85,13 +85,8 @@ def refuse_foreign(folder: Path, fingerprint: str) -> None:
 
 
 def _foreign(path: Path, problem: str, value: object) -> ShowerFileError:
-    return ShowerFileError(
-        problem,
-        file=path,
-        field=_FINGERPRINT,
-        value=value,
-        remedy=f"choose another folder than {path.parent}, or delete or move the file",
-    )
+    remedy = f"choose another folder than {path.parent}, or delete or move the file"
+    return ShowerFileError(problem, file=path, field=_FINGERPRINT, value=value, remedy=remedy)
 
 
 def _is_finished(path: Path, data: Data, fingerprint: str) -> bool:

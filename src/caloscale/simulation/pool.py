@@ -73,12 +73,7 @@ def rebuild_error(message: Message) -> CaloscaleError:
 class _Worker:
     """A worker process, and the thread that reads its output."""
 
-    def __init__(
-        self,
-        order: str,
-        environment: dict[str, str],
-        messages: queue.Queue[_Said],
-    ) -> None:
+    def __init__(self, order: str, environment: dict[str, str], messages: queue.Queue[_Said]) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by kill)
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "caloscale.simulation.worker"],  # not from the current folder
@@ -137,7 +132,5 @@ class _Worker:
         if code < 0 and code != -signal.SIGKILL:
             remedy = "if Geant4 lacks a table or one is damaged, complete the datasets in GEANT4_DATA_DIR, or "
             remedy += "unset it to have what is needed assembled from the installed wheels; else run it again"
-        return SimulationError(
-            f"a simulation process ended {how}{': ' + output if output else ''}",
-            remedy=remedy,
-        )
+        problem = f"a simulation process ended {how}{': ' + output if output else ''}"
+        return SimulationError(problem, remedy=remedy)

@@ -56,13 +56,9 @@ class TrainingShowers:
         if self.batch % self.workers:
             raise ValueError(f"a batch of {self.batch} cannot be shared by {self.workers} workers")
         if self.steps_per_epoch == 0:
-            raise ShowerFileError(
-                f"holds fewer training showers than one batch of {self.batch}",
-                file=self.folder,
-                field="splits.train",
-                value=self.showers,
-                remedy="lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)",
-            )
+            problem = f"holds fewer training showers than one batch of {self.batch}"
+            remedy = "lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)"
+            raise ShowerFileError(problem, file=self.folder, field="splits.train", value=self.showers, remedy=remedy)
 
     @property
     def shards(self) -> tuple[Shard, ...]:
@@ -192,13 +188,9 @@ class _Records:
 
 def _check_count(path: Path, shard: Shard, found: int) -> None:
     if found != shard.showers:
-        raise ShowerFileError(
-            f"holds another number of showers than the {shard.showers} of the manifest",
-            file=path,
-            field="showers",
-            value=found,
-            remedy="make the folder again with `caloscale preprocess`",
-        )
+        problem = f"holds another number of showers than the {shard.showers} of the manifest"
+        remedy = "make the folder again with `caloscale preprocess`"
+        raise ShowerFileError(problem, file=path, field="showers", value=found, remedy=remedy)
 
 
 def _threads() -> int:
@@ -218,11 +210,7 @@ def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tens
     angles = {
         name: tf.where(across_x, math.pi - batch[name], batch[name]) for name in ("angle_rad", "measured_angle_rad")
     }
-    opposite = (
-        ("azimuth_rad", tf.not_equal(across_x, across_y)),
-        ("entry_x_mm", across_x),
-        ("entry_y_mm", across_y),
-    )
+    opposite = (("azimuth_rad", tf.not_equal(across_x, across_y)), ("entry_x_mm", across_x), ("entry_y_mm", across_y))
     signed = {name: tf.where(which, -batch[name], batch[name]) for name, which in opposite if name in batch}
     return {**batch, **angles, **signed, "cells": cells}
 
@@ -243,10 +231,8 @@ def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
     """ShowerFileError unless the shards were made for these networks: same shape, detector, primary, preprocessing."""
     if (unlike := first_unlike(manifest, data)) is not None:
         field, found, wanted = unlike
+        problem = "the shards were made for another run configuration"
+        remedy = f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}"
         raise ShowerFileError(
-            "the shards were made for another run configuration",
-            file=folder / "manifest.json",
-            field=field,
-            value=str(found)[:200],
-            remedy=f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}",
+            problem, file=folder / "manifest.json", field=field, value=str(found)[:200], remedy=remedy
         )

@@ -28,12 +28,9 @@ def set_processor(run: Run, environment: MutableMapping[str, str], modules: Mapp
     wanted = processor_variables(run.train)
     differing = {name: value for name, value in wanted.items() if environment.get(name) != value}
     if differing and "tensorflow" in modules:
-        raise ConfigurationError(
-            "are read when TensorFlow is loaded, and this process has loaded it",
-            field="train.threads, train.oneDnn",
-            value=differing,
-            remedy="start `caloscale train` in a process of its own, or set these variables before",
-        )
+        problem = "are read when TensorFlow is loaded, and this process has loaded it"
+        remedy = "start `caloscale train` in a process of its own, or set these variables before"
+        raise ConfigurationError(problem, field="train.threads, train.oneDnn", value=differing, remedy=remedy)
     environment.update(wanted)
     set_suitable_threads(run, environment)
 

@@ -30,10 +30,7 @@ class TrainingState:
     """
 
     def __init__(
-        self,
-        run: Run,
-        distribution: DistributionContext | None = None,
-        build: Callable[..., Networks] = build,
+        self, run: Run, distribution: DistributionContext | None = None, build: Callable[..., Networks] = build
     ) -> None:
         self.family = family_of(run.model)
         self.distribution = distribution or one_replica()

@@ -124,13 +124,11 @@ def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
         return 0, 1
     problem = _problem_of_cluster(text)
     if problem is not None:
-        raise ConfigurationError(
-            problem,
-            field="TF_CONFIG",
-            value=text[:200],
-            remedy='write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, or '
-            "unset it to train with one worker; docs/training.md",
+        remedy = (
+            'write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, or '
+            "unset it to train with one worker; docs/training.md"
         )
+        raise ConfigurationError(problem, field="TF_CONFIG", value=text[:200], remedy=remedy)
     config = json.loads(text)
     return config.get("task", {"index": 0})["index"], max(1, len(config.get("cluster", {}).get("worker", ())))
 
@@ -187,10 +185,8 @@ def open_context(run: Run, environment: Mapping[str, str], devices: Devices | No
     if placement.strategy == "tpu":
         placement = replace(placement, replicas_per_worker=strategy.num_replicas_in_sync)
     elif strategy.num_replicas_in_sync != placement.replicas:
-        raise DeviceError(
-            f"TensorFlow made {strategy.num_replicas_in_sync} replicas of {placement.replicas}",
-            remedy="give every worker equally many accelerators",
-        )
+        problem = f"TensorFlow made {strategy.num_replicas_in_sync} replicas of {placement.replicas}"
+        raise DeviceError(problem, remedy="give every worker equally many accelerators")
     log.info(
         "strategy %s: worker %d of %d, %d x %s each (%s)",
         placement.strategy,

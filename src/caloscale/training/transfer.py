@@ -45,12 +45,8 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     source = run.train.start_from
     assert source is not None
     if legacy_keras.is_active():
-        raise ConfigurationError(
-            "is read by Keras 3, which cannot train with train.loop builtin on several workers",
-            field=_FIELD,
-            value=source,
-            remedy="set train.loop to custom",
-        )
+        problem = "is read by Keras 3, which cannot train with train.loop builtin on several workers"
+        raise ConfigurationError(problem, field=_FIELD, value=source, remedy="set train.loop to custom")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(source)
         if is_remote(source):
@@ -72,12 +68,9 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
             else:
                 new.append(f"{name}: {labels[index]}")
     if not taken:
-        raise ConfigurationError(
-            "none of its weights has the shape of one of this run",
-            field=_FIELD,
-            value=source,
-            remedy="give a model of a more similar detector, or leave train.startFrom out",
-        )
+        problem = "none of its weights has the shape of one of this run"
+        remedy = "give a model of a more similar detector, or leave train.startFrom out"
+        raise ConfigurationError(problem, field=_FIELD, value=source, remedy=remedy)
     if state.average is not None:
         state.average.set_weights(state.networks[GENERATOR].get_weights())
     return StartedFrom(model=source, weights=taken, new=tuple(new))

@@ -62,20 +62,14 @@ class Ddml(Target):
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         super().__init__(card, noise_size)
         if card.geometry.cell_shape == "cylinder":
-            raise InputError(
-                "is not a grid of cells, and DDML places a regular grid",
-                field="data.geometry.cellShape",
-                value=card.geometry.cell_shape,
-                remedy="use --target par04 or onnx",
-            )
+            problem = "is not a grid of cells, and DDML places a regular grid"
+            remedy = "use --target par04 or onnx"
+            raise InputError(problem, field="data.geometry.cellShape", value=card.geometry.cell_shape, remedy=remedy)
         least, most = card.angle_deg
         if not least <= PERPENDICULAR_DEG <= most:
-            raise InputError(
-                "does not contain 90 degrees, and DDML passes no angle",
-                field="data.angleDeg",
-                value=list(card.angle_deg),
-                remedy="train with a data.angleDeg that contains 90, or use --target onnx",
-            )
+            problem = "does not contain 90 degrees, and DDML passes no angle"
+            remedy = "train with a data.angleDeg that contains 90, or use --target onnx"
+            raise InputError(problem, field="data.angleDeg", value=list(card.angle_deg), remedy=remedy)
         self._fixed = fixed_columns(card, "DDML")
         x, y, layers = card.shape
         self._halved = (1 + x % 2, 1 + y % 2)
@@ -115,10 +109,7 @@ class Ddml(Target):
 
     def inputs(self, noise: Floats, primary: Mapping[str, float]) -> list[Floats]:
         """As RegularGridGANModel::prepareInput passes them."""
-        return [
-            noise.reshape(1, NUMBERS, 1, 1, 1),
-            np.full((1, 1, 1, 1, 1), primary["energy_gev"], np.float32),
-        ]
+        return [noise.reshape(1, NUMBERS, 1, 1, 1), np.full((1, 1, 1, 1, 1), primary["energy_gev"], np.float32)]
 
     def deposits(self, output: NDArray[np.floating], energy_gev: float) -> Floats:
         """MeV as they are, as ONNXInference::runInference and convertOutput read them."""

@@ -79,13 +79,8 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
         load(package)
     decided = verdict(model, kind.format)
     if decided["decision"] == "rejected":
-        raise CheckpointError(
-            f"is rejected by its gates as {kind.format}",
-            file=model,
-            field="--target",
-            value=target,
-            remedy="use another target",
-        )
+        problem = f"is rejected by its gates as {kind.format}"
+        raise CheckpointError(problem, file=model, field="--target", value=target, remedy="use another target")
     from caloscale.inference.export import formats
     from caloscale.inference.generator import load_generator
 
@@ -121,27 +116,17 @@ def check_file(file: Path, model: Path | None = None) -> Check:
     """
     said = _metadata(file)
     if "caloscale.target" not in said:
-        raise InputError(
-            "was not written by caloscale export",
-            file=file,
-            remedy="give generator.onnx or generator.xml of its folder",
-        )
+        problem = "was not written by caloscale export"
+        raise InputError(problem, file=file, remedy="give generator.onnx or generator.xml of its folder")
     if said["caloscale.version"] != caloscale.__version__:
-        raise InputError(
-            f"was written by another version, this is {caloscale.__version__}",
-            file=file,
-            field="caloscale.version",
-            value=said["caloscale.version"],
-            remedy="export the model again, or check with that version",
-        )
+        problem = f"was written by another version, this is {caloscale.__version__}"
+        remedy = "export the model again, or check with that version"
+        raise InputError(problem, file=file, field="caloscale.version", value=said["caloscale.version"], remedy=remedy)
     kind = _target(said["caloscale.target"])
     folder = model or _model_of(file)
     if source_sha256(folder) != said["caloscale.source"]:
-        raise CheckpointError(
-            f"is not the model that {file} was made from",
-            file=folder,
-            remedy="give that model with --model, or export this one again",
-        )
+        problem = f"is not the model that {file} was made from"
+        raise CheckpointError(problem, file=folder, remedy="give that model with --model, or export this one again")
     from caloscale.inference.generator import load_generator
 
     generator = load_generator(folder)
@@ -173,12 +158,9 @@ def _refuse_foreign(output: Path) -> None:
     record = _record(output / RECORD)
     foreign = [name for name in names if record is None or name not in (*record.files, RECORD)]
     if foreign:
-        raise StorageError(
-            f"holds files of others: {', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}",
-            file=output,
-            field="--output",
-            remedy="give a folder that is new or empty, or an earlier export",
-        )
+        problem = f"holds files of others: {', '.join(foreign[:3])}{' ...' if len(foreign) > 3 else ''}"
+        remedy = "give a folder that is new or empty, or an earlier export"
+        raise StorageError(problem, file=output, field="--output", remedy=remedy)
 
 
 def _record(path: Path) -> TargetRecord | None:

@@ -52,10 +52,7 @@ def _write_onnx(_: Generator, graph: Any, path: Path, properties: dict[str, str]
     tf2onnx, onnx = load("tf2onnx"), load("onnx")
     logging.getLogger("tf2onnx").setLevel(logging.ERROR)
     model, _ = tf2onnx.convert.from_function(
-        graph,
-        input_signature=graph.input_signature,
-        opset=OPSET,
-        custom_op_handlers={"Expm1": (_expm1, [])},
+        graph, input_signature=graph.input_signature, opset=OPSET, custom_op_handlers={"Expm1": (_expm1, [])}
     )
     model = _optimised(model)
     model.producer_name = "caloscale"

@@ -205,12 +205,9 @@ def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
         ("image_data_format", backend.image_data_format(), "channels_last"),
     ):
         if value != needed:
-            raise InputError(
-                "is set for Keras in this process, and the networks would be others",
-                field=f"keras.config.{setting}",
-                value=value,
-                remedy=f"call keras.config.set_{setting}({needed!r}) before",
-            )
+            problem = "is set for Keras in this process, and the networks would be others"
+            remedy = f"call keras.config.set_{setting}({needed!r}) before"
+            raise InputError(problem, field=f"keras.config.{setting}", value=value, remedy=remedy)
     try:
         family.check(model, data)
     except InvalidValueError as error:

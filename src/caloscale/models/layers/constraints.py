@@ -167,10 +167,7 @@ def constraints(shower: tf.Tensor, data: Data, *, bin_counts: bool) -> dict[str,
     """
     preprocessing = data.preprocessing
     cells = CellEnergy(preprocessing.power, name="cell_energy")(shower)
-    outputs = {
-        "angle": MeasuredAngle.of(data, name="angle")(cells),
-        "ecal_sum": EcalSum(name="ecal_sum")(cells),
-    }
+    outputs = {"angle": MeasuredAngle.of(data, name="angle")(cells), "ecal_sum": EcalSum(name="ecal_sum")(cells)}
     if bin_counts:
         scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
         outputs["bins"] = BinCounts([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")(cells)

@@ -22,21 +22,9 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.errors import InputError
-from caloscale.models.layers.convolution_ways import (
-    Cells,
-    Direct,
-    Shape,
-    Way,
-    Ways,
-    needs_plane,
-)
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Way, Ways, needs_plane
 from caloscale.models.layers.folding import Triple as Triple
-from caloscale.models.layers.folding import (
-    UpsampledConv3D,
-    activated,
-    gradient_scope,
-    triple,
-)
+from caloscale.models.layers.folding import UpsampledConv3D, activated, gradient_scope, triple
 from caloscale.models.layers.plain import Differentiable, register
 from caloscale.processor import CPUINFO, instructions
 

@@ -282,12 +282,9 @@ def _check_is_hdf5(path: Path) -> None:
             f"cannot be read: {error.strerror}", file=path, remedy="give the path of an HDF5 file of showers"
         ) from error
     if position is None:
-        raise ShowerFileError(
-            "is not HDF5" if beginning else "is empty",
-            file=path,
-            value=beginning or None,
-            remedy=f"give an HDF5 file in one of the known layouts ({_KNOWN})",
-        )
+        problem = "is not HDF5" if beginning else "is empty"
+        remedy = f"give an HDF5 file in one of the known layouts ({_KNOWN})"
+        raise ShowerFileError(problem, file=path, value=beginning or None, remedy=remedy)
 
 
 def _recognise(path: Path, file: h5py.File) -> Layout:
@@ -298,23 +295,13 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
     if not missing[layout]:
         return layout
     if len(missing[layout]) == len(LAYOUTS[layout]):
-        raise ShowerFileError(
-            "has none of the known layouts",
-            file=path,
-            field="datasets",
-            value=found[:20],
-            remedy=f"known layouts: {_KNOWN}",
-        )
+        problem = "has none of the known layouts"
+        raise ShowerFileError(problem, file=path, field="datasets", value=found[:20], remedy=f"known layouts: {_KNOWN}")
     name = missing[layout][0]
     near = difflib.get_close_matches(name.lower(), [d.lower() for d in found if d not in LAYOUTS[layout]], n=1)
     hint = next((f"did you mean {d!r}? " for d in found if near and d.lower() == near[0]), "")
-    raise ShowerFileError(
-        f"dataset is missing (it looks like the {layout} layout)",
-        file=path,
-        field=name,
-        value=found[:20],
-        remedy=f"{hint}known layouts: {_KNOWN}",
-    )
+    problem = f"dataset is missing (it looks like the {layout} layout)"
+    raise ShowerFileError(problem, file=path, field=name, value=found[:20], remedy=f"{hint}known layouts: {_KNOWN}")
 
 
 def _check_datasets(opened: OpenFile) -> None:

@@ -28,12 +28,7 @@ Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
 
 
 def read_showers(
-    path: str | Path,
-    *,
-    geometry: Geometry,
-    rebin: CellNumbers = (1, 1, 1),
-    start: int = 0,
-    stop: int | None = None,
+    path: str | Path, *, geometry: Geometry, rebin: CellNumbers = (1, 1, 1), start: int = 0, stop: int | None = None
 ) -> Showers:
     """The showers ``start:stop`` of an HDF5 file in one of the published layouts.
 
@@ -81,12 +76,7 @@ def _to_axes(raw: NDArray[np.generic], opened: OpenFile, stored: CellNumbers) ->
     return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))
 
 
-def check_primaries(
-    path: str | Path,
-    layout: Layout | Literal["plain"],
-    primaries: Table,
-    start: int = 0,
-) -> None:
+def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primaries: Table, start: int = 0) -> None:
     """Numbers that a primary can have; ShowerFileError names the first of the showers that has another.
 
     Degrees and MeV are found here, where the file is known: a selection by range would only leave such showers out.
@@ -143,10 +133,7 @@ def refuse_first(path: str | Path, checks: Iterable[Check], start: int = 0) -> N
     for field, problem, is_bad, values, advice in checks:
         if is_bad.any():
             index = int(np.flatnonzero(is_bad)[0])
+            value = float(f"{values[index]:.6g}")
             raise ShowerFileError(
-                f"shower {start + index} has {problem}",
-                file=path,
-                field=field,
-                value=float(f"{values[index]:.6g}"),
-                remedy=advice,
+                f"shower {start + index} has {problem}", file=path, field=field, value=value, remedy=advice
             )

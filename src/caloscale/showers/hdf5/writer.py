@@ -56,12 +56,9 @@ class ShowerWriter:
         """Append a batch. Raises OSError when the disk refuses, ShowerFileError for other or too many showers."""
         first, last = self.written, self.written + len(showers)
         if showers.cells_gev.shape[1:] != self._shape or last > self._count:
-            raise ShowerFileError(
-                "does not take these showers",
-                field="shape, number",
-                value=(showers.cells_gev.shape[1:], last),
-                remedy=f"write {self._count} of shape {self._shape}",
-            )
+            value = (showers.cells_gev.shape[1:], last)
+            remedy = f"write {self._count} of shape {self._shape}"
+            raise ShowerFileError("does not take these showers", field="shape, number", value=value, remedy=remedy)
         units = np.float32(UNITS_PER_GEV[self._layout])
         cells, columns = _stored(showers, self._layout) * units, self._columns(showers)
         with _uninterrupted():
@@ -96,11 +93,7 @@ class ShowerWriter:
 
 
 def write_showers(
-    path: str | Path,
-    showers: Showers,
-    *,
-    attributes: Mapping[str, str | int | float],
-    geometry: Geometry | None = None,
+    path: str | Path, showers: Showers, *, attributes: Mapping[str, str | int | float], geometry: Geometry | None = None
 ) -> None:
     """Write showers to one file in the published variable-angle layout; see `open_writer`."""
     shape = showers.cells_gev.shape[1:]

@@ -74,11 +74,8 @@ def record_positions(path: Path) -> NDArray[np.int64]:
             f"cannot be read: {error.strerror}", file=path, remedy="check the disk, then start the same command again"
         ) from error
     if positions[-1] != end:
-        raise ShowerFileError(
-            f"is damaged at byte {positions[-1]}",
-            file=path,
-            remedy="make the shards again with `caloscale preprocess`",
-        )
+        problem = f"is damaged at byte {positions[-1]}"
+        raise ShowerFileError(problem, file=path, remedy="make the shards again with `caloscale preprocess`")
     return np.array(positions, np.int64)
 
 

@@ -28,11 +28,8 @@ class ShardFolder:
         self.path, self.uri = path, uri
         self._whole: set[str] = set()
         if uri is not None and not download(f"{uri.rstrip('/')}/{MANIFEST}", path):
-            raise ShowerFileError(
-                "contains no shards: there is no manifest",
-                file=uri,
-                remedy="give a folder that `caloscale preprocess` made and that was copied as a whole",
-            )
+            remedy = "give a folder that `caloscale preprocess` made and that was copied as a whole"
+            raise ShowerFileError("contains no shards: there is no manifest", file=uri, remedy=remedy)
         self.manifest: Manifest = read_manifest(path)
 
     def need(self, shards: Sequence[Shard] | None = None) -> None:

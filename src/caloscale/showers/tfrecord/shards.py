@@ -270,13 +270,9 @@ class _Preprocessor:
         checksum = sha256_of(path)
         twin = self.checksums.setdefault(checksum, path)
         if twin != path:
-            raise ShowerFileError(
-                f"contains the same showers as {twin.name}",
-                file=path,
-                field="sha256",
-                value=checksum,
-                remedy="remove one of the two: a shower must not be in training and validation",
-            )
+            problem = f"contains the same showers as {twin.name}"
+            remedy = "remove one of the two: a shower must not be in training and validation"
+            raise ShowerFileError(problem, file=path, field="sha256", value=checksum, remedy=remedy)
 
     def _provenance(self) -> Provenance:
         of = {path: checksum for checksum, path in self.checksums.items()}
@@ -332,19 +328,11 @@ def _check_replaceable(output: Path, record: Path | None) -> None:
     own = {MANIFEST, *([record.name] if record is not None else [])}
     foreign = [path.name for path in output.iterdir() if path.name not in own and path.suffix != ".tfrecord"]
     if foreign:
-        raise StorageError(
-            "contains other files than shards, which would be deleted",
-            file=output,
-            value=sorted(foreign)[:5],
-            remedy="choose another output folder",
-        )
+        problem = "contains other files than shards, which would be deleted"
+        raise StorageError(problem, file=output, value=sorted(foreign)[:5], remedy="choose another output folder")
 
 
 def _count_error(path: Path, found: int, expected: int) -> ShowerFileError:
-    return ShowerFileError(
-        f"does not contain the {expected} showers that the manifest lists",
-        file=path,
-        field="showers",
-        value=found,
-        remedy="make the folder again with `caloscale preprocess`",
-    )
+    problem = f"does not contain the {expected} showers that the manifest lists"
+    remedy = "make the folder again with `caloscale preprocess`"
+    return ShowerFileError(problem, file=path, field="showers", value=found, remedy=remedy)

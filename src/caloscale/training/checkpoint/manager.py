@@ -53,12 +53,7 @@ class CheckpointManager:
     """
 
     def __init__(
-        self,
-        settings: Checkpoint,
-        folder: Path,
-        identity: Mapping[str, Any],
-        peers: Peers,
-        signals: StopSignals,
+        self, settings: Checkpoint, folder: Path, identity: Mapping[str, Any], peers: Peers, signals: StopSignals
     ) -> None:
         self.every_seconds, self.peers, self.signals = settings.every_seconds, peers, signals
         remote = settings.uri is not None and is_remote(settings.uri)
@@ -222,10 +217,8 @@ class CheckpointManager:
         messages = self.peers.all_gather({"identity": digest})
         different = [index for index, message in enumerate(messages) if message != messages[0]]
         if different:
-            raise ConfigurationError(
-                f"worker {different[0]} has another run configuration or other showers than worker 0",
-                remedy="give all workers the same run configuration and the same shards",
-            )
+            problem = f"worker {different[0]} has another run configuration or other showers than worker 0"
+            raise ConfigurationError(problem, remedy="give all workers the same run configuration and the same shards")
 
 
 def to_host(variables: Mapping[str, Any]) -> Arrays:
@@ -254,8 +247,5 @@ def _assign(variables: Mapping[str, Any], saved: Saved) -> None:
     try:
         from_host(variables, saved.arrays)
     except ValueError as error:
-        raise CheckpointError(
-            f"does not fit the network: {error}",
-            file=saved.path,
-            remedy="train into another folder, or delete this one to train from the beginning",
-        ) from error
+        remedy = "train into another folder, or delete this one to train from the beginning"
+        raise CheckpointError(f"does not fit the network: {error}", file=saved.path, remedy=remedy) from error

@@ -75,11 +75,7 @@ def weights_configuration(run: Run) -> dict[str, Any]:
 
 def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
     """What a checkpoint depends on: run configuration (without CHANGEABLE), training shards and global batch."""
-    return {
-        **weights_configuration(run),
-        "globalBatch": global_batch,
-        "showers": manifest.train_sha256,
-    }
+    return {**weights_configuration(run), "globalBatch": global_batch, "showers": manifest.train_sha256}
 
 
 def first_difference(found: Any, wanted: Any, path: str = "") -> tuple[str, Any, Any] | None:

@@ -109,12 +109,9 @@ class CheckpointFolder:
             self.check_identity(saved)
             return saved
         if paths:
-            raise CheckpointError(
-                "all checkpoints are damaged",
-                file=self.path,
-                value=[path.name for path in paths],
-                remedy="delete this folder to train from the beginning",
-            )
+            problem = "all checkpoints are damaged"
+            remedy = "delete this folder to train from the beginning"
+            raise CheckpointError(problem, file=self.path, value=[path.name for path in paths], remedy=remedy)
         return None
 
     def selected(self) -> Saved | None:

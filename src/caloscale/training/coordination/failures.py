@@ -34,11 +34,8 @@ def brief(error: tf.errors.OpError) -> str:
 
 def unreadable(folder: Path, error: tf.errors.OpError) -> ShowerFileError:
     """The error of shards that cannot be read at times, although each of them can be read now."""
-    return ShowerFileError(
-        f"cannot be read: {brief(error)}",
-        file=folder,
-        remedy="check the disk, then run the same command: it resumes from the last checkpoint",
-    )
+    remedy = "check the disk, then run the same command: it resumes from the last checkpoint"
+    return ShowerFileError(f"cannot be read: {brief(error)}", file=folder, remedy=remedy)
 
 
 def failed(error: tf.errors.OpError) -> TrainingError:
@@ -51,10 +48,8 @@ def failed(error: tf.errors.OpError) -> TrainingError:
 
 def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
     """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
-    return TrainingError(
-        f"{what} not finite (NaN or infinite) at step {step}",
-        remedy=f"lower train.learningRate, or delete the newest of {checkpoints} to resume from an older one",
-    )
+    remedy = f"lower train.learningRate, or delete the newest of {checkpoints} to resume from an older one"
+    return TrainingError(f"{what} not finite (NaN or infinite) at step {step}", remedy=remedy)
 
 
 class Retries:

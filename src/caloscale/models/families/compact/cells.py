@@ -140,12 +140,7 @@ class Cells:
         return tf.tile(of_sums[:, :, None], (1, 1, self.shape[1], 1))
 
     def _energy_gradient(
-        self,
-        energy: Tensor,
-        logarithms: Tensor,
-        over: Tensor,
-        along_x: Tensor,
-        upstream: tuple[Tensor, ...],
+        self, energy: Tensor, logarithms: Tensor, over: Tensor, along_x: Tensor, upstream: tuple[Tensor, ...]
     ) -> Tensor:
         """(B, X Y L): by the sums, and by the logarithm, with l = ln(1 + (E^p - constants) / faintest)."""
         direct, counts, hits, _, along_y, *moments = upstream

@@ -172,10 +172,7 @@ def _mean_maps(
 
     small = tf.keras.initializers.RandomNormal
     amplitude = dense(
-        cells_z * TERMS,
-        "amplitude",
-        kernel_initializer=small(stddev=0.02),
-        bias_initializer=small(stddev=0.5),
+        cells_z * TERMS, "amplitude", kernel_initializer=small(stddev=0.02), bias_initializer=small(stddev=0.5)
     )(style)
     offset = dense(cells_z, "offset", kernel_initializer=small(stddev=0.01))(style)
     return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])

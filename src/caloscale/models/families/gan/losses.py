@@ -60,10 +60,7 @@ def absolute_percentage_error(target: tf.Tensor, output: tf.Tensor, smallest: fl
 
 
 def adversarial_loss(
-    outputs: Mapping[str, tf.Tensor],
-    targets: Mapping[str, tf.Tensor],
-    labels: tf.Tensor,
-    weights: LossWeights,
+    outputs: Mapping[str, tf.Tensor], targets: Mapping[str, tf.Tensor], labels: tf.Tensor, weights: LossWeights
 ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
     """Loss of each shower (B,), and its terms before they are weighted, each (B,).
 
