@@ -9,14 +9,13 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from caloscale.errors import ConfigurationError
 from caloscale.sagips.groups import Groups, Leader, equal_groups, group_of, groups_of_sizes, leaders, node_groups
-from caloscale.sagips.remote_memory import Floats, WindowRing
+from caloscale.sagips.remote_memory import Counts, Floats, WindowRing
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -54,32 +53,17 @@ TAIL = 2
 _FINITE, _ALL = -2, -1
 
 
-@dataclass(frozen=True)
-class Counts:
-    """What a rank's exchange has done so far."""
+class Exchange(ABC):
+    """Averages a flat gradient over ranks by adding up vectors: gradients, followed by their number (`TAIL`). All ranks
+    call it for the same epochs in the same order.
+    """
 
-    exchanges: int = 0
-    """Calls of `Exchange.average` that exchanged something."""
-    contributions: int = 0
-    """Finite gradients of other ranks that are in the averages."""
-    dropped: int = 0
-    """Gradients, own ones included, that were left out of this rank's averages because they were not finite."""
-    stale: int = 0
-    """Contributions from an earlier epoch than that of the average. They are used, once. Remote memory only."""
-    repeated: int = 0
-    """Slots that had not changed since they were read before. They are not used again. Remote memory only."""
-    missing: int = 0
-    """Slots into which nothing had been written yet. Remote memory only."""
-    exchange_seconds: float = 0.0
-    """Time that the caller spent in the exchange, s."""
+    first_epoch = 1
+    """The first epoch with an exchange, as in the paper's public code."""
 
-
-class Exchange(Protocol):
-    """Averages a flat gradient over ranks. All ranks call it for the same epochs in the same order."""
-
-    @property
-    def counts(self) -> Counts:
-        """What has been done so far."""
+    def __init__(self) -> None:
+        self._partial: Floats | None = None
+        self.counts = Counts()
 
     def average(self, gradient: Floats, epoch: int) -> Floats:
         """The mean of the ranks' gradients: a new array of the gradient's shape (size,), float32.
@@ -87,43 +71,17 @@ class Exchange(Protocol):
         epoch counts from 0; in epoch 0 only a `SynchronousExchange` exchanges. A gradient that is not finite is left
         out of the mean; the result is zero where none is left.
         """
-
-    def close(self) -> None:
-        """Free what MPI holds. All ranks call it, at the end; it waits for them, so a rank that fails must not."""
-
-
-class SumExchange(ABC):
-    """An exchange that adds up vectors: gradients, followed by their number (`TAIL`)."""
-
-    first_epoch = 1
-    """The first epoch with an exchange, as in the paper's public code."""
-
-    def __init__(self) -> None:
-        self._partial: Floats | None = None
-        self._counts = Counts()
-
-    @property
-    def counts(self) -> Counts:
-        """What has been done so far."""
-        return self._counts
-
-    def average(self, gradient: Floats, epoch: int) -> Floats:
-        """See `Exchange.average`."""
         start = time.perf_counter()
-        partial = self._own(gradient)
+        partial, counts = self._own(gradient), self.counts
         own_finite = partial[_FINITE]
-        exchanged = epoch >= self.first_epoch
-        if exchanged:
+        if epoch >= self.first_epoch:
             self.add_others(partial, epoch)
+            counts.exchanges += 1
         finite, contributions = partial[_FINITE], partial[_ALL]
         mean = partial[:-TAIL] * np.float32(1 / max(finite, 1))
-        before = self._counts
-        self._counts = Counts(
-            exchanges=before.exchanges + exchanged,
-            contributions=before.contributions + int(finite - own_finite),
-            dropped=before.dropped + int(contributions - finite),
-            exchange_seconds=before.exchange_seconds + time.perf_counter() - start,
-        )
+        counts.contributions += int(finite - own_finite)
+        counts.dropped += int(contributions - finite)
+        counts.exchange_seconds += time.perf_counter() - start
         return mean
 
     def _own(self, gradient: Floats) -> Floats:
@@ -142,13 +100,12 @@ class SumExchange(ABC):
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of other ranks to ``partial``, in place: (size + TAIL,)."""
 
-    @abstractmethod
-    def close(self) -> None:
-        """See `Exchange.close`."""
+    def close(self) -> None:  # noqa: B027
+        """Free what MPI holds. All ranks call it, at the end; it waits for them, so a rank that fails must not."""
 
 
-class MessageExchange(SumExchange):
-    """A `SumExchange` whose messages have a communicator of their own. All ranks make it together."""
+class MessageExchange(Exchange):
+    """An `Exchange` whose messages have a communicator of their own. All ranks make it together."""
 
     def __init__(self, communicator: MPI.Intracomm) -> None:
         super().__init__()
@@ -178,7 +135,7 @@ class MessageRing:
         self._communicator, self._steps = communicator, len(members) - 1
         self._left, self._right = members[position - 1], members[(position + 1) % len(members)]
 
-    def add_others(self, partial: Floats) -> None:
+    def add_others(self, partial: Floats, _: int) -> None:
         """Add the vectors of the other members to ``partial``, in place."""
         if self._steps == 0:
             return
@@ -210,17 +167,14 @@ class OuterRing:
             return
         members = leaders(self._groups, epoch, self._leader, self._seed)
         if self._communicator.rank in members:
-            MessageRing(self._communicator, members).add_others(partial)
+            MessageRing(self._communicator, members).add_others(partial, epoch)
 
 
-class NoExchange(SumExchange):
+class NoExchange(Exchange):
     """Each rank keeps its own gradient; one that is not finite is replaced by zeros."""
 
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add nothing."""
-
-    def close(self) -> None:
-        """Nothing is held."""
 
 
 class AllReduce(SynchronousExchange):
@@ -242,11 +196,13 @@ class Ring(MessageExchange):
 
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of all other ranks."""
-        self._ring.add_others(partial)
+        self._ring.add_others(partial, epoch)
 
 
 class GroupedRing(MessageExchange):
     """A `MessageRing` over the rank's group, then the `OuterRing`."""
+
+    _inner: MessageRing | WindowRing
 
     def __init__(
         self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
@@ -256,33 +212,22 @@ class GroupedRing(MessageExchange):
         self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
 
     def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of the group, and in some epochs those of the other groups."""
-        self._inner.add_others(partial)
-        self._outer.add_others(partial, epoch)
-
-
-class GroupedRma(MessageExchange):
-    """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
-
-    def __init__(
-        self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
-    ) -> None:
-        super().__init__(communicator)
-        own = group_of(communicator.rank, groups)
-        self._group = cast("MPI.Intracomm", self.communicator.Split(groups.index(own), communicator.rank))
-        self._inner = WindowRing(self._group)
-        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
-
-    @property
-    def counts(self) -> Counts:
-        """What has been done so far."""
-        slots = self._inner.slots
-        return replace(super().counts, stale=slots.stale, repeated=slots.repeated, missing=slots.missing)
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add what has arrived from the group, and in some epochs the sums of the other groups."""
+        """Add the vectors of the group (of remote memory what has arrived), and in some epochs the sums of the other
+        groups."""
         self._inner.add_others(partial, epoch)
         self._outer.add_others(partial, epoch)
+
+
+class GroupedRma(GroupedRing):
+    """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
+
+    _inner: WindowRing
+
+    def __init__(self, communicator: MPI.Intracomm, groups: Groups, **options: Any) -> None:
+        super().__init__(communicator, groups, **options)
+        own = group_of(communicator.rank, groups)
+        self._group = cast("MPI.Intracomm", self.communicator.Split(groups.index(own), communicator.rank))
+        self._inner = WindowRing(self._group, self.counts)
 
     def close(self) -> None:
         """Free window and communicators."""
@@ -405,9 +350,8 @@ def make_exchange(
     leaders. seed: that of random leaders. Raises ConfigurationError.
     """
     if outer_every < 1:
-        raise ConfigurationError(
-            "must be at least 1", field="solver.outerEvery", value=outer_every, remedy="write 1 or more"
-        )
+        remedy = "write 1 or more"
+        raise ConfigurationError("must be at least 1", field="solver.outerEvery", value=outer_every, remedy=remedy)
     if method == "none":
         return NoExchange()
     if method in _OVER_ALL:
@@ -416,9 +360,8 @@ def make_exchange(
         return Hierarchical(communicator, make_groups(groups, communicator))
     grouped = {"grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
     if method in grouped:
-        return grouped[method](
-            communicator, make_groups(groups, communicator), outer_every=outer_every, leader=leader, seed=seed
-        )
+        options: dict[str, Any] = {"outer_every": outer_every, "leader": leader, "seed": seed}
+        return grouped[method](communicator, make_groups(groups, communicator), **options)
     remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
     raise ConfigurationError("is not a method of exchange", field="solver.exchange", value=method, remedy=remedy)
 

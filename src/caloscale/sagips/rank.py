@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -64,10 +64,9 @@ def main(folder: Path) -> None:
         _load_tensorflow(solver)
         solve(solver, folder, communicator)
     except CaloscaleError as error:
-        fields = {"problem": error.problem, "file": error.file, "field": error.field, "remedy": error.remedy}
-        _fail(
-            communicator, rank, error.exit_code, fields | {"value": None if error.value is None else str(error.value)}
-        )
+        fields: dict[str, Any] = {name: getattr(error, name) for name in ("problem", "file", "field", "remedy")}
+        fields["value"] = None if error.value is None else str(error.value)
+        _fail(communicator, rank, error.exit_code, fields)
     except Exception as error:
         traceback.print_exc()
         _fail(communicator, rank, 1, {"problem": f"{type(error).__name__}: {error}"})
@@ -197,35 +196,24 @@ def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress:
     else:
         groups = groups or make_groups(solver.groups, communicator)
         progress.groups, progress.members = len(groups), list(map(list, groups))
-    return make_exchange(
-        method,
-        communicator,  # type: ignore[arg-type]
-        groups,
-        outer_every=solver.outer_every,
-        leader=solver.leader,
-        seed=solver.seed,
-    )
+    options: dict[str, Any] = {"outer_every": solver.outer_every, "leader": solver.leader, "seed": solver.seed}
+    return make_exchange(method, communicator, groups, **options)  # type: ignore[arg-type]
 
 
+@dataclass
 class _Loop:
     """The epochs of a rank."""
 
-    def __init__(
-        self,
-        solver: Solver,
-        folder: Path,
-        rank: int,
-        optimizer: Optimizer,
-        exchange: Exchange,
-        thread: ThreadPoolExecutor | None,
-        communicator: MPI.Intracomm | None,
-        progress: Progress,
-    ) -> None:
-        self.solver, self.folder, self.rank = solver, folder, rank
-        self.optimizer, self.exchange, self.thread, self.communicator = optimizer, exchange, thread, communicator
-        self.progress = progress
-        self.pending: tuple[Future[Floats], Step] | None = None
-        self.reported = 0.0
+    solver: Solver
+    folder: Path
+    rank: int
+    optimizer: Optimizer
+    exchange: Exchange
+    thread: ThreadPoolExecutor | None
+    communicator: MPI.Intracomm | None
+    progress: Progress
+    pending: tuple[Future[Floats], Step] | None = None
+    reported: float = 0.0
 
     def run(self) -> None:
         """All epochs that are left."""

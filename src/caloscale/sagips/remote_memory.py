@@ -20,12 +20,23 @@ _HEADER_BYTES = 64
 
 
 @dataclass
-class Slots:
-    """What was found in the left neighbour's slots so far."""
+class Counts:
+    """What a rank's exchange has done so far."""
 
+    exchanges: int = 0
+    """Calls of `exchange.Exchange.average` that exchanged something."""
+    contributions: int = 0
+    """Finite gradients of other ranks that are in the averages."""
+    dropped: int = 0
+    """Gradients, own ones included, that were left out of this rank's averages because they were not finite."""
     stale: int = 0
+    """Contributions from an earlier epoch than that of the average. They are used, once. Remote memory only."""
     repeated: int = 0
+    """Slots that had not changed since they were read before. They are not used again. Remote memory only."""
     missing: int = 0
+    """Slots into which nothing had been written yet. Remote memory only."""
+    exchange_seconds: float = 0.0
+    """Time that the caller spent in the exchange, s."""
 
 
 class WindowRing:
@@ -40,13 +51,14 @@ class WindowRing:
     Source: arXiv 2407.00051 (RMA-ARAR); sequence numbers are an addition.
     """
 
-    def __init__(self, communicator: MPI.Intracomm) -> None:
+    def __init__(self, communicator: MPI.Intracomm, counts: Counts) -> None:
+        """counts: of what is found in the left neighbour's slots."""
+        self.counts = counts
         self._communicator, self._steps = communicator, communicator.size - 1
         self._left = (communicator.rank - 1) % communicator.size
         self._window: MPI.Win | None = None
         self._read = [EMPTY] * self._steps
         """Sequence number that was last read, for each step."""
-        self.slots = Slots()
 
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add to ``partial``, in place, what has arrived of the other members since the last call."""
@@ -97,14 +109,14 @@ class WindowRing:
         self._fetch(step, self._slot[:_HEADER_BYTES])
         if self._sequence[0] == self._read[step]:
             if self._sequence[0] == EMPTY:
-                self.slots.missing += 1
+                self.counts.missing += 1
             else:
-                self.slots.repeated += 1
+                self.counts.repeated += 1
             return None
         # The slot may have been written once more since: its number comes with the vector.
         self._fetch(step, self._slot)
         self._read[step] = sequence = int(self._sequence[0])
-        self.slots.stale += sequence < epoch
+        self.counts.stale += sequence < epoch
         return sequence
 
     def _fetch(self, step: int, target: NDArray[np.uint8]) -> None:
