@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
@@ -23,3 +24,8 @@ def processor_name() -> str:
 def instructions(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Sets of instructions that the processor has, such as avx512f; empty where they are not known."""
     return frozenset(processor_fields(cpuinfo).get("flags", "").split())
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName, cores
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName
 from caloscale.inference.stream import generate_table
 from caloscale.models import family_of
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
 from caloscale.models.layers.convolution import check_precision
 from caloscale.models.network_files import load_network
+from caloscale.processor import cores
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
 from caloscale.spec import Run

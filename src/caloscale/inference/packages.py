@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from caloscale.errors import InputError
-from caloscale.inference.runtime import RuntimeName, cores
+from caloscale.inference.runtime import RuntimeName
 from caloscale.installation import install_command
+from caloscale.processor import cores
 
 Format = Literal["onnx", "openvino", "openvino-int8"]
 FILES: dict[Format, str] = {"onnx": "generator.onnx", "openvino": "generator.xml", "openvino-int8": "generator.xml"}

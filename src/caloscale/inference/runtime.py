@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.inference.primaries import check_columns, check_ranges
 from caloscale.models.card import ModelCard
+from caloscale.processor import cores
 
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
 Precision = Literal["float32", "bfloat16", "int8"]
@@ -186,11 +186,6 @@ def open_fastest(
     chosen = rounded if milliseconds["float32"] >= PAYS_FROM * milliseconds["bfloat16"] else exact
     figures = ", ".join(f"{taken:.3g} ms a shower in {precision}" for precision, taken in milliseconds.items())
     return chosen, f"{figures}; bfloat16 is taken where float32 takes {PAYS_FROM:g} times as long"
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def suitable_streams(threads: int | None = None, batches: int | None = None) -> int:

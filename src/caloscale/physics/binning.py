@@ -56,21 +56,7 @@ DEFINITIONS = {
     "primary's direction. With cells wider than a Molière radius the size of the cells dominates it",
 }
 """What each observable of a shower is. Pages and reports have these sentences."""
-ORDER = (
-    "longitudinalProfile",
-    "transverseProfileX",
-    "transverseProfileY",
-    "showerMaximum",
-    "ecalSum",
-    "samplingFraction",
-    "cellSpectrum",
-    "hits",
-    "sparsity",
-    "measuredAngle",
-    "momentsLongitudinal",
-    "momentsTransverse",
-    "radius90",
-)
+ORDER = tuple(DEFINITIONS)
 TITLES = {name: title for name, (title, _) in (PROFILES | SCALARS).items()} | {
     "showerMaximum": "Layer of the shower maximum"
 }

@@ -74,12 +74,8 @@ def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     than `RECIPE_MINIMUM` showers the line is an approximation.
     Raises ValueError for fewer than ``minimum`` showers of a kind.
     """
-    largest = min(len(reference), len(generated), FPD_LARGEST)
-    if largest < minimum:
-        raise ValueError(
-            f"FPD needs {minimum} showers of each kind, there are {largest}: "
-            "from fewer the extrapolation to an infinite number is not reliable"
-        )
+    missing = "the extrapolation to an infinite number is not reliable"
+    largest = min(_smaller("FPD", reference, generated, minimum, missing), FPD_LARGEST)
     reference, generated = scale_features(reference, generated)
     inverse = np.linspace(1 / largest, 2.5 / largest, FPD_POINTS)
     sizes = np.round(1 / inverse).astype(int)
@@ -104,12 +100,7 @@ def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     showers are one batch, whose uncertainty is not known (0).
     Raises ValueError for fewer than ``minimum`` showers of a kind.
     """
-    count = min(len(reference), len(generated))
-    if count < minimum:
-        raise ValueError(
-            f"KPD needs {minimum} showers of each kind, there are {count}: "
-            "from fewer its scatter hides all but gross differences"
-        )
+    count = _smaller("KPD", reference, generated, minimum, "its scatter hides all but gross differences")
     reference, generated = scale_features(reference, generated)
     if count < RECIPE_MINIMUM:
         return Estimate(mmd2(reference, generated[:RECIPE_MINIMUM]), 0.0)
@@ -119,6 +110,14 @@ def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     second = _draw(generated, batch * KPD_BATCHES, rng).reshape(KPD_BATCHES, batch, -1)
     low, median, high = np.quantile([mmd2(x, y) for x, y in zip(first, second)], [0.16, 0.5, 0.84])
     return Estimate(float(median), float(high - low) / 2)
+
+
+def _smaller(name: str, reference: Floats, generated: Floats, minimum: int, missing: str) -> int:
+    """Showers of the smaller sample; ValueError for fewer than ``minimum``."""
+    count = min(len(reference), len(generated))
+    if count < minimum:
+        raise ValueError(f"{name} needs {minimum} showers of each kind, there are {count}: from fewer {missing}")
+    return count
 
 
 def mmd2(first: Floats, second: Floats) -> float:

@@ -9,10 +9,9 @@ import numpy as np
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import measured, sigmas
+from caloscale.physics.resampling import compared, measured, sigmas
 from caloscale.physics.response import (
     FEWEST,
-    Line,
     binned_moments,
     fit_line,
     fit_resolution,
@@ -40,7 +39,7 @@ def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -
 
 def _compared(pair: Sequence[Floats], column: int) -> Compared:
     """A column of the bootstraps (1 + B, R) of Monte Carlo and generator."""
-    return Compared(reference=measured(pair[0][:, column]), generated=measured(pair[1][:, column]))
+    return compared(pair[0][:, column], pair[1][:, column])
 
 
 def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
@@ -65,18 +64,15 @@ def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response
 
 def compare_linearity(reference: Weighted, generated: Weighted) -> Linearity:
     """Straight lines through the sums."""
-    lines = [_line(sample) for sample in (reference, generated)]
-
-    def compared(name: str, scale: float) -> Compared:
-        values = [scale * getattr(line, name) for line in lines]
-        return Compared(reference=measured(values[0]), generated=measured(values[1]))
-
-    deviation = compared("deviation", 1)
+    reference_line, generated_line = (
+        fit_line(s.weights, s.observed.energy_gev, s.observed.ecal_sum_gev, s.bins) for s in (reference, generated)
+    )
+    deviation = compared(reference_line.deviation, generated_line.deviation)
     missing = deviation.generated.value is None
     return Linearity(
         deviation=deviation,
-        line_mev=compared("offset", 1e3),
-        slope_mev_per_gev=compared("slope", 1e3),
+        line_mev=compared(1e3 * reference_line.offset, 1e3 * generated_line.offset),
+        slope_mev_per_gev=compared(1e3 * reference_line.slope, 1e3 * generated_line.slope),
         reason="fewer than three bins of energy with eight generated showers" if missing else None,
     )
 
@@ -96,8 +92,8 @@ def compare_resolution(reference: Weighted, generated: Weighted, baseline: Weigh
             ResolutionRange(sigma=_compared(widths, k), ratio=measured(ratio[:, k]))
             for k in range(monte_carlo.shape[1])
         ),
-        stochastic=Compared(reference=measured(stochastic[0]), generated=measured(stochastic[1])),
-        constant=Compared(reference=measured(constant[0]), generated=measured(constant[1])),
+        stochastic=compared(*stochastic),
+        constant=compared(*constant),
         deviation=measured(deviation),
         baseline=measured(of_baseline),
         improvement_sigmas=sigmas(of_baseline - deviation),
@@ -113,10 +109,6 @@ def mean_energy(sample: Weighted) -> Floats:
 
 def _fraction(observed: Observed, weighted: bool) -> Floats:
     return observed.weighted_fraction if weighted else observed.sampling_fraction
-
-
-def _line(sample: Weighted) -> Line:
-    return fit_line(sample.weights, sample.observed.energy_gev, sample.observed.ecal_sum_gev, sample.bins)
 
 
 def _fit(sample: Weighted, weighted: bool) -> tuple[Floats, Floats]:

@@ -176,7 +176,6 @@ def _result(
 
 
 def _missing(difference: Difference) -> str:
-    """Why a difference is not measurable."""
     where = f"at {difference.where}: " if difference.where else ""
     if difference.reason is None:
         return f"{where}not measurable here: the uncertainty is zero"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from caloscale.physics.classifier import (
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import FEWEST_SHOWERS, RECIPE_MINIMUM, Estimate
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import group_by_primary, measured
+from caloscale.physics.resampling import compared, group_by_primary
 from caloscale.physics.result import (
     Classifier,
-    Compared,
     Distance,
     LearningPoint,
     Measured,
@@ -56,9 +55,7 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         roc = roc_points(*score(test, test.largest, seed=seed, repeats=1)[0])
     except ValueError as error:
         return Classifier(reason=str(error))
-    limit = extrapolate(curve)
     null = _optional(lambda: _null_auc(samples, seed))
-    last = curve[-1]
 
     def of(other: Observed) -> float | None:
         against = _two_sample_test(samples, samples.training, other, seed)
@@ -66,15 +63,8 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         return None if point is None else number(point.auc.value)
 
     return Classifier(
-        value=number(last.auc.value),
-        uncertainty=number(last.auc.uncertainty),
-        showers=last.showers,
-        test_reference=len(test.real_test),
-        test_generated=len(test.fake_test),
-        learning_curve=_points(curve),
-        limit=Measured()
-        if limit is None
-        else Measured(value=number(limit.value), uncertainty=number(limit.uncertainty)),
+        **_on_all(test, curve),
+        limit=_measured(extrapolate(curve)),
         false_positives=numbers(roc[0]),
         true_positives=numbers(roc[1]),
         thresholds=numbers(roc[2]),
@@ -94,15 +84,7 @@ def compare_layers(samples: Samples, validation: Validation) -> Classifier:
         curve = [measure_auc(test, size, seed=validation.seed, repeats=REPEATS) for size in sorted(sizes)]
     except ValueError as error:
         return Classifier(reason=str(error))
-    last = curve[-1]
-    return Classifier(
-        value=number(last.auc.value),
-        uncertainty=number(last.auc.uncertainty),
-        showers=last.showers,
-        test_reference=len(test.real_test),
-        test_generated=len(test.fake_test),
-        learning_curve=_points(curve),
-    )
+    return Classifier(**_on_all(test, curve))
 
 
 def _asked(quantity: str, validation: Validation) -> list[int]:
@@ -110,11 +92,23 @@ def _asked(quantity: str, validation: Validation) -> list[int]:
     return [gate.showers for gate in validation.judging if gate.quantity == quantity and gate.showers is not None]
 
 
-def _points(curve: Sequence[Point]) -> tuple[LearningPoint, ...]:
-    return tuple(
+def _on_all(test: TwoSampleTest, curve: Sequence[Point]) -> dict[str, Any]:
+    """What `Classifier` says of the largest number of training showers, and the learning curve."""
+    points = (
         LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
         for p in curve
     )
+    return {
+        **dict(_measured(curve[-1].auc)),
+        "showers": curve[-1].showers,
+        "test_reference": len(test.real_test),
+        "test_generated": len(test.fake_test),
+        "learning_curve": tuple(points),
+    }
+
+
+def _measured(found: Estimate | None) -> Measured:
+    return Measured() if found is None else Measured(value=number(found.value), uncertainty=number(found.uncertainty))
 
 
 def _two_sample_test(
@@ -193,15 +187,11 @@ def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> Re
         errors = energy_regression(samples.training, [samples.reference, samples.generated])
     except ValueError as error:
         return Regression(reason=str(error))
-    biases: list[Measured] = []
-    widths: list[Measured] = []
+    biases, widths = [], []
     for name, relative in zip(("reference", "generated"), errors):
         weights = weighted[name].weights
         count = weights.sum(axis=1)
         mean = weights @ relative / count
-        biases.append(measured(mean))
-        widths.append(measured(np.sqrt((weights @ relative**2 / count - mean**2).clip(min=0))))
-    return Regression(
-        bias=Compared(reference=biases[0], generated=biases[1]),
-        width=Compared(reference=widths[0], generated=widths[1]),
-    )
+        biases.append(mean)
+        widths.append(np.sqrt((weights @ relative**2 / count - mean**2).clip(min=0)))
+    return Regression(bias=compared(*biases), width=compared(*widths))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.distances import separation
-from caloscale.physics.result import Measured, Separation, number
+from caloscale.physics.result import Compared, Measured, Separation, number
 
 DIVISIONS = 40
 """Random divisions of the Monte Carlo showers into halves behind each self-separation."""
@@ -189,6 +189,11 @@ def measured(bootstraps: Floats | None) -> Measured:
     """The same as a block."""
     value, uncertainty = summarise(bootstraps)
     return Measured(value=number(value), uncertainty=number(uncertainty))
+
+
+def compared(reference: Floats, generated: Floats) -> Compared:
+    """The same of a number of Monte Carlo and of generated showers."""
+    return Compared(reference=measured(reference), generated=measured(generated))
 
 
 def sigmas(gain: Floats | None) -> float | None:

@@ -21,7 +21,7 @@ from caloscale.errors import StorageError
 from caloscale.models.layers.convolution import PaddedConv3D, has_accelerator
 from caloscale.models.layers.convolution_ways import Cells, Direct, Way, Ways
 from caloscale.models.layers.folding import Triple
-from caloscale.processor import processor_fields, processor_name
+from caloscale.processor import cores, processor_fields, processor_name
 from caloscale.profiling.convolutions import (
     PASSES,
     Convolution,
@@ -31,7 +31,7 @@ from caloscale.profiling.convolutions import (
     random_operands,
     seconds_by_turns,
 )
-from caloscale.profiling.peak import cores, threads_of_operation
+from caloscale.profiling.peak import threads_of_operation
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import write_text
 from caloscale.storage.cache import writable_cache

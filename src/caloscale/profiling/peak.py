@@ -10,6 +10,7 @@ import time
 import tensorflow as tf
 
 from caloscale.models.layers.convolution import has_bfloat16
+from caloscale.processor import cores
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 
@@ -92,11 +93,6 @@ def threads_of_operation() -> int:
     """Threads that an operation of TensorFlow has; 0: one for each core."""
     threads: int = tf.config.threading.get_intra_op_parallelism_threads()
     return threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def with_measured_precision(run: Run, workers: int = 1) -> Run:

@@ -114,7 +114,6 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:
-    """The error that a rank has reported."""
     fields = failure["error"]
     problem = f"rank {failure['rank']}: {fields['problem']}"
     where = {name: fields.get(name) for name in ("field", "value")}

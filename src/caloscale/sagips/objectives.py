@@ -56,7 +56,6 @@ class _Fixed:
         return value, tape.gradient(value, generated)
 
     def value(self, generated: tf.Tensor, measured: tf.Tensor) -> tf.Tensor:
-        """The scalar value."""
         raise NotImplementedError
 
     def state(self) -> dict[str, tf.Variable]:

@@ -216,7 +216,6 @@ class _Loop:
     reported: float = 0.0
 
     def run(self) -> None:
-        """All epochs that are left."""
         solver, progress = self.solver, self.progress
         checkpoints = set(solver.checkpoint_epochs)
         every = max(1, solver.epochs // _NOTED)

@@ -104,11 +104,9 @@ class _Worker:
             return
 
     def assign(self, index: int) -> None:
-        """Assign it a file."""
         self._send(str(index))
 
     def kill(self) -> None:
-        """Stop it at once."""
         self._process.kill()
         self._process.wait()
         self._listener.join()

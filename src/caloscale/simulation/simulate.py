@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import time
 import uuid
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ import psutil
 import caloscale
 from caloscale import progress
 from caloscale.errors import ConfigurationError
+from caloscale.processor import cores
 from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.pool import run_files
@@ -97,8 +97,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
             record = read_record(folder)
             if not pending and record is not None and record.fingerprint == identity:
                 return record.model_copy(update={"reused": True})
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            processes = min(data.simulation.processes or cores, file_count(data))
+            processes = min(data.simulation.processes or cores(), file_count(data))
             if pending:
                 _simulate_files(data, folder, identity, pending, processes, accepted)
             record = _summarise(data, folder, identity, processes)

@@ -219,7 +219,6 @@ def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) 
 
 
 def _wheel_file(wheel: str, name: str) -> Path:
-    """A data file of an installed wheel."""
     path = wheel_folder(wheel) / "data" / name
     if not path.is_file():
         raise SimulationError(f"{wheel} {wheel_version(wheel)} does not hold {name}", remedy=remedy_of_missing())

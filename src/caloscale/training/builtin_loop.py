@@ -31,7 +31,15 @@ def fit(
     with state.distribution.strategy.scope():
         model = _Model(replica_step(state, schedule))
         model.compile(jit_compile=False)
-    model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[_Hooks(state, before, after)])
+
+    def end(_: int, losses: Mapping[str, tf.Tensor]) -> None:
+        if not after(dict(losses)):
+            model.stop_training = True
+
+    hooks = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda *_: state.progress.assign(before()), on_train_batch_end=end
+    )
+    model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
 
 
 class _Model(tf.keras.Model):  # type: ignore[misc]
@@ -45,26 +53,7 @@ class _Model(tf.keras.Model):  # type: ignore[misc]
         self.distribute_reduction_method = "first"
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Keras asks for it; not used."""
-        return inputs
+        return inputs  # Keras asks for it; not used
 
     def train_step(self, data: Batch) -> Losses:
-        """One step of one replica."""
         return self._step(data)
-
-
-class _Hooks(tf.keras.callbacks.Callback):  # type: ignore[misc]
-    """Calls `before` and `after` around each step."""
-
-    def __init__(self, state: TrainingState, before: Callable[[], float], after: Callable[[Losses], bool]) -> None:
-        super().__init__()
-        self._state, self._before, self._after = state, before, after
-
-    def on_train_batch_begin(self, batch: int, logs: Mapping[str, tf.Tensor] | None = None) -> None:
-        """Before a step."""
-        self._state.progress.assign(self._before())
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, tf.Tensor]) -> None:
-        """After a step."""
-        if not self._after(dict(logs)):
-            self.model.stop_training = True

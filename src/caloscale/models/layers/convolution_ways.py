@@ -227,7 +227,6 @@ def with_own_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
 
 
 def _cut(x: Tensor, begin: Triple, sizes: Triple) -> Tensor:
-    """The part of a volume that begins there."""
     if tuple(x.shape[1:4]) == sizes:
         return x
     (i, j, k), (nx, ny, nz) = begin, sizes

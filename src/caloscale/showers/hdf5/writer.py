@@ -203,17 +203,14 @@ class _Disk(io.RawIOBase):
             raise self._error
 
     def drop(self) -> None:
-        """Write nothing from now on: the file is abandoned."""
         self._dropped = True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position."""
         start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
         self._position = offset + (os.fstat(self._descriptor).st_size if start is None else start)
         return self._position
 
     def tell(self) -> int:
-        """The position."""
         return self._position
 
     def readinto(self, buffer: Any) -> int:
@@ -238,7 +235,6 @@ class _Disk(io.RawIOBase):
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        """Set the size."""
         size = self._position if size is None else size
         if self._is_writing:
             try:

@@ -198,7 +198,6 @@ class _Preprocessor:
         self.checksums: dict[str, Path] = {}
 
     def run(self) -> Manifest:
-        """Write the shards and return their manifest."""
         shards = [shard for split in ("train", "validation") for shard in self._write_split(split)]
         splits: dict[Split, int] = {"train": 0, "validation": 0}
         for shard in shards:

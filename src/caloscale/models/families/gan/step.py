@@ -144,7 +144,6 @@ class _Tapes:
     def loss_of_generator(
         self, index: int, micro: MicroBatch, random: EventDraws
     ) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
-        """The loss of showers from fresh noise."""
         cells, targets = self.generate(index, micro, random, training=True)
         return generator_loss(
             self.computed.discriminator(judged(cells, micro.batch, self.run.data), training=True),
