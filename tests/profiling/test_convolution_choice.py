@@ -13,8 +13,17 @@ from caloscale.errors import ConfigurationError
 from caloscale.models.layers.convolution import PaddedConv3D, computed_by
 from caloscale.models.layers.convolution_ways import Cells, Direct
 from caloscale.profiling import convolution_choice
-from caloscale.profiling.convolution_choice import BLOCKS, DEPTHS, DIRECT, candidates, choose_ways, fastest
-from caloscale.profiling.convolutions import PASSES, convolution_layers, seconds_by_turns
+from caloscale.profiling.convolution_choice import (
+    BLOCKS,
+    DEPTHS,
+    DIRECT,
+    PASSES,
+    candidates,
+    choose_ways,
+    convolution_layers,
+    fastest,
+    seconds_by_turns,
+)
 from caloscale.spec import load_run
 
 

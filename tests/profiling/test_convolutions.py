@@ -8,9 +8,8 @@ import tensorflow as tf
 
 from caloscale.models.arithmetic import flops_per_layer
 from caloscale.models.layers.convolution import CELLS, PaddedConv3D, computed_by
-from caloscale.models.layers.folding import UpsampledConv3D
-from caloscale.profiling.convolutions import (
-    DIRECT,
+from caloscale.models.layers.convolution_ways import Direct, Ways
+from caloscale.profiling.convolution_choice import (
     convolution_layers,
     passes_by,
     random_operands,
@@ -58,7 +57,7 @@ def test_plain_and_own_passes(kind, precision, tolerance):
     assert layers == [layer]
     operands = random_operands(convolution, 2, precision)
     truth = truth_of(layer, operands)
-    for ways in (DIRECT, layer.ways(convolution.channels)):
+    for ways in (Ways(Direct(), Direct(), Direct()), layer.ways(convolution.channels)):
         passes = passes_by(ways, convolution, operands)
         assert list(passes) == list(truth)
         for name, work in passes.items():
@@ -70,7 +69,7 @@ def test_plain_and_own_passes(kind, precision, tolerance):
 def test_layers_that_compute_the_same_are_one():
     """Also in a network within a network; their arithmetic is that of the bill."""
     inner = network(PaddedConv3D(2, (3, 3, 3), (1, 1, 1), name="first"), shape=(5, 4, 6, 2))
-    begin = UpsampledConv3D(2, (1, 1, 1), (1, 1, 1), name="begin")
+    begin = PaddedConv3D(2, (1, 1, 1), name="begin")
     whole = network(begin, inner, PaddedConv3D(2, (3, 3, 3), (1, 1, 1), name="second"), tf.keras.layers.ReLU())
     found = {tuple(layer.name for layer in layers): one.flop for one, layers in convolution_layers(whole).items()}
     counted = {name.split("/")[-1]: flop for name, flop in flops_per_layer(whole).items()}

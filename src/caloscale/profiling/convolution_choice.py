@@ -8,29 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args
 
 import tensorflow as tf
 from pydantic import ValidationError
 
 from caloscale.errors import StorageError
 from caloscale.models.layers.convolution import PaddedConv3D, has_accelerator
-from caloscale.models.layers.convolution_ways import Cells, Direct, Way, Ways
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Way, Ways
 from caloscale.models.layers.folding import Triple
 from caloscale.processor import cores, processor_fields, processor_name
-from caloscale.profiling.convolutions import (
-    PASSES,
-    Convolution,
-    Pass,
-    convolution_layers,
-    passes_by,
-    random_operands,
-    seconds_by_turns,
-)
 from caloscale.profiling.peak import threads_of_operation
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import write_text
@@ -53,8 +47,110 @@ BLOCKS: Triple = (4, 2, 2)
 """For passes that compute one channel."""
 FILE = "convolutions.json"
 
+Pass = Literal["forward", "input_gradient", "kernel_gradient"]
+"""The convolution with its bias and activation; the gradients of the convolution alone."""
+PASSES: tuple[Pass, ...] = get_args(Pass)
+Passes = dict[Pass, Callable[[], Any]]
+"""Each computes a batch."""
 Chosen = dict[Pass, Triple]
 """Cells that a pass computes at once."""
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """What a layer computes."""
+
+    shape: Shape
+    """Sizes of the convolution."""
+    channels: int
+    """Of the input."""
+    filters: int
+    """Channels of the output."""
+    slope: float
+    """Of the activation below 0; 1: none."""
+    bias: bool
+    """Whether it has one."""
+
+    @property
+    def flop(self) -> int:
+        """Operations of a pass for one shower; a multiply-add counts 2."""
+        return 2 * math.prod((*self.shape.outputs, *self.shape.kernel, self.channels, self.filters))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """Random tensors for the passes of a convolution."""
+
+    x: Any
+    """(B, X, Y, Z, channels)."""
+    kernel: Any
+    """(kx, ky, kz, channels, filters)."""
+    bias: Any
+    """(filters,), or None."""
+    gradient: Any
+    """Of the output, (B, X', Y', Z', filters)."""
+
+
+def convolution_layers(network: Any) -> dict[Convolution, list[PaddedConv3D]]:
+    """The layers `PaddedConv3D` of a Keras model, by what they compute."""
+    found: dict[Convolution, list[PaddedConv3D]] = {}
+    for layer in network.layers:
+        if isinstance(layer, tf.keras.Model):
+            for convolution, layers in convolution_layers(layer).items():
+                found.setdefault(convolution, []).extend(layers)
+        elif isinstance(layer, PaddedConv3D):
+            inputs, filters = layer.input.shape, int(layer.filters)
+            one = Convolution(layer.sizes(inputs), int(inputs[-1]), filters, layer.slope, bool(layer.use_bias))
+            found.setdefault(one, []).append(layer)
+    return found
+
+
+def random_operands(convolution: Convolution, batch: int, dtype: Any) -> Operands:
+    """Normal numbers for ``batch`` showers."""
+    shape, channels, filters = convolution.shape, convolution.channels, convolution.filters
+    volumes = ((batch, *shape.inputs, channels), (*shape.kernel, channels, filters))
+    sizes = (*volumes, (filters,), (batch, *shape.outputs, filters))
+    x, kernel, bias, gradient = (
+        tf.cast(tf.random.stateless_normal(size, (1, seed)), dtype) for seed, size in enumerate(sizes)
+    )
+    return Operands(x, kernel, bias if convolution.bias else None, gradient)
+
+
+def passes_by(ways: Ways, convolution: Convolution, operands: Operands) -> Passes:
+    """The passes of a convolution by given ways."""
+    x, kernel, gradient, shape = operands.x, operands.kernel, operands.gradient, convolution.shape
+    return {
+        "forward": partial(ways.forward.forward, x, kernel, shape, operands.bias, convolution.slope),
+        "input_gradient": partial(ways.input_gradient.input_gradient, gradient, kernel, shape),
+        "kernel_gradient": partial(ways.kernel_gradient.kernel_gradient, x, gradient, shape),
+    }
+
+
+def seconds_by_turns(
+    works: Mapping[Key, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.perf_counter,
+    budget: float = math.inf,
+) -> dict[Key, list[float]]:
+    """Seconds of ``rounds`` calls of each work, as a compiled tf.function that was called once before.
+
+    A round calls each work once; every second round has the reverse order. After ``budget`` seconds no round but the
+    first begins.
+    """
+    compiled = {key: tf.function(work, autograph=False) for key, work in works.items()}
+    seconds: dict[Key, list[float]] = {key: [] for key in works}
+    start = clock()
+    for number in range(-1, rounds):
+        if number > 0 and clock() - start > budget:
+            break
+        in_order = list(compiled.items())
+        for key, work in in_order if number % 2 else reversed(in_order):
+            begun = clock()
+            work()
+            if number >= 0:
+                seconds[key].append(clock() - begun)
+    return seconds
 
 
 class Kept(Block):
@@ -97,8 +193,8 @@ def choose_ways(
     for network in networks:
         for convolution, found in convolution_layers(network).items():
             names.setdefault(convolution, f"{network.name} {found[0].name}")
-            layers.setdefault(convolution, []).extend(one for one in found if isinstance(one, PaddedConv3D))
-    asked = sorted((one for one in layers if layers[one]), key=lambda one: one.flop, reverse=True)
+            layers.setdefault(convolution, []).extend(found)
+    asked = sorted(layers, key=lambda one: one.flop, reverse=True)
     if not asked or has_accelerator():
         return {}
     file = file or writable_cache() / FILE
