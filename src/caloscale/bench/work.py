@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,17 @@ def synthetic_batch(run: Run, size: int) -> dict[str, Any]:
     return {name: tf.constant(value, tf.float32) for name, value in arrays.items()}
 
 
+def _repeated(compute: Callable[[], Any], number: Callable[[Any], Any] = lambda result: result) -> Work:
+    """Computes as often as asked and reads a number of the last result: that waits for an accelerator."""
+
+    def work(units: int) -> None:
+        for _ in range(units):
+            result = compute()
+        _must_be_finite(float(number(result)))
+
+    return work
+
+
 def our_step(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str, Any]]:
     """The step that trains, on one device."""
     run = build_run(configuration)
@@ -60,12 +72,7 @@ def our_step(configuration: dict[str, Any], batch: int) -> tuple[Work, dict[str,
     step = compile_step(state, Schedule(0, "constant"))
     showers, over = synthetic_batch(run, batch), tf.constant(0.0)
 
-    def work(units: int) -> None:
-        for _ in range(units):
-            losses = step(showers, over)
-        # Reading a loss waits for the step where it runs on an accelerator.
-        _must_be_finite(float(sum(losses.values())))
-
+    work = _repeated(lambda: step(showers, over), lambda losses: sum(losses.values()))
     return work, {"flopPerEvent": state.family.step_flops(run, state.networks)}
 
 
@@ -82,12 +89,7 @@ def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work
         reference_step(run, networks, optimizers, showers)
         return networks["generator"].trainable_variables[0][0, 0]
 
-    def work(units: int) -> None:
-        for _ in range(units):
-            some_weight = step()
-        _must_be_finite(float(some_weight))
-
-    return work, {"flopPerEvent": family_of(run.model).step_flops(run, networks, folded=False)}
+    return _repeated(step), {"flopPerEvent": family_of(run.model).step_flops(run, networks, folded=False)}
 
 
 def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any]]:
@@ -99,12 +101,7 @@ def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any
     def product() -> Any:
         return tf.matmul(left, right)
 
-    def work(units: int) -> None:
-        for _ in range(units):
-            some = product()
-        _must_be_finite(float(tf.cast(some[0, 0], tf.float32)))
-
-    return work, {"flop": 2 * size**3}
+    return _repeated(product, lambda some: tf.cast(some[0, 0], tf.float32)), {"flop": 2 * size**3}
 
 
 def solver_epoch(configuration: dict[str, Any]) -> tuple[Work, dict[str, Any]]:

@@ -54,19 +54,9 @@ class ModelCard(PrimaryRanges):
     """Trainable parameters of each network, by role."""
 
     @classmethod
-    def of(
-        cls,
-        run: Run,
-        *,
-        source: str,
-        showers_sha256: str | None = None,
-        versions: dict[str, str],
-        parameters: dict[str, int],
-        step: int = 0,
-        epoch: int = 0,
-        deviation: float = 0.0,
-    ) -> ModelCard:
-        """The card of a generator of this run."""
+    def of(cls, run: Run, **given: Any) -> ModelCard:
+        """The card of a generator of this run. given: the fields that do not follow from it; without them `step`,
+        `epoch` and `deviation` are 0."""
         data = run.data
         return cls(
             preset=run.model.preset,
@@ -75,14 +65,8 @@ class ModelCard(PrimaryRanges):
             preprocessing=data.preprocessing,
             geometry=data.geometry,
             **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
-            source=source,
-            showers_sha256=showers_sha256,
             configuration=run.model_dump(mode="json", by_alias=True),
-            versions=versions,
-            step=step,
-            epoch=epoch,
-            deviation=deviation,
-            parameters=parameters,
+            **{"step": 0, "epoch": 0, "deviation": 0.0, **given},
         )
 
 

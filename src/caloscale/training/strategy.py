@@ -187,15 +187,10 @@ def open_context(run: Run, environment: Mapping[str, str], devices: Devices | No
     elif strategy.num_replicas_in_sync != placement.replicas:
         problem = f"TensorFlow made {strategy.num_replicas_in_sync} replicas of {placement.replicas}"
         raise DeviceError(problem, remedy="give every worker equally many accelerators")
-    log.info(
-        "strategy %s: worker %d of %d, %d x %s each (%s)",
-        placement.strategy,
-        placement.worker,
-        placement.workers,
-        placement.replicas_per_worker,
-        placement.device,
-        placement.reason,
+    here = (
+        f"worker {placement.worker} of {placement.workers}, {placement.replicas_per_worker} x {placement.device} each"
     )
+    log.info("strategy %s: %s (%s)", placement.strategy, here, placement.reason)
     return DistributionContext(placement, strategy)
 
 

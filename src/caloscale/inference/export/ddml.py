@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
+from caloscale.inference.export.target import Target, clamp, first_particle
 from caloscale.inference.packages import runtime_of
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
@@ -57,10 +57,9 @@ _APPLICABLE = {"e-": ("e-", "e+")}
 class Ddml(Target):
     """RegularGridGANModel of DDML, computed by its class ONNXInference."""
 
-    name = "ddml"
+    name, program = "ddml", "DDML"
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
-        super().__init__(card, noise_size)
         if card.geometry.cell_shape == "cylinder":
             problem = "is not a grid of cells, and DDML places a regular grid"
             remedy = "use --target par04 or onnx"
@@ -70,9 +69,10 @@ class Ddml(Target):
             problem = "does not contain 90 degrees, and DDML passes no angle"
             remedy = "train with a data.angleDeg that contains 90, or use --target onnx"
             raise InputError(problem, field="data.angleDeg", value=list(card.angle_deg), remedy=remedy)
-        self._fixed = fixed_columns(card, "DDML")
+        super().__init__(card, noise_size)
         x, y, layers = card.shape
         self._halved = (1 + x % 2, 1 + y % 2)
+        self.units_per_gev = 1000 / math.prod(self._halved)
         self.cells = (x * self._halved[0], y * self._halved[1], layers)
         """NCellsX, NCellsY, NCellsZ."""
         self.cell_mm = tuple(
@@ -91,12 +91,10 @@ class Ddml(Target):
         def cells_mev(uniform: Any, energy_gev: Any) -> dict[str, Any]:
             noise = normal_of_uniform(expanded(tf.reshape(uniform, (1, NUMBERS)), size))
             angle_rad = tf.constant([math.radians(PERPENDICULAR_DEG)], tf.float32)
-            fixed = {name: tf.constant([value], tf.float32) for name, value in self._fixed.items()}
+            fixed = {name: tf.constant([value], tf.float32) for name, value in self.fixed.items()}
             given = {"energy_gev": tf.reshape(energy_gev, (1,)), "angle_rad": angle_rad, **fixed}
             primaries, scale = clamp(given, card)
-            cells = traced(noise, *(primaries[name] for name in card.columns)) * (
-                scale * (1000 / (halved_x * halved_y))
-            )
+            cells = traced(noise, *(primaries[name] for name in card.columns)) * (scale * self.units_per_gev)
             cells = tf.reshape(tf.transpose(cells, (0, 3, 1, 2)), (1, layers, x, 1, y, 1))
             cells = tf.tile(cells, (1, 1, 1, halved_x, 1, halved_y))
             return {"cells_mev": tf.reshape(cells, (1, layers, x * halved_x, y * halved_y))}
@@ -118,11 +116,7 @@ class Ddml(Target):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """MeV by layer, x, y; halves of cells along axes with an odd number of them."""
         halves = cells_gev.repeat(self._halved[0], axis=0).repeat(self._halved[1], axis=1)
-        return (halves.transpose(2, 0, 1) * (1000 / math.prod(self._halved))).reshape(-1).astype(np.float32)
-
-    def threshold(self) -> float:
-        """MeV, of a half cell where cells are halved."""
-        return 1000 * self.card.preprocessing.threshold_gev / math.prod(self._halved)
+        return (halves.transpose(2, 0, 1) * self.units_per_gev).reshape(-1).astype(np.float32)
 
     def noise(self, count: int) -> Floats:
         """Uniform numbers (count, 100)."""
@@ -146,9 +140,7 @@ class Ddml(Target):
 
     def primaries(self, count: int) -> dict[str, Floats]:
         """All energies, 90 degrees, and what is fixed in the graph."""
-        table = super().primaries(count)
-        fixed = {"angle_rad": math.radians(PERPENDICULAR_DEG), **self._fixed}
-        return {name: np.full_like(column, fixed[name]) if name in fixed else column for name, column in table.items()}
+        return {**super().primaries(count), "angle_rad": np.full(count, math.radians(PERPENDICULAR_DEG), np.float32)}
 
     def properties(self) -> dict[str, str]:
         """Inputs and output."""
@@ -161,7 +153,7 @@ class Ddml(Target):
             "caloscale.units.cells_mev": f"energy deposited in each cell, MeV, (1, layer {layers}, x {x}, y {y})",
             "caloscale.cellMm": f"{self.cell_mm[0]:g} {self.cell_mm[1]:g}",
             "caloscale.angle": "90 degrees, in the graph: DDML passes no angle",
-            **({"caloscale.fixed": fixed_text(self._fixed, "DDML")} if self._fixed else {}),
+            **({"caloscale.fixed": self.constants} if self.fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -177,7 +169,7 @@ class Ddml(Target):
         )
         particle = first_particle(self.card)
         particles = [f'"{name}"' for name in _APPLICABLE.get(particle, (particle,))]
-        fixed = f"- {fixed_text(self._fixed, 'DDML').capitalize()}.\n" if self._fixed else ""
+        fixed = f"- {self.constants.capitalize()}.\n" if self.fixed else ""
         return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
 
 ```python

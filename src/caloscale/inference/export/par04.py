@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp, first_particle, fixed_columns, fixed_text
+from caloscale.inference.export.target import Target, clamp, first_particle
 from caloscale.inference.packages import runtime_of
 from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
@@ -85,10 +85,10 @@ class Mesh(NamedTuple):
 class Par04(Target):
     """Mode VAE of Par04, computed by Par04OnnxInference."""
 
-    name = "par04"
+    name, program = "par04", "Par04"
+    units_per_gev = 1000.0
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
-        super().__init__(card, noise_size)
         if first_particle(card) in HADRONS:
             raise InputError(
                 "is no particle for which Par04 calls the generator: it does so for electrons, positrons and photons",
@@ -96,7 +96,7 @@ class Par04(Target):
                 value=card.particle_text,
                 remedy="use --target onnx or ddml",
             )
-        self._fixed = fixed_columns(card, "Par04")
+        super().__init__(card, noise_size)
         least, most = card.angle_deg
         self._thetas_deg = np.linspace(least, most, math.ceil(most - least) + 1)
         if math.prod(self.mesh.cells) > MOST_CELLS:
@@ -188,7 +188,7 @@ class Par04(Target):
         def fractions(latent_and_conditions: Any) -> dict[str, Any]:
             energy_gev = latent_and_conditions[:, size] * ENERGY_GEV
             theta_deg = latent_and_conditions[:, size + 1] * THETA_DEG
-            fixed = {name: tf.constant([value], tf.float32) for name, value in self._fixed.items()}
+            fixed = {name: tf.constant([value], tf.float32) for name, value in self.fixed.items()}
             primaries, _ = clamp({"energy_gev": energy_gev, "angle_rad": theta_deg * (math.pi / 180), **fixed}, card)
             shower = traced(latent_and_conditions[:, :size], *(primaries[name] for name in card.columns))
             shower = shower / tf.reshape(primaries["energy_gev"], (-1, 1, 1, 1))
@@ -217,10 +217,6 @@ class Par04(Target):
         mesh = np.bincount(row, cells_gev.reshape(-1).astype(np.float64) * 1000, math.prod(self.mesh.cells))
         return mesh.astype(np.float32)
 
-    def threshold(self) -> float:
-        """MeV."""
-        return 1000 * self.card.preprocessing.threshold_gev
-
     def primaries(self, count: int) -> dict[str, Floats]:
         """All energies, angles near those of the tables (between two, rounding decides on one), and the constants."""
         table = super().primaries(count)
@@ -229,7 +225,7 @@ class Par04(Target):
         # A third of a step towards the middle of the range stays nearest to the same table.
         inward = np.sign(np.mean(self._thetas_deg) - self._thetas_deg[rows]) * step / 3
         angle = np.radians(self._thetas_deg[rows] + inward).astype(np.float32)
-        return {**table, "angle_rad": angle, **{name: np.full_like(angle, v) for name, v in self._fixed.items()}}
+        return {**table, "angle_rad": angle}
 
     def properties(self) -> dict[str, str]:
         """Input, output and mesh."""
@@ -244,7 +240,7 @@ class Par04(Target):
             "caloscale.mesh": f"radius {rho} x {self.mesh.rho_mm:g} mm, azimuth {phi}, "
             f"depth {z} x {self.mesh.z_mm:g} mm",
             "caloscale.displacementMm": f"mean {mean:.2f}, largest {largest:.2f}",
-            **({"caloscale.fixed": fixed_text(self._fixed, "Par04")} if self._fixed else {}),
+            **({"caloscale.fixed": self.constants} if self.fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -259,7 +255,7 @@ class Par04(Target):
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
         same = geometry.cell_shape == "cylinder"
         particle = first_particle(self.card)
-        fixed = f"- {fixed_text(self._fixed, 'Par04').capitalize()}.\n" if self._fixed else ""
+        fixed = f"- {self.constants.capitalize()}.\n" if self.fixed else ""
         placed = _SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest)
         mesh = f"""setSizeOfRhoCells {self.mesh.rho_mm:g} mm
 setSizeOfZCells {self.mesh.z_mm:g} mm

@@ -48,10 +48,6 @@ class Onnx(Target):
         """GeV per cell as they are."""
         return cells_gev.reshape(-1)
 
-    def threshold(self) -> float:
-        """GeV."""
-        return self.card.preprocessing.threshold_gev
-
     def properties(self) -> dict[str, str]:
         """Those of `runtimes.metadata` are enough."""
         return {}

@@ -26,10 +26,21 @@ class Target(ABC):
 
     name: ClassVar[str]
     format: ClassVar[Format] = "onnx"
+    program: ClassVar[str] = ""
+    """Name of a program that passes energy and angle at most: the other columns are constants of the graph."""
+    units_per_gev: float = 1.0
+    """Of the deposits."""
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         """Raises InputError when the target cannot hold this generator."""
         self.card, self.noise_size = card, noise_size
+        self.fixed = fixed_columns(card, self.program) if self.program else {}
+
+    @property
+    def constants(self) -> str:
+        """What a file says of columns that are constants of its graph; empty: there are none."""
+        values = ", ".join(f"{name} {value:g}" for name, value in self.fixed.items())
+        return f"constants of the graph, which {self.program} does not pass: {values}" if values else ""
 
     @abstractmethod
     def graph(self, generator: Generator) -> Any:
@@ -48,9 +59,9 @@ class Target(ABC):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """The same from the cells of the network (X, Y, Z), GeV."""
 
-    @abstractmethod
     def threshold(self) -> float:
         """The threshold of a cell in the unit of the deposits."""
+        return self.units_per_gev * self.card.preprocessing.threshold_gev
 
     @abstractmethod
     def properties(self) -> dict[str, str]:
@@ -69,8 +80,9 @@ class Target(ABC):
         return noise
 
     def primaries(self, count: int) -> dict[str, Floats]:
-        """A table of primaries over all that was trained on, for the check."""
-        return spread(self.card, count)
+        """A table of primaries over all that was trained on, for the check, with what is constant in the graph."""
+        table = spread(self.card, count)
+        return {name: np.full_like(column, self.fixed.get(name, column)) for name, column in table.items()}
 
 
 def spread(card: ModelCard, count: int) -> dict[str, Floats]:
@@ -127,12 +139,6 @@ def fixed_columns(card: ModelCard, target: str) -> dict[str, float]:
 def first_particle(card: ModelCard) -> Particle:
     """The primary of a file for a program that does not pass it: the first that is no hadron, else the first."""
     return next((particle for particle in card.particles if particle not in HADRONS), card.particles[0])
-
-
-def fixed_text(fixed: Mapping[str, float], target: str) -> str:
-    """What a file says of columns that are fixed in its graph."""
-    values = ", ".join(f"{name} {value:g}" for name, value in fixed.items())
-    return f"constants of the graph, which {target} does not pass: {values}"
 
 
 def ranges(card: ModelCard) -> str:

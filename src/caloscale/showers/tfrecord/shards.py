@@ -45,7 +45,7 @@ from caloscale.showers.tfrecord.manifest import (
     read_manifest,
     sha256_of,
 )
-from caloscale.showers.tfrecord.records import Prepared, member, parse_example, read_batches, serialise
+from caloscale.showers.tfrecord.records import Prepared, member, read_batches, serialise
 from caloscale.spec.data import Data, PrimaryRanges
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 
@@ -130,7 +130,7 @@ class ShardWriter:
         return shards
 
 
-__all__ = ["Manifest", "parse_example", "preprocess_showers", "read_manifest", "read_split"]
+__all__ = ["Manifest", "preprocess_showers", "read_manifest", "read_split"]
 
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time, as stored; the work on them takes some times as much."""

@@ -14,31 +14,7 @@ import tensorflow as tf
 
 from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
 from caloscale.detector.sampling import calibration, mip_fraction, mip_gev
-from caloscale.models.families.compact.layers import (
-    BroadcastAdd,
-    CellNoise,
-    Constant,
-    CountsAbove,
-    Cumulative,
-    CylinderPadding,
-    Deposit,
-    Exponentials,
-    FromAxis,
-    FromLine,
-    Line,
-    LogCells,
-    LogOnePlus,
-    Primary,
-    Profile,
-    QuickCellEnergy,
-    Response,
-    Scaled,
-    SeparableMaps,
-    Slice,
-    Speckle,
-    SquareRoot,
-    fourier_features,
-)
+from caloscale.models.families.compact import layers as own
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.conditions import conditioned
 from caloscale.models.layers.constraints import (
@@ -96,22 +72,22 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     primary = _primary(data)(latent)
     line = None
     if data.spans:
-        line = Line(
+        line = own.Line(
             azimuth="azimuth_rad" in data.spans, entry="entry_x_mm" in data.spans, size=data.condition_size, name="line"
         )(latent)
         primary = layers.Concatenate(name="primary_and_condition")([primary, line])
-    noise = Slice(2 + data.condition_size, name="noise")(latent)
-    exponentials = Exponentials(min(EXPONENTIALS, noise.shape[1] // 2), name="exponentials")(noise)
+    noise = own.Slice(2 + data.condition_size, name="noise")(latent)
+    exponentials = own.Exponentials(min(EXPONENTIALS, noise.shape[1] // 2), name="exponentials")(noise)
     style = layers.Concatenate(name="primary_and_noise")([primary, noise, exponentials])
     for number in (1, 2):
         style = layers.Dense(HIDDEN, activation="silu", name=f"style{number}")(style)
     style = layers.Concatenate(name="style")([style, primary, exponentials])
 
     maps = _mean_maps(latent, primary, line, style, data)
-    speckle = CellNoise(data.shape, name="cell_noise")(noise)
+    speckle = own.CellNoise(data.shape, name="cell_noise")(noise)
     x = layers.Concatenate(name="maps_and_noise")([maps, speckle])
     x = _convolve(x, CHANNELS, data, name="conv1")
-    x = BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
+    x = own.BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
     x = _convolve(x, CHANNELS, data, name="conv2")
     x = layers.LeakyReLU(0.2, name="leaky2")(x)
     # Three layers, not one that is split: a split of so many cells costs as much as the product.
@@ -119,7 +95,7 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
         layers.Conv2D(cells_z, 1, kernel_initializer=small(stddev=0.01), name=name)(x)
         for name in ("shift", "width", "bend")
     )
-    logarithms = Speckle(name="speckle_added")([maps, shift, width, bend, speckle])
+    logarithms = own.Speckle(name="speckle_added")([maps, shift, width, bend, speckle])
     # The energy of a shower depends on these exponentially: three digits are not enough.
     mean = layers.Dense(
         1,
@@ -132,8 +108,8 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
         2, kernel_initializer=small(stddev=0.01), use_bias=False, dtype="float32", name="fluctuations"
     )(style)
     middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
-    response = Response(middle, dtype="float32", name="response")([mean, fluctuations, latent])
-    shower = Deposit(
+    response = own.Response(middle, dtype="float32", name="response")([mean, fluctuations, latent])
+    shower = own.Deposit(
         units=units * data.preprocessing.energy_scale_gev,
         faintest=mip_gev(data.geometry) * FAINTEST_MIP * units,
         power=data.preprocessing.power,
@@ -148,14 +124,14 @@ def _mean_maps(
     """Logarithm of each cell before noise (B, X, Y, Z): products of functions of the distance from the axis."""
     layers = tf.keras.layers
     cells_z = data.shape[2]
-    which = Constant(np.eye(cells_z), name="layer_numbers")(latent)
+    which = own.Constant(np.eye(cells_z), name="layer_numbers")(latent)
     first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, line, data)
 
     def dense(units: int, name: str, **options: object) -> tf.keras.layers.Layer:
         return layers.Dense(units, name=name, **options)
 
     x = dense(POSITION_HIDDEN, "x1")(first)
-    x = BroadcastAdd(name="x1_leaky")(
+    x = own.BroadcastAdd(name="x1_leaky")(
         [
             x,
             dense(POSITION_HIDDEN, "x1_layer", use_bias=False)(which),
@@ -166,7 +142,7 @@ def _mean_maps(
     along_x = dense(TERMS, "x3")(x)
 
     y = dense(POSITION_HIDDEN, "y1")(second)
-    y = BroadcastAdd(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
+    y = own.BroadcastAdd(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
     y = layers.LeakyReLU(0.2, name="y2_leaky")(dense(POSITION_HIDDEN, "y2")(y))
     along_y = dense(TERMS, "y3")(y)
 
@@ -175,7 +151,7 @@ def _mean_maps(
         cells_z * TERMS, "amplitude", kernel_initializer=small(stddev=0.02), bias_initializer=small(stddev=0.5)
     )(style)
     offset = dense(cells_z, "offset", kernel_initializer=small(stddev=0.01))(style)
-    return SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
+    return own.SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
 
 
 def _grid_features(
@@ -190,13 +166,15 @@ def _grid_features(
     wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
     if line is not None and len(data.spans) > (len(data.particles) > 1):
         along_x, along_y = (
-            FromLine(cells, _shift(data, axis), wavelengths, axis=axis, name=f"from_line_{'xy'[axis]}")(line)
+            own.FromLine(cells, _shift(data, axis), wavelengths, axis=axis, name=f"from_line_{'xy'[axis]}")(line)
             for axis, cells in enumerate((cells_x, cells_y))
         )
         return along_x, along_y
-    along_x = FromAxis(cells_x, _shift(data, 0), wavelengths, name="from_axis")(primary)
-    from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
-    return along_x, Constant(np.tile(from_middle[None], (cells_z, 1, 1)), name="from_middle")(latent)
+    along_x = own.FromAxis(cells_x, _shift(data, 0), wavelengths, name="from_axis")(primary)
+    from_middle = np.asarray(own.fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[
+        :, len(wavelengths) :
+    ]
+    return along_x, own.Constant(np.tile(from_middle[None], (cells_z, 1, 1)), name="from_middle")(latent)
 
 
 def _cylinder_features(
@@ -207,10 +185,10 @@ def _cylinder_features(
     turns = [azimuths / n for n in range(1, azimuths // 2 + 1)] or [1.0]
     longest = 2 ** math.ceil(math.log2(2 * max(radii, 2)))
     wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
-    around = np.asarray(fourier_features(np.arange(azimuths, dtype=np.float32) + 0.5, turns, azimuths))[:, :-1]
-    radial = np.asarray(fourier_features(np.arange(radii, dtype=np.float32) + 0.5, wavelengths, radii))
+    around = np.asarray(own.fourier_features(np.arange(azimuths, dtype=np.float32) + 0.5, turns, azimuths))[:, :-1]
+    radial = np.asarray(own.fourier_features(np.arange(radii, dtype=np.float32) + 0.5, wavelengths, radii))
     features = (("azimuth", around), ("radius", radial))
-    first, second = (Constant(np.tile(one[None], (cells_z, 1, 1)), name=name)(latent) for name, one in features)
+    first, second = (own.Constant(np.tile(one[None], (cells_z, 1, 1)), name=name)(latent) for name, one in features)
     return first, second
 
 
@@ -222,7 +200,7 @@ def _convolve(x: tf.Tensor, channels: int, data: Data, *, name: str, strides: in
     """A convolution of 3 x 3 cells; a cylinder continues at its azimuth 0 and on the other side of its axis."""
     if not _is_cylinder(data):
         return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="same", name=name)(x)
-    x = CylinderPadding(name=f"{name}_around")(x)
+    x = own.CylinderPadding(name=f"{name}_around")(x)
     return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="valid", name=name)(x)
 
 
@@ -232,14 +210,14 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     shower = tf.keras.Input((*data.shape, 1), name="shower")
     logarithms, measured = _measurements(shower, model, data)
 
-    x = Scaled(0.5, name="half_logarithms")(logarithms)
+    x = own.Scaled(0.5, name="half_logarithms")(logarithms)
     for number, stride in ((1, 1), (2, 2), (3, 2)):
         x = _convolve(x, DISCRIMINATOR_CHANNELS, data, strides=stride, name=f"conv{number}")
         x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
     x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
     sums = _summary(measured, data)
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
-    features = BroadcastAdd(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
+    features = own.BroadcastAdd(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
     inputs, features = conditioned(shower, features, data)
 
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="judgement")(features)
@@ -247,7 +225,9 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
     outputs = {
         "real_fake": layers.Dense(1, activation="sigmoid", dtype="float32", name="real_fake")(x),
-        "energy": Scaled(middle, name="energy")(layers.Dense(1, dtype="float32", name="energy_over_middle")(features)),
+        "energy": own.Scaled(middle, name="energy")(
+            layers.Dense(1, dtype="float32", name="energy_over_middle")(features)
+        ),
         **measured,
     }
     return tf.keras.Model(inputs, outputs, name="discriminator")
@@ -259,17 +239,19 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
     mip = mip_gev(data.geometry) * preprocessing.units_per_gev
     faintest = (FAINTEST_MIP * mip) ** preprocessing.power
     thresholds = [math.log1p((mip * t) ** preprocessing.power / faintest) for t in COUNT_MIP]
-    cells = QuickCellEnergy(preprocessing.power, name="cell_energy")(shower)
-    logarithms = LogCells(faintest, name="log_cells")(shower)
-    layer_sums = Profile([3], name="layers")(cells)
+    cells = own.QuickCellEnergy(preprocessing.power, name="cell_energy")(shower)
+    logarithms = own.LogCells(faintest, name="log_cells")(shower)
+    layer_sums = own.Profile([3], name="layers")(cells)
     outputs = {
         "angle": MeasuredAngle.of(data, name="angle")(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),
         "layers": layer_sums,
-        "transverse": Profile([1, 2], name="transverse")(cells),
-        "depth": Cumulative(name="depth")(layer_sums),
-        "counts": LogOnePlus(3.0, name="counts")(CountsAbove(thresholds, name="count_cells")(logarithms)),
-        "hits": SquareRoot(name="hits")(CountsAbove(thresholds, per_layer=True, name="count_layers")(logarithms)),
+        "transverse": own.Profile([1, 2], name="transverse")(cells),
+        "depth": own.Cumulative(name="depth")(layer_sums),
+        "counts": own.LogOnePlus(3.0, name="counts")(own.CountsAbove(thresholds, name="count_cells")(logarithms)),
+        "hits": own.SquareRoot(name="hits")(
+            own.CountsAbove(thresholds, per_layer=True, name="count_layers")(logarithms)
+        ),
     }
     if model.bin_counts:
         scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
@@ -283,9 +265,9 @@ def _summary(measured: dict[str, tf.Tensor], data: Data) -> tf.Tensor:
     unit = data.preprocessing.units_per_gev * 1e-3
     return layers.Concatenate(name="sums")(
         [
-            LogOnePlus(unit, name="log_layers")(measured["layers"]),
-            LogOnePlus(unit, name="log_transverse")(measured["transverse"]),
-            LogOnePlus(unit, name="log_ecal_sum")(measured["ecal_sum"]),
+            own.LogOnePlus(unit, name="log_layers")(measured["layers"]),
+            own.LogOnePlus(unit, name="log_transverse")(measured["transverse"]),
+            own.LogOnePlus(unit, name="log_ecal_sum")(measured["ecal_sum"]),
             measured["counts"],
             measured["hits"],
         ]
@@ -295,7 +277,7 @@ def _summary(measured: dict[str, tf.Tensor], data: Data) -> tf.Tensor:
 def _primary(data: Data) -> tf.Tensor:
     """The layer for energy and angle; energies of the run configuration get mean 0 and a width near 1."""
     low, high = (math.log(e / data.preprocessing.energy_scale_gev) for e in data.energy_gev)
-    return Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
+    return own.Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
 
 
 def _shift(data: Data, axis: int) -> list[float]:
