@@ -40,8 +40,8 @@ _WORTH_TIMING = 32
 
 _MODULES: dict[RuntimeName, tuple[str, str]] = {
     "tensorflow": ("caloscale.inference.generator", "open_generator"),
-    "onnx": ("caloscale.inference.onnx_runtime", "OnnxRuntime"),
-    "openvino": ("caloscale.inference.openvino_runtime", "OpenVinoRuntime"),
+    "onnx": ("caloscale.inference.exported", "OnnxRuntime"),
+    "openvino": ("caloscale.inference.exported", "OpenVinoRuntime"),
 }
 
 

@@ -147,8 +147,10 @@ def _result(
             f"there are too few showers to train a classifier on {gate.showers} of each kind: it has "
             f"{', '.join(d.where.split()[0] for d in quantity.differences)}"
         )
+    named = {"quantity": gate.quantity, "title": quantity.title, "unit": quantity.unit, "showers": gate.showers}
+    result = GateResult(**named, tolerance=gate.limit, decision="undecided", reason=reason)  # type: ignore[arg-type]
     if not measured:
-        return _named(gate, quantity, decision="undecided", reason=reason)
+        return result
     sigmas, decisive = max(measured, key=lambda pair: pair[0])
     is_complete = len(measured) == len(differences)
     decision: Decision = "rejected" if is_rejected else "undecided"
@@ -160,19 +162,18 @@ def _result(
     low, high = interval(decisive)
     if not _is_one_sided(gate):
         low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-    return _named(
-        gate,
-        quantity,
-        decision=decision,
-        where=decisive.where,
-        value=decisive.value if _is_one_sided(gate) else abs(decisive.value or 0.0),
-        uncertainty=decisive.uncertainty,
-        low=low,
-        high=high,
-        sigmas=decisive.sigmas,
-        further_showers=further,
-        reason=None if is_complete else reason,
-    )
+    found = {
+        "decision": decision,
+        "where": decisive.where,
+        "value": decisive.value if _is_one_sided(gate) else abs(decisive.value or 0.0),
+        "uncertainty": decisive.uncertainty,
+        "low": low,
+        "high": high,
+        "sigmas": decisive.sigmas,
+        "further_showers": further,
+        "reason": None if is_complete else reason,
+    }
+    return result.model_copy(update=found)
 
 
 def _missing(difference: Difference) -> str:
@@ -195,17 +196,3 @@ def _further_showers(sigmas: float, tests: int, sizes: Sizes) -> int | None:
         return None
     further = math.ceil(1 / scaled) - sizes.reference
     return max(1, further) if further < 1_000_000 else None
-
-
-def _named(gate: Gate, quantity: QuantityResult, **found: object) -> GateResult:
-    return GateResult.model_validate(
-        {
-            "quantity": gate.quantity,
-            "title": quantity.title,
-            "unit": quantity.unit,
-            "tolerance": gate.limit,
-            "showers": gate.showers,
-            **found,
-        },
-        by_name=True,
-    )
