@@ -90,8 +90,8 @@ def train_case(job, name, run):
     from caloscale.models import build
     from caloscale.models.optimizers import Schedule
     from caloscale.showers.tfrecord.manifest import read_manifest
-    from caloscale.training.builtin_loop import fit
     from caloscale.training.input import TrainingShowers
+    from caloscale.training.loop import fit
     from caloscale.training.state import TrainingState, make_steps
     from caloscale.training.strategy import divide, open_context
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from caloscale.errors import CaloscaleError
-from caloscale.profiling.memory import peak_memory_mib
+from caloscale.processor import peak_memory_mib
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 Work = Callable[[int], None]

@@ -24,7 +24,7 @@ from caloscale.inference.export.runtimes import is_exported, verdict
 from caloscale.inference.packages import format_of
 from caloscale.inference.primaries import check_ranges
 from caloscale.models.card import ModelCard, read_card
-from caloscale.profiling.memory import peak_memory_mib
+from caloscale.processor import peak_memory_mib
 from caloscale.progress import bar
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer

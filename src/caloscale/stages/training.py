@@ -16,6 +16,7 @@ from typing import Any
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.models.legacy_keras import choose_keras
 from caloscale.ports import free_ports
+from caloscale.processor import available_cores, core_shares
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.simulation.record import RECORD_NAME
 from caloscale.spec import Run, dump_run
@@ -28,7 +29,6 @@ from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import end_with_parent, ended_by_sigterm
-from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import set_processor
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of

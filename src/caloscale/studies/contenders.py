@@ -14,9 +14,9 @@ from caloscale.bench.benches import make_model, simulate_some
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
+from caloscale.processor import available_cores, core_shares
 from caloscale.spec import Run, parse_solver_run
 from caloscale.studies.points import configured_run, nested
-from caloscale.training.cores import available_cores, core_shares
 from caloscale.training.processor import processor_variables
 
 STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment", "label")

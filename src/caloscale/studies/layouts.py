@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field
 
 from caloscale.errors import TrainingError
-from caloscale.profiling.memory import peak_memory_mib
+from caloscale.processor import peak_memory_mib
 from caloscale.spec.block import Block
 from caloscale.studies.points import validated
 

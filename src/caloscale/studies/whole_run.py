@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.processor import available_cores
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run
-from caloscale.training.cores import available_cores
 
 OWN_INPUTS = ("cores", "deviation")
 """Inputs beside the fields of the run configuration."""

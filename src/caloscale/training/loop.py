@@ -11,24 +11,23 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import tensorflow as tf
 
 from caloscale.errors import PeerLostError
-from caloscale.models.families.step import Losses
+from caloscale.models.families.step import Batch, Losses
 from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.training.builtin_loop import fit
 from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.record import TrainingRecord
 from caloscale.training.schedule import progress
-from caloscale.training.state import make_steps
+from caloscale.training.state import TrainingState, make_steps, replica_step
 from caloscale.training.strategy import DistributionContext, open_context, worker_of
 from caloscale.training.trainer import Trainer
 
@@ -189,3 +188,51 @@ class _Loop:
         trainer.save()
         self.checkpoints.signals.act()
         raise showers.broken_shard() or unreadable(showers.folder, error) from error
+
+
+def fit(
+    state: TrainingState,
+    schedule: Schedule,
+    batches: Iterable[Batch],
+    steps: int,
+    *,
+    before: Callable[[], float],
+    after: Callable[[Losses], bool],
+) -> None:
+    """Make ``steps`` steps by Keras' own loop, or fewer: a model whose ``train_step`` it is, compiled and fitted.
+
+    batches: as `DistributionContext.distribute` gives them. before: called before each step, returns the progress of
+    the training (0 to 1).
+    after: called with the losses of each step; False ends the training.
+    """
+    if steps <= 0:
+        return
+    with state.distribution.strategy.scope():
+        model = _Model(replica_step(state, schedule))
+        model.compile(jit_compile=False)
+
+    def end(_: int, losses: Mapping[str, tf.Tensor]) -> None:
+        if not after(dict(losses)):
+            model.stop_training = True
+
+    hooks = tf.keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda *_: state.progress.assign(before()), on_train_batch_end=end
+    )
+    model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
+
+
+class _Model(tf.keras.Model):  # type: ignore[misc]
+    """Has no weights of its own; `train_step` updates the networks."""
+
+    def __init__(self, step: Callable[[Batch], Losses]) -> None:
+        super().__init__(name="step")
+        self._step = step
+        self.built = True
+        # All replicas return the same losses.
+        self.distribute_reduction_method = "first"
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return inputs  # Keras asks for it; not used
+
+    def train_step(self, data: Batch) -> Losses:
+        return self._step(data)

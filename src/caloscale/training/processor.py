@@ -7,8 +7,8 @@ from collections.abc import Mapping, MutableMapping
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import family_of
+from caloscale.processor import available_cores
 from caloscale.spec import Run, Train
-from caloscale.training.cores import available_cores
 
 _INTRA = "TF_NUM_INTRAOP_THREADS"
 

@@ -175,7 +175,7 @@ def make_steps(
     before: Callable[[], float],
     after: Callable[[Losses], bool],
 ) -> None:
-    """Make ``steps`` steps by our own loop, or fewer; arguments as for `builtin_loop.fit`."""
+    """Make ``steps`` steps by our own loop, or fewer; arguments as for `loop.fit`."""
     step, iterator = compile_step(state, schedule), iter(batches)
     for _ in range(steps):
         # The progress is read last: waiting for showers counts too.

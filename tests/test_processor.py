@@ -1,14 +1,24 @@
-"""Cores for processes: by NUMA node, equal shares, none twice."""
+"""Cores for processes: by NUMA node, equal shares, none twice; the largest memory of a process is its own."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.training.cores import available_cores, core_shares, parse_cores
+from caloscale.processor import available_cores, core_shares, parse_cores, peak_memory_mib
+
+CHILD = """
+from caloscale.processor import peak_memory_mib
+before = peak_memory_mib()
+b"x" * (64 * 2**20)
+print(before, peak_memory_mib())
+"""
 
 
 @pytest.mark.parametrize(
@@ -40,3 +50,11 @@ def test_shares_are_equal_and_apart(processes, count, each):
     else:
         assert [len(share) for share in shares] == [wanted] * processes
         assert len({core for share in shares for core in share}) == wanted * processes
+
+
+def test_a_child_begins_with_its_own_memory_and_what_was_given_back_counts() -> None:
+    held = np.ones(2**25)  # 256 MiB
+    child = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=True).stdout
+    before, after = map(float, child.split())
+    assert before < 128 and 60 < after - before < 70
+    assert peak_memory_mib() > held.nbytes / 2**20
