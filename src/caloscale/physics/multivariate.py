@@ -8,21 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.classifier import (
-    REPEATS,
-    Point,
-    TwoSampleTest,
-    classifier_features,
-    distance_features,
-    energy_regression,
-    extrapolate,
-    layer_features,
-    learning_curve,
-    measure_auc,
-    roc_points,
-    score,
-    split_by_primary,
-)
+from caloscale.physics import classifier
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import FEWEST_SHOWERS, RECIPE_MINIMUM, Estimate
 from caloscale.physics.observables import Observed
@@ -51,20 +37,20 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
     seed = validation.seed
     test = _two_sample_test(samples, samples.training, samples.generated, seed)
     try:
-        curve = learning_curve(test, seed=seed, also=_asked("classifierAuc", validation))
-        roc = roc_points(*score(test, test.largest, seed=seed, repeats=1)[0])
+        curve = classifier.learning_curve(test, seed=seed, also=_asked("classifierAuc", validation))
+        roc = classifier.roc_points(*classifier.score(test, test.largest, seed=seed, repeats=1)[0])
     except ValueError as error:
         return Classifier(reason=str(error))
     null = _optional(lambda: _null_auc(samples, seed))
 
     def of(other: Observed) -> float | None:
         against = _two_sample_test(samples, samples.training, other, seed)
-        point = _optional(lambda: measure_auc(against, test.largest, seed=seed))
+        point = _optional(lambda: classifier.measure_auc(against, test.largest, seed=seed))
         return None if point is None else number(point.auc.value)
 
     return Classifier(
         **_on_all(test, curve),
-        limit=_measured(extrapolate(curve)),
+        limit=_measured(classifier.extrapolate(curve)),
         false_positives=numbers(roc[0]),
         true_positives=numbers(roc[1]),
         thresholds=numbers(roc[2]),
@@ -78,10 +64,13 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
 
 def compare_layers(samples: Samples, validation: Validation) -> Classifier:
     """AUC by the energies of the layers alone, trained on as many showers as the gate states and on all."""
-    test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, layer_features)
+    test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, classifier.layer_features)
     sizes = {test.largest, *(min(size, test.largest) for size in _asked("layerAuc", validation))}
     try:
-        curve = [measure_auc(test, size, seed=validation.seed, repeats=REPEATS) for size in sorted(sizes)]
+        curve = [
+            classifier.measure_auc(test, size, seed=validation.seed, repeats=classifier.REPEATS)
+            for size in sorted(sizes)
+        ]
     except ValueError as error:
         return Classifier(reason=str(error))
     return Classifier(**_on_all(test, curve))
@@ -92,7 +81,7 @@ def _asked(quantity: str, validation: Validation) -> list[int]:
     return [gate.showers for gate in validation.judging if gate.quantity == quantity and gate.showers is not None]
 
 
-def _on_all(test: TwoSampleTest, curve: Sequence[Point]) -> dict[str, Any]:
+def _on_all(test: classifier.TwoSampleTest, curve: Sequence[classifier.Point]) -> dict[str, Any]:
     """What `Classifier` says of the largest number of training showers, and the learning curve."""
     points = (
         LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
@@ -116,20 +105,20 @@ def _two_sample_test(
     real: Observed,
     generated: Observed,
     seed: int,
-    features: Callable[[Observed], Floats] = classifier_features,
-) -> TwoSampleTest:
+    features: Callable[[Observed], Floats] = classifier.classifier_features,
+) -> classifier.TwoSampleTest:
     observed = (real, samples.reference, generated)
     parts = group_by_primary([o.primaries for o in observed])
     pairs = [(features(o), part) for o, part in zip(observed, parts)]
-    return split_by_primary(pairs[0], pairs[1], pairs[2], seed)
+    return classifier.split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 
 
-def _null_auc(samples: Samples, seed: int) -> Point:
+def _null_auc(samples: Samples, seed: int) -> classifier.Point:
     """The classifier between two halves of the training showers: the same procedure without a difference to find."""
     order = np.random.default_rng(seed).permutation(len(samples.training))
     half = len(order) // 2
     test = _two_sample_test(samples, samples.training[order[:half]], samples.training[order[half:]], seed)
-    return measure_auc(test, test.largest, seed=seed)
+    return classifier.measure_auc(test, test.largest, seed=seed)
 
 
 def _optional(compute: Callable[[], Found]) -> Found | None:
@@ -145,12 +134,12 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
     The null compares random parts of all Monte Carlo showers, of the size of the compared samples if possible.
     Its scatter is added to the uncertainty, which the recipes take from batches of one set of showers.
     """
-    reference = distance_features(samples.reference)
+    reference = classifier.distance_features(samples.reference)
     try:
-        found = distance(reference, distance_features(samples.generated), seed=seed)
+        found = distance(reference, classifier.distance_features(samples.generated), seed=seed)
     except ValueError as error:
         return Distance(reason=str(error))
-    pool = np.concatenate([reference, distance_features(samples.training)])
+    pool = np.concatenate([reference, classifier.distance_features(samples.training)])
     size = min(len(reference), len(samples.generated), len(pool) // 2)
     nulls = []
     for repeat in range(NULL_REPEATS):
@@ -161,7 +150,7 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
     showers = min(len(reference), len(samples.generated))
 
     def of(other: Observed) -> float | None:
-        estimate = _optional(lambda: distance(reference, distance_features(other), seed=seed))
+        estimate = _optional(lambda: distance(reference, classifier.distance_features(other), seed=seed))
         return None if estimate is None else number(estimate.value)
 
     few = (
@@ -184,7 +173,7 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
 def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> Regression:
     """Bias and width of the regressed energy."""
     try:
-        errors = energy_regression(samples.training, [samples.reference, samples.generated])
+        errors = classifier.energy_regression(samples.training, [samples.reference, samples.generated])
     except ValueError as error:
         return Regression(reason=str(error))
     biases, widths = [], []

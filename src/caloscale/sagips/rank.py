@@ -20,20 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from caloscale.errors import CaloscaleError, CheckpointError
-from caloscale.sagips.saves import (
-    Progress,
-    common_epoch,
-    list_states,
-    rank_folder,
-    read_state,
-    remove_states,
-    require_events,
-    saved_epochs,
-    write_checkpoint,
-    write_problem,
-    write_record,
-    write_state,
-)
+from caloscale.sagips import saves
 from caloscale.spec import Solver, load_solver_run
 from caloscale.spec.solver import GROUPED
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -60,7 +47,7 @@ def main(folder: Path) -> None:
         solver = load_solver_run(folder / "run.yaml").solver
         for index, data in enumerate(solver.data_sets):
             if data.source != "truth":  # before TensorFlow is loaded, which takes seconds
-                require_events(Path(data.source), f"solver.dataSets.{index}.source")
+                saves.require_events(Path(data.source), f"solver.dataSets.{index}.source")
         _load_tensorflow(solver)
         solve(solver, folder, communicator)
     except CaloscaleError as error:
@@ -123,54 +110,54 @@ def _device_memory_bytes() -> int | None:
     return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
 
 
-def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> Progress:
+def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> saves.Progress:
     """Solve until the epochs or the minutes are over. Collective over the communicator."""
     from caloscale.sagips.optimizers import make_optimizer
 
     rank = communicator.rank if communicator else 0
-    states = rank_folder(folder, rank)
+    states = saves.rank_folder(folder, rank)
     optimizer = make_optimizer(solver, rank)
     if rank == 0:
-        write_problem(folder, optimizer.problem)
+        saves.write_problem(folder, optimizer.problem)
     progress = _resume(optimizer, solver, folder, rank, communicator)
     exchange = _make_exchange(solver, communicator, progress)
     if progress.epoch == 0:
-        write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
-        write_state(states, progress, optimizer.state())
+        saves.write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
+        saves.write_state(states, progress, optimizer.state())
     agree(False, communicator)
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
     # All ranks close together: one that has failed must not wait for the others here.
     exchange.close()
-    write_record(states, progress)
+    saves.write_record(states, progress)
     return progress
 
 
 def _resume(
     optimizer: Optimizer, solver: Solver, folder: Path, rank: int, communicator: MPI.Intracomm | None
-) -> Progress:
+) -> saves.Progress:
     """The progress of the newest epoch that all ranks have saved; a new one where the run begins.
 
     Raises CheckpointError where files of earlier attempts are missing: the run does not begin anew by itself.
     """
-    states = rank_folder(folder, rank)
-    own = list_states(states)
+    states = saves.rank_folder(folder, rank)
+    own = saves.list_states(states)
     # A rank that has saved nothing on this machine may have saved on another one: then it sees the states of others.
-    found = own, [] if own else list(chain.from_iterable(saved_epochs(folder, solver.ranks)))
+    found = own, [] if own else list(chain.from_iterable(saves.saved_epochs(folder, solver.ranks)))
     everywhere = [found] if communicator is None else communicator.allgather(found)
     saved = [epochs for epochs, _ in everywhere]
-    epoch = common_epoch(saved, {epoch for _, epochs in everywhere for epoch in epochs})
+    epoch = saves.common_epoch(saved, {epoch for _, epochs in everywhere for epoch in epochs})
     if epoch is None:
         behind = min(range(len(saved)), key=lambda other: max(saved[other], default=-1))
         problem = f"there is no epoch that all ranks have saved: rank {behind} lacks what others have"
         remedy = "give all machines the folder in which the ranks have saved, or choose another --name to begin anew"
         raise CheckpointError(problem, file=folder / "ranks", value=saved[:8], remedy=remedy)
     # Others may be without what this rank saved last: it must not become a common epoch of two attempts.
-    remove_states(states, [other for other in own if other > epoch])
+    saves.remove_states(states, [other for other in own if other > epoch])
     if epoch not in own:  # then it is 0
-        return Progress()
-    progress, state = read_state(states, epoch)
+        return saves.Progress()
+    progress, state = saves.read_state(states, epoch)
     optimizer.restore(state)
     return progress
 
@@ -185,7 +172,7 @@ def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
     return any(communicator.allgather(over))
 
 
-def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: Progress) -> Exchange:
+def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: saves.Progress) -> Exchange:
     """The exchange, in the groups of earlier attempts; groups are written into the progress."""
     from caloscale.sagips.exchange import make_exchange, make_groups
 
@@ -211,7 +198,7 @@ class _Loop:
     exchange: Exchange
     thread: ThreadPoolExecutor | None
     communicator: MPI.Intracomm | None
-    progress: Progress
+    progress: saves.Progress
     pending: tuple[Future[Floats], Step] | None = None
     reported: float = 0.0
 
@@ -278,7 +265,7 @@ class _Loop:
             progress.stopped = "epochs"
         if done in checkpoints:
             self._copy(done)
-        write_state(rank_folder(self.folder, self.rank), progress, self.optimizer.state())
+        saves.write_state(saves.rank_folder(self.folder, self.rank), progress, self.optimizer.state())
         over = solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes
         over = agree(over, self.communicator) and done < solver.epochs
         if over:
@@ -288,10 +275,10 @@ class _Loop:
 
     def _copy(self, done: int) -> None:
         generator = self.optimizer.generator()
-        write_checkpoint(self.folder, self.rank, done, self.progress.seconds, self.optimizer.propose(), generator)
+        saves.write_checkpoint(self.folder, self.rank, done, self.progress.seconds, self.optimizer.propose(), generator)
 
 
-def _add_counts(progress: Progress, before: dict[str, Any], counts: Counts) -> None:
+def _add_counts(progress: saves.Progress, before: dict[str, Any], counts: Counts) -> None:
     """The counts of earlier attempts and of this one."""
     for name in ("exchanges", "contributions", "stale", "repeated", "missing", "dropped"):
         setattr(progress, name, before[name] + getattr(counts, name))
