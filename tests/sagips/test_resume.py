@@ -128,7 +128,7 @@ def world():
         present[0].pause()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rank_module, "write_state", paused_write)
+        patch.setattr(rank_module.saves, "write_state", paused_write)
         patch.setattr(exchange, "wait", lambda requests: None)
         patch.setattr(optimizers, "load_class", lambda name, field: Paused)
         yield present

@@ -40,21 +40,16 @@ def choose_keras(
         return "tf_keras"
     if not needed:
         return "keras"
+    problem = "Keras' own loop on several workers needs tf_keras"
+    known = {"field": "train.loop", "value": run.train.loop}
     if loaded is not None:
-        raise ConfigurationError(
-            "Keras' own loop on several workers needs tf_keras, but this process has loaded TensorFlow with Keras 3",
-            field="train.loop",
-            value=run.train.loop,
-            remedy="start `caloscale train` in a process of its own, or set train.loop: custom",
-        )
+        problem += ", but this process has loaded TensorFlow with Keras 3"
+        remedy = "start `caloscale train` in a process of its own, or set train.loop: custom"
+        raise ConfigurationError(problem, remedy=remedy, **known)
     if importlib.util.find_spec("tf_keras") is None:
-        raise ConfigurationError(
-            "Keras' own loop on several workers needs tf_keras, which is not installed",
-            field="train.loop",
-            value=run.train.loop,
-            remedy=f"{install_command('tf-keras')} (with the extra cpu: pip install --no-deps tf_keras, in "
-            "TensorFlow's version), or set train.loop: custom",
-        )
+        remedy = f"{install_command('tf-keras')} (with the extra cpu: pip install --no-deps tf_keras, in TensorFlow's "
+        remedy += "version), or set train.loop: custom"
+        raise ConfigurationError(f"{problem}, which is not installed", remedy=remedy, **known)
     environment[VARIABLE] = "1"
     log.warning("train.loop builtin on several workers: training with tf_keras, as Keras 3 cannot")
     return "tf_keras"

@@ -200,14 +200,14 @@ class StepProfiler:
         self._first, self._count = first if keep else -1, count
         self._done = 0
         self._stack: ExitStack | None = None
-        self._annotation: Any = None
+        self._annotation = ExitStack()
         self._found: list[Trace] = []
         if self._first == 0:
             self._start()
 
     def batch_ready(self) -> None:
         """The loop has its next batch."""
-        self._begin_annotation(STEP)
+        self._annotate(STEP)
 
     def step_done(self) -> None:
         """The loop has finished a step."""
@@ -217,12 +217,12 @@ class StepProfiler:
         elif self._stack is not None and self._done == self._first + self._count:
             self._stop()
         else:
-            self._begin_annotation(INPUT)
+            self._annotate(INPUT)
 
     def close(self) -> None:
         """The loop ends, perhaps early or with an error: the record is discarded."""
         if self._stack is not None:
-            self._end_annotation()
+            self._annotation.close()
             stack, self._stack = self._stack, None
             given_up = InterruptedError("the loop ended")
             with suppress(tf.errors.OpError):
@@ -235,10 +235,10 @@ class StepProfiler:
         except tf.errors.OpError as error:
             log.warning("no profile: %s", error)
             self._stack = None
-        self._begin_annotation(INPUT)
+        self._annotate(INPUT)
 
     def _stop(self) -> None:
-        self._end_annotation()
+        self._annotation.close()
         assert self._stack is not None
         stack, self._stack = self._stack, None
         try:
@@ -248,16 +248,10 @@ class StepProfiler:
         except (ValueError, OSError, StorageError, tf.errors.OpError) as error:
             log.warning("no profile: %s", error)
 
-    def _begin_annotation(self, name: str) -> None:
-        self._end_annotation()
+    def _annotate(self, name: str) -> None:
+        self._annotation.close()
         if self._stack is not None:
-            self._annotation = annotation(name)
-            self._annotation.__enter__()
-
-    def _end_annotation(self) -> None:
-        if self._annotation is not None:
-            self._annotation.__exit__(None, None, None)
-            self._annotation = None
+            self._annotation.enter_context(annotation(name))
 
 
 def keeper(run: Run, networks: Networks, batch: int, file: Path) -> Callable[[Trace], None]:

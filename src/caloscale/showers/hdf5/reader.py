@@ -89,27 +89,17 @@ def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primari
         "plain": ("energy_gev", "GeV"),
     }[layout]
     angle = "angle_rad" if layout == "plain" else "theta"
+    convert = f"energies are in {unit} in this layout; convert them, or {REMOVE}"
+    degrees = "angles are in rad, between direction and face; convert degrees"
+    no_angle = ~((angle_rad > 0) & (angle_rad < np.pi))
     checks = [
         (energy, "an energy that is not positive", ~((energy_gev > 0) & np.isfinite(energy_gev)), energy_gev, REMOVE),
-        (
-            energy,
-            f"an energy beyond {HIGHEST_GEV:g} GeV",
-            energy_gev > HIGHEST_GEV,
-            energy_gev,
-            f"energies are in {unit} in this layout; convert them, or {REMOVE}",
-        ),
-        (
-            angle,
-            "an angle that is not within 0 and pi",
-            ~((angle_rad > 0) & (angle_rad < np.pi)),
-            angle_rad,
-            "angles are in rad, between direction and face; convert degrees",
-        ),
+        (energy, f"an energy beyond {HIGHEST_GEV:g} GeV", energy_gev > HIGHEST_GEV, energy_gev, convert),
+        (angle, "an angle that is not within 0 and pi", no_angle, angle_rad, degrees),
     ]
-    for name in primaries:
-        if name in FURTHER:
-            column = primaries[name]
-            checks.append((name, "a number that is not finite", ~np.isfinite(column), column, REMOVE))
+    for name in (name for name in primaries if name in FURTHER):
+        column = primaries[name]
+        checks.append((name, "a number that is not finite", ~np.isfinite(column), column, REMOVE))
     if "azimuth_rad" in primaries:
         azimuth = primaries["azimuth_rad"]
         beyond = np.abs(azimuth) > 2 * np.pi + 1e-3
