@@ -1,7 +1,5 @@
 """The benches: a training step, generation, and the speeds of the machine at hand for the planner."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -7,8 +7,6 @@ published code computes in float64. Cells on a square grid take the place of the
 and widths along eta and phi become those along x and y, and radii are distances from the middle of the window.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Generators that are wrong in a known way: what a verdict must reject. Pure functions of showers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

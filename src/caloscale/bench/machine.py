@@ -1,7 +1,5 @@
 """The machine of a bench."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime

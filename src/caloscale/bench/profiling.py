@@ -1,7 +1,5 @@
 """The profile of a step without a training: a few steps of the engine on showers that are read as in one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal

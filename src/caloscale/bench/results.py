@@ -1,7 +1,5 @@
 """The result of a bench: the figures, how they scatter, the machine that they belong to, and its table."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Literal
@@ -24,7 +22,7 @@ class Spread(Block):
     rounds: int
 
     @classmethod
-    def of(cls, values: Sequence[float], scale: float = 1.0) -> Spread:
+    def of(cls, values: Sequence[float], scale: float = 1.0) -> "Spread":
         """That of ``scale`` times the values of the rounds."""
         scaled = [scale * value for value in values]
         low, _, high = statistics.quantiles(scaled, n=4, method="inclusive") if len(scaled) > 1 else scaled * 3

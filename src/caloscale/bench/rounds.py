@@ -1,7 +1,5 @@
 """Contenders in processes of their own, timed in turn: what disturbs the machine disturbs all of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -46,7 +44,7 @@ class Contender:
         self.peak_memory_mib = 0.0
         """Largest resident memory, MiB; after the rounds."""
 
-    def __enter__(self) -> Contender:
+    def __enter__(self) -> "Contender":
         self._errors = TemporaryFile()
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
         self._process = subprocess.Popen(
@@ -90,7 +88,7 @@ class Contender:
         """Seconds per unit times ``scale``."""
         return Spread.of(self.seconds, scale)
 
-    def ratio(self, slower: Contender, scale: float = 1.0) -> Spread:
+    def ratio(self, slower: "Contender", scale: float = 1.0) -> Spread:
         """Seconds per unit of another contender over the own ones, round by round, times ``scale``."""
         return Spread.of([theirs / own for theirs, own in zip(slower.seconds, self.seconds, strict=True)], scale)
 

@@ -1,7 +1,5 @@
 """The work of contenders: training steps, generation, the matrix product that they are compared with, the solver."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

@@ -3,8 +3,6 @@
 First order: what to do ("work") and with what. Then {"units": n}: do it n times; n = 0 asks for the peak memory.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """The incidence angle, measured from the shower itself."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Positions of the re-binned cells of a detector: depth, transverse positions, sampling weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

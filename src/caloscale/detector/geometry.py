@@ -1,7 +1,5 @@
 """The stack of layers behind the front face: thicknesses and depths, from the geometry of the run configuration."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

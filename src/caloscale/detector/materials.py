@@ -1,7 +1,5 @@
 """The materials of a calorimeter: one table for geometry, networks and both simulations."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

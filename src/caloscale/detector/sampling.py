@@ -1,7 +1,5 @@
 """Sampling of showers by the active layers: effective media (hep-ex/0001020, appendix A) and visible energy."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 
@@ -50,7 +48,7 @@ class Medium:
     """Fraction of the deposited energy that is deposited in the active medium."""
 
     @classmethod
-    def of_layer(cls, geometry: Geometry, absorber_mm: float) -> Medium:
+    def of_layer(cls, geometry: Geometry, absorber_mm: float) -> "Medium":
         """The medium of a layer with this absorber."""
         absorber, active = MATERIALS[geometry.absorber], MATERIALS[geometry.active]
         parts = ((absorber, absorber_mm), (active, geometry.active_mm))

@@ -1,7 +1,5 @@
 """The exported generator in ONNX Runtime and in OpenVINO."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Load a released generator and generate showers with it, in batches."""
 
-from __future__ import annotations
-
 import logging
 import math
 import secrets
@@ -51,7 +49,7 @@ class Generator(Runtime):
         self.network, self.run = network, run
 
     @classmethod
-    def load(cls, folder: str | Path) -> Generator:
+    def load(cls, folder: str | Path) -> "Generator":
         """The generator of a model folder, such as runs/latest/model.
 
         Raises CheckpointError for a folder that is no model, is damaged, or holds the reasons of a rejection only.

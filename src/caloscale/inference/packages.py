@@ -1,7 +1,5 @@
 """Packages of the extra `infer`, which may be absent, and the formats of a generator that they write and compute."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Which primaries showers are generated for: ranges, lists, or those of an earlier file."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

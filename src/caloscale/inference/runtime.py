@@ -1,7 +1,5 @@
 """One interface to a generator, whatever computes it: TensorFlow, ONNX Runtime or OpenVINO."""
 
-from __future__ import annotations
-
 import math
 import threading
 import time

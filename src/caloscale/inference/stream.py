@@ -1,7 +1,5 @@
 """Any number of showers, in order, with several batches on their way at once."""
 
-from __future__ import annotations
-
 import logging
 import math
 import time

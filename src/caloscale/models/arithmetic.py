@@ -1,7 +1,5 @@
 """Arithmetic of a network from its shapes: what the bill and the benchmarks divide by."""
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The description of a trained generator: `model.json`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +52,7 @@ class ModelCard(PrimaryRanges):
     """Trainable parameters of each network, by role."""
 
     @classmethod
-    def of(cls, run: Run, **given: Any) -> ModelCard:
+    def of(cls, run: Run, **given: Any) -> "ModelCard":
         """The card of a generator of this run. given: the fields that do not follow from it; without them `step`,
         `epoch` and `deviation` are 0."""
         data = run.data

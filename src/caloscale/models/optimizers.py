@@ -6,8 +6,6 @@ The arithmetic is that of Keras, with a few operations for a network instead of 
 do not depend on the version of Keras.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

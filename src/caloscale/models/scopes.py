@@ -4,8 +4,6 @@ A family names the phases of its step. Within a phase, what is not the forward p
 TensorFlow names them "gradient_tape/" and the scopes of their forward pass.
 """
 
-from __future__ import annotations
-
 import re
 from contextlib import AbstractContextManager
 from typing import Literal, get_args

@@ -12,8 +12,6 @@ members have in common: the bias of the architecture, and of the training shower
 deviation from held-out Geant4 showers contains both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Observables as histograms per shower, so that a bootstrap is a matrix product and never sees a cell."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A classifier two-sample test: generated against Monte Carlo showers. And a regression of the primary's energy."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any

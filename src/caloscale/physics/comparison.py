@@ -1,7 +1,5 @@
 """The arrays of a comparison: observables, bootstrap weights, ranges of energy and bins. No statement about them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,7 +33,7 @@ class Weighted:
     bins: Floats
     particles: Mapping[str, Floats] = field(default_factory=dict)
 
-    def by_particle(self) -> Weighted:
+    def by_particle(self) -> "Weighted":
         """The same sample with its primaries in the place of the ranges of energy."""
         return replace(self, ranges=np.column_stack(list(self.particles.values())), particles={})
 

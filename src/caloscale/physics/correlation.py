@@ -1,7 +1,5 @@
 """Pearson correlations of per-shower observables."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from caloscale.detector.axes import Floats

@@ -1,7 +1,5 @@
 """Distances between two samples of showers: separation power, Fréchet (FPD), kernel (KPD)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shower maximum, response, linearity and resolution of generated showers against Monte Carlo."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Generated against Monte Carlo showers: every observable with its uncertainty and its null, and the verdict."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ correction over the ranges of energy and Holm's over the gates, so that a model 
 a probability of at most 5%.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

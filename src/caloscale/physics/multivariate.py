@@ -1,7 +1,5 @@
 """Distances in many observables at once: classifier, FPD, KPD; and the energy regression."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -5,8 +5,6 @@ sampling fraction, hits above 3e-4 GeV, sparsity, longitudinal fractions R1-R3, 
 CaloChallenge (arXiv:2410.21611: cell spectrum, sparsity, shower shapes per layer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 
@@ -80,7 +78,7 @@ class Observed:
     def __len__(self) -> int:
         return len(self.energy_gev)
 
-    def __getitem__(self, index: slice | NDArray[np.generic]) -> Observed:
+    def __getitem__(self, index: slice | NDArray[np.generic]) -> "Observed":
         """The showers of a slice, a mask or an index array."""
         return Observed(**{f.name: getattr(self, f.name)[index] for f in fields(self)})
 

@@ -1,7 +1,5 @@
 """The differences from Monte Carlo that gates limit: in physical units, free of the number of showers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

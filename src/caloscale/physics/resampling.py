@@ -1,7 +1,5 @@
 """Bootstraps and halves: where the uncertainties and the expected null come from."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

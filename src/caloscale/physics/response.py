@@ -1,7 +1,5 @@
 """Response to energy: linearity, resolution, shower maximum. All take weights (B, N), one row per bootstrap."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

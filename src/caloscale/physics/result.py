@@ -1,7 +1,5 @@
 """The outcome of a comparison as frozen blocks: what evaluation.json holds, in camelCase."""
 
-from __future__ import annotations
-
 import html
 import math
 from collections import Counter
@@ -405,7 +403,7 @@ class Evaluation(Block):
 
     _histograms: dict[str, Any] | None = PrivateAttr(None)
 
-    def with_histograms(self, histograms: dict[str, Any]) -> Evaluation:
+    def with_histograms(self, histograms: dict[str, Any]) -> "Evaluation":
         """The same with the histograms of its comparison."""
         held = self.model_copy()
         held._histograms = histograms

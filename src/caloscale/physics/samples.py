@@ -1,7 +1,5 @@
 """The samples of a comparison: checked, measured, with the baseline beside them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What generated showers are worth, as frozen blocks: what amplification.json holds, in camelCase."""
 
-from __future__ import annotations
-
 from typing import Self
 
 from caloscale.spec.block import Block

@@ -5,8 +5,6 @@ Waterman, Patterson, CACM 52 (2009) 65): the longer one of its arithmetic at the
 least traffic at the bandwidth of the memory.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import defaultdict

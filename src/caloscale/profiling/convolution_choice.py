@@ -4,8 +4,6 @@ Measured are TensorFlow's own operation and the sizes of cells of `convolution.C
 arithmetic, so that what is left when the time is over matters least.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """What this machine can do: the rate of a large matrix product, and the bandwidth of its memory."""
 
-from __future__ import annotations
-
 import logging
 import os
 import statistics

@@ -5,8 +5,6 @@ only when nothing else runs beside them; to the input when nothing runs and the 
 So the shares add up to the step.
 """
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """The profile of a training step as frozen blocks. Without TensorFlow: reports read it."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from caloscale.spec.block import Block

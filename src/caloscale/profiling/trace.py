@@ -8,8 +8,6 @@ the operation in its statistic ``tf_op``. Operations carry the name scopes under
 those of the forward pass, behind "gradient_tape/".
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A pipeline with a trained generator of showers: which beam made the measured ones?"""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Measured events: made from the true parameters, or read from HDF5."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

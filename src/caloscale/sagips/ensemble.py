@@ -1,7 +1,5 @@
 """Analysis of the generators' checkpoints: residuals over time, ensembles, resampled uncertainties. No TensorFlow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

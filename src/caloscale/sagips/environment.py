@@ -1,7 +1,5 @@
 """What an inverse problem is: a pipeline of modules from parameters to events."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, Protocol

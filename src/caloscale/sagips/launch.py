@@ -1,7 +1,5 @@
 """Starts the ranks of a solver, shows their progress, and says what became of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

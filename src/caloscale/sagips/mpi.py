@@ -3,8 +3,6 @@
 This module does not initialise MPI: `from mpi4py import MPI` does.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

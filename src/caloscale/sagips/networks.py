@@ -3,8 +3,6 @@
 A vector is exchanged, updated and saved as it is: the gradient with respect to it is fused without a further copy.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

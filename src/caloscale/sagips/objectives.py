@@ -1,7 +1,5 @@
 """How generated events are compared with measured ones. Each objective is smallest when they are alike."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """What proposes parameters: a network trained with gradients, or Bayesian optimisation."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping, Sequence

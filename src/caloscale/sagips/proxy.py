@@ -3,8 +3,6 @@
 Constants as in the public code of its authors (github.com/zhenyu-daniel/scaling).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

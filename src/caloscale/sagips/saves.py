@@ -1,7 +1,5 @@
 """Files of a rank: measured events, states for resuming, and checkpoints of the generator."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

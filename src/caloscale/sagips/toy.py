@@ -1,7 +1,5 @@
 """A toy problem: mean and width of a normal distribution, which needs no GAN."""
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from caloscale.random import EventDraws

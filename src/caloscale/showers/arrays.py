@@ -1,7 +1,5 @@
 """What a shower is in memory."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,7 +34,7 @@ class Showers:
     seed: int | None = None
 
     @classmethod
-    def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> Showers:
+    def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> "Showers":
         """Showers of the primaries of a table."""
         further = dict(primaries)
         energy_gev, angle_rad = further.pop("energy_gev"), further.pop("angle_rad")
@@ -80,7 +78,7 @@ class Showers:
         title = f"mean energy of a layer, highest {1e3 * layers_gev.max():.3g} MeV"
         return f"<code>{text}</code><br/>{picture}<br/><small>{title}</small>"
 
-    def __getitem__(self, index: slice | NDArray[np.generic]) -> Showers:
+    def __getitem__(self, index: slice | NDArray[np.generic]) -> "Showers":
         """The showers of a slice, a mask or an index array."""
         return replace(
             self,

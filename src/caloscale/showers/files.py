@@ -4,8 +4,6 @@ A plain file has the arrays of `Showers` under their names: ``cells_gev`` (N, X,
 GeV, ``angle_rad`` (N,) in rad, or none where all particles are perpendicular, and further columns of the primaries.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

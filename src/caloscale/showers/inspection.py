@@ -1,7 +1,5 @@
 """What `caloscale inspect` shows of a path: the content of files and folders of showers, and one shower."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,12 +18,12 @@ from caloscale.showers.tfrecord.manifest import MANIFEST, Split, read_manifest
 from caloscale.spec.block import Block
 from caloscale.spec.data import CellShape, Geometry, LayerGroup, Particle, Preprocessing, Range
 
+Names = tuple[str, str, str]
+"""Names of the three axes of a shower."""
 _AXES: dict[CellShape, Names] = {
     "grid": ("cell in x", "cell in y", "layer"),
     "cylinder": ("cell in azimuth", "cell in radius", "layer"),
 }
-Names = tuple[str, str, str]
-"""Names of the three axes of a shower."""
 _RANGES = ("energy_gev", "angle_deg", "azimuth_deg", "entry_mm")
 ENTRIES = ("entry_x_mm", "entry_y_mm")
 

@@ -3,8 +3,6 @@
 Works on numpy arrays and TensorFlow tensors, so training, inference and physics share it.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ that crosses the axis of the window; and ``pdg``, the primary by its Monte Carlo
 exported models have the columns under these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

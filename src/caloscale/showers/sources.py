@@ -1,7 +1,5 @@
 """The files of a data set: finding them, selecting their showers, splitting off those for validation."""
 
-from __future__ import annotations
-
 import glob
 import logging
 import math

@@ -1,7 +1,5 @@
 """Particles that enter the calorimeter, and which of them a generator takes over. Does not import Geant4."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,7 +41,7 @@ class Acceptance(PrimaryRanges):
     """What a generator takes over: the primaries that it was trained with."""
 
     @classmethod
-    def of(cls, trained: PrimaryRanges) -> Acceptance:
+    def of(cls, trained: PrimaryRanges) -> "Acceptance":
         """From a model card or a run configuration."""
         return cls(**{name: getattr(trained, name) for name in PrimaryRanges.model_fields})
 

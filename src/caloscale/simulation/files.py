@@ -1,7 +1,5 @@
 """The files of a simulation: the order for them, their names, which are finished, and whether a folder is free."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

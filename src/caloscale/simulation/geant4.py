@@ -1,7 +1,5 @@
 """Showers by Geant4, through calzone. Only the worker process imports it: the wheel has its own licence (NOTICE)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

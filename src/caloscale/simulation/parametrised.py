@@ -5,8 +5,6 @@ widens with depth, and a number of spots of energy that follows Poisson (appendi
 calorimeters). Only numpy and scipy are needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The pool of worker processes, in the process that starts them."""
 
-from __future__ import annotations
-
 import json
 import os
 import queue

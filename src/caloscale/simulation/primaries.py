@@ -1,7 +1,5 @@
 """The primaries that enter the calorimeter: drawn for each file from the seed and the number of the file alone."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

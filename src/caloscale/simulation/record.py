@@ -1,7 +1,5 @@
 """The record of a simulation, simulation.json, and the log of finished files from which its times are summed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Literal

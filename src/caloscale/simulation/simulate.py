@@ -1,7 +1,5 @@
 """Simulation of the showers of a data block: on all cores, resumable, independent of the number of processes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import time

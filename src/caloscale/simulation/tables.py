@@ -6,8 +6,6 @@ sections. xpecgen ships the first, ompmc the next two (NIST XCOM); the last are 
 is copied into this project: they are installed by the user, and read when showers are simulated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """The calorimeter as volumes of Geant4, and its steps as cells. Does not import Geant4: descriptions and arrays."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

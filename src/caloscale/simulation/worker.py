@@ -4,8 +4,6 @@ It reads lines of JSON from its input (an order, then the numbers of files) and 
 to its output. Only this process loads Geant4; it and its parent exchange only these lines and the files.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

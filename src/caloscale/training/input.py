@@ -1,7 +1,5 @@
 """Showers for training: read, shuffled, mirrored and batched, the same way whenever a training is repeated."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Sequence
@@ -146,7 +144,7 @@ class TrainingShowers:
         return None
 
     @cached_property
-    def _records(self) -> _Records:
+    def _records(self) -> "_Records":
         cached = 4 * math.prod(self.manifest.shape) * self.showers <= CACHED_BYTES
         return _Records(self.folder, self.shards, cached=cached)
 

@@ -4,8 +4,6 @@
 carries it out.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

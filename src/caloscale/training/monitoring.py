@@ -1,7 +1,5 @@
 """What a training reports while it runs: progress bar, curves for TensorBoard, progress file, profile of some steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How TensorFlow uses the processor: threads and oneDNN. Both are read once, when TensorFlow is loaded and begins."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, MutableMapping
 

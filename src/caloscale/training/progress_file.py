@@ -1,7 +1,5 @@
 """The progress of a training in a small file, which other processes read."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time

@@ -1,7 +1,5 @@
 """The record of a finished training, and its curves."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """The folder of a trained model: networks, the same generator untrained, and a card that says what they are."""
 
-from __future__ import annotations
-
 import platform
 from pathlib import Path
 

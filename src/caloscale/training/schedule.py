@@ -1,7 +1,5 @@
 """What depends on how far a training is: what is done after which step, and its finished fraction."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 LOSSES_EVERY = 20

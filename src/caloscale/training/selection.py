@@ -1,7 +1,5 @@
 """Which epoch's generator is selected: by physics, on held-out showers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The state of a training: all variables that it changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 

@@ -1,7 +1,5 @@
 """The state of one attempt of a training, and the actions of its loop: restore, report, validate, save, release."""
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -1,8 +1,6 @@
 """The weights that a training begins with: those of a trained model, as of another detector, as far as they fit, and
 those that its family adapts to the training showers."""
 
-from __future__ import annotations
-
 import logging
 import tempfile
 from collections.abc import Mapping

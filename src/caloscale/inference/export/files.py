@@ -1,7 +1,5 @@
 """Write a released generator for a target, and check a file by repeating the target's call."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

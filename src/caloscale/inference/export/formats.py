@@ -1,7 +1,5 @@
 """Writing and computing a generator as ONNX and OpenVINO IR, with convolutions in float32 or int8."""
 
-from __future__ import annotations
-
 import io
 import logging
 import tempfile

@@ -4,8 +4,6 @@ Nothing is drawn or decided on the host. The step runs in each replica on its sh
 of an update are summed in one all-reduce, after which all replicas make the same update.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

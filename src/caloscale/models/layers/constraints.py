@@ -5,8 +5,6 @@ All of them read cell energies (B, X, Y, Z, 1) as `CellEnergy` gives them: depos
 over 65,025 cells and differences of barycentres do not survive bfloat16.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -149,7 +147,7 @@ class MeasuredAngle(PlainLayer):
         return moments
 
     @classmethod
-    def of(cls, data: Data, **options: Any) -> MeasuredAngle:
+    def of(cls, data: Data, **options: Any) -> "MeasuredAngle":
         """The layer for the re-binned showers of a run."""
         geometry, (rebin_x, rebin_y, rebin_z) = data.geometry, data.preprocessing.rebin
         return cls(

@@ -7,8 +7,6 @@ All others go one of two ways (`convolution_ways`), by the number of channels th
 as a measurement chose (`profiling.convolution_choice`).
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator, Mapping

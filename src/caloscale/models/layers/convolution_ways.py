@@ -8,8 +8,6 @@ networks have 1, 6 or 8, so what the ways have in common is that they make sever
 position.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from dataclasses import dataclass

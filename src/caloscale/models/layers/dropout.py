@@ -1,7 +1,5 @@
 """Dropout whose masks belong to the showers, not to the processes that happen to hold them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

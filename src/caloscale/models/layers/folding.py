@@ -9,8 +9,6 @@ For the variable-angle generator's first convolution, (6, 6, 8) behind x6, it is
 a nineteenth of the arithmetic.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Iterable

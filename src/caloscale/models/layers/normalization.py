@@ -1,7 +1,5 @@
 """Batch normalisation, with statistics of one replica's showers or of the whole batch."""
 
-from __future__ import annotations
-
 import math
 
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Base class and constants of layers without weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from inspect import Parameter, Signature, get_annotations
 from typing import Any, TypeAlias, get_args, get_origin

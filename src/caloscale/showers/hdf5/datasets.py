@@ -1,7 +1,5 @@
 """Datasets whose numbers are all there. HDF5 gives zeros, and no error, for many that are not."""
 
-from __future__ import annotations
-
 import errno
 import math
 import os

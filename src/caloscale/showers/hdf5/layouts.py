@@ -1,7 +1,5 @@
 """The three published layouts of shower files, recognised by what is in the file."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import re

@@ -1,7 +1,5 @@
 """Reading showers in HDF5, in the published layouts."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace

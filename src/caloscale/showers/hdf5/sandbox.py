@@ -6,8 +6,6 @@ HDF5 1.10, as `writer` writes them, have checksums. All other files, which inclu
 are first read by a separate process.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """Writing showers in HDF5, batch by batch: the memory does not grow with their number."""
 
-from __future__ import annotations
-
 import io
 import math
 import os
@@ -34,7 +32,7 @@ class ShowerWriter:
     """Appends batches of showers to a file; see `open_writer`."""
 
     def __init__(
-        self, file: h5py.File, count: int, shape: tuple[int, int, int], layout: Layout, disk: _Disk, **measure: Any
+        self, file: h5py.File, count: int, shape: tuple[int, int, int], layout: Layout, disk: "_Disk", **measure: Any
     ) -> None:
         self._file, self._count, self._shape, self._layout, self._disk = file, count, shape, layout, disk
         self._measure = measure

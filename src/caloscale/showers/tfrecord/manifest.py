@@ -1,7 +1,5 @@
 """The manifest of a folder of shards, and checks that the shards are complete. Does not import TensorFlow."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path

@@ -10,8 +10,6 @@ BGZF does for its blocks, so the positions of all records follow from the header
 TFRecord file: TensorFlow reads it from beginning to end with compression_type GZIP.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 import zlib
@@ -103,7 +101,7 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.cells)
 
-    def __getitem__(self, index: slice | NDArray[np.bool_] | NDArray[np.intp]) -> Prepared:
+    def __getitem__(self, index: slice | NDArray[np.bool_] | NDArray[np.intp]) -> "Prepared":
         return Prepared(self.cells[index], rows(self.numbers, index))
 
 

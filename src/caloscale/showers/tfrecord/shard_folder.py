@@ -1,7 +1,5 @@
 """A folder of shards that a stage reads: on a disk, or the needed files of one in a bucket."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Showers as sharded TFRecord files: written from HDF5 in constant memory, verified, read."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

@@ -5,8 +5,6 @@ entry, ``caloscale``: ``{"sha256": ..., "description": ...}`` as JSON. The check
 its position, so that a single changed byte anywhere is found. (Several entries would be written in no fixed order.)
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

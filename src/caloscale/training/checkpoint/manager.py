@@ -1,7 +1,5 @@
 """When checkpoints of a training are saved and restored, by which worker, and what all workers decide after a step."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """What a checkpoint holds beside the weights: how far the training is, and the identity of the training."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from caloscale.showers.tfrecord.manifest import Manifest

@@ -4,8 +4,6 @@ It is in the page cache of the machine, so it survives the process, not the mach
 only the count of lost steps in the bill; the training itself resumes from a checkpoint.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass

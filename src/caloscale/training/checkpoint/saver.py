@@ -1,7 +1,5 @@
 """Saving while the training continues: one thread writes, another uploads."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

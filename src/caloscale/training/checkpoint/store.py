@@ -1,7 +1,5 @@
 """The checkpoints of a training in a folder, and their copies in a bucket."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Errors of TensorFlow in a training: which are those of its input, and what the user can do."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -5,8 +5,6 @@ checkpoint that all resume from (so that only worker 0 needs the disk), and the 
 (its connection closes) or when its heartbeats stop (it, or its network, is dead), while a collective would hang.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

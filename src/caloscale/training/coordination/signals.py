@@ -5,8 +5,6 @@ wakes (`signal.set_wakeup_fd`) therefore measures the grace period, so that a st
 process, and interrupts a wait of the main thread that the signal has missed.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

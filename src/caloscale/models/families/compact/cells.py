@@ -4,8 +4,6 @@ From the generator's last convolution to what the discriminator sees: `Speckle`,
 measurements of a shower. B showers, X and Y cells across, L layers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Functions of tensors that XLA compiles within a graph, and the arithmetic that it vectorises on processors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

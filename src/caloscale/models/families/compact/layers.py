@@ -6,8 +6,6 @@ with gradients.
 B showers, X and Y cells across, L layers. Layers of the calorimeter are the channels of 2D convolutions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -11,8 +11,6 @@
 Runtimes compute sines, softplus and layouts at different speeds (`Form`). Each form is the same function.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -5,8 +5,6 @@ without weights that are functions of the shower: angle, ECAL sum, profiles, cou
 reasons.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

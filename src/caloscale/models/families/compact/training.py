@@ -13,8 +13,6 @@ Weights are those of the Keras networks, which also compute all that is small: t
 discriminator's heads. B showers, X and Y cells across, L layers, H units.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

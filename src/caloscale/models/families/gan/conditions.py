@@ -1,7 +1,5 @@
 """How a discriminator judges whether a shower fits its primary."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import tensorflow as tf

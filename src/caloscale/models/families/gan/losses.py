@@ -16,8 +16,6 @@ Source: Gneiting & Raftery, J. Am. Stat. Assoc. 102 (2007) 359, section 4; for w
 J. Bus. Econ. Stat. 29 (2011) 411, section 3.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import tensorflow as tf

@@ -4,8 +4,6 @@ Showers are generated; tape 1: the discriminator is trained on real showers, tap
 4: the generator is trained twice, from fresh noise at the same energies and angles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 

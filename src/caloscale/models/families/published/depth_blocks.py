@@ -16,8 +16,6 @@ block. The places of the first and the last block that do not belong to the volu
 convolution with zeros around the volume.
 """
 
-from __future__ import annotations
-
 import itertools
 from dataclasses import dataclass
 

@@ -6,8 +6,6 @@
   `convolution.inference_block` chooses. Weights are rearranged in double precision, once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

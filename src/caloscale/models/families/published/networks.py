@@ -6,8 +6,6 @@ Fixed angle: 25 x 25 x 25 cells, perpendicular electrons, energy given, as in th
 (sara-nl/3Dgan): 872,808 and 73,402 with a latent vector of 200, 946,210 together, which are the published 3.78 MB.
 """
 
-from __future__ import annotations
-
 import tensorflow as tf
 
 from caloscale.models.families.family import Networks
