@@ -89,12 +89,8 @@ def _save_with_keras_3(run: Run, files: Sequence[NetworkFile]) -> None:
         omitted = (legacy_keras.VARIABLE, "TF_CONFIG")
         environment = {name: value for name, value in os.environ.items() if name not in omitted}
         named = [f"{role}={Path(file).absolute()}" for file, role, _ in files]
-        done = subprocess.run(
-            [sys.executable, "-m", __name__, folder, *named],
-            env={**environment, "CUDA_VISIBLE_DEVICES": "-1"},
-            capture_output=True,
-            text=True,
-        )
+        env = {**environment, "CUDA_VISIBLE_DEVICES": "-1"}
+        done = subprocess.run([sys.executable, "-m", __name__, folder, *named], env=env, capture_output=True, text=True)
     if done.returncode:
         raise TrainingError(f"the networks cannot be saved by Keras 3:\n{done.stderr[-2000:]}")
 

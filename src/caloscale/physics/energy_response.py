@@ -22,8 +22,9 @@ from caloscale.physics.result import Compared, Linearity, Resolution, Resolution
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
     """The shower maximum of the mean profile in each range of energy."""
     pair = reference, generated
-    layers = [_peak_layer(_range_profiles(sample)) for sample in pair]
-    depths = [gamma_maximum(_range_profiles(sample), depth_x0) for sample in pair]
+    profiles = [_range_profiles(sample) for sample in pair]
+    layers = [np.where(one.sum(axis=-1) > 0, one.argmax(axis=-1).astype(np.float64), np.nan) for one in profiles]
+    depths = [gamma_maximum(one, depth_x0) for one in profiles]
     difference = fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0)
     return tuple(
         ShowerMaximum(
@@ -125,7 +126,3 @@ def _deviation(widths: Floats, monte_carlo: Floats) -> Floats:
 def _range_profiles(sample: Weighted) -> Floats:
     """Mean longitudinal profiles (1 + B, R, Z)."""
     return np.stack([(sample.weights * member) @ sample.observed.longitudinal for member in sample.ranges.T], axis=1)
-
-
-def _peak_layer(profiles: Floats) -> Floats:
-    return np.where(profiles.sum(axis=-1) > 0, profiles.argmax(axis=-1).astype(np.float64), np.nan)

@@ -316,13 +316,9 @@ def measure_diversity(reference: Observed, generated: Observed) -> Difference:
     ratio = fake.mean() / real.mean() if real.mean() > 0 else np.nan
     relative = [2 * (d.std() / d.mean()) ** 2 / len(d) if d.mean() > 0 else 0.0 for d in (real, fake)]
     spread = max(ratio, relative[0] ** 0.5) * np.sqrt(sum(relative))
-    return Difference(
-        where="",
-        scale="ratio",
-        value=number(100 * (ratio - 1)),
-        uncertainty=number(100 * spread),
-        sigmas=number(abs(ratio - 1) / spread) if spread > 0 else None,
-    )
+    value = number(100 * (ratio - 1))
+    sigmas = number(abs(ratio - 1) / spread) if spread > 0 else None
+    return Difference(where="", scale="ratio", value=value, uncertainty=number(100 * spread), sigmas=sigmas)
 
 
 def measure_copying(training: Observed, reference: Observed, generated: Observed) -> Difference:
@@ -340,12 +336,8 @@ def measure_copying(training: Observed, reference: Observed, generated: Observed
     known, held_out, made = (points / np.where(scale > 0, scale, 1.0) for points in features)
     tree = scipy.spatial.cKDTree(known)
     found = auc(tree.query(held_out)[0], tree.query(made)[0])
-    return Difference(
-        where="",
-        value=number(found.value),
-        uncertainty=number(found.uncertainty),
-        sigmas=number((found.value - 0.5) / found.uncertainty) if found.uncertainty > 0 else None,
-    )
+    sigmas = number((found.value - 0.5) / found.uncertainty) if found.uncertainty > 0 else None
+    return Difference(where="", value=number(found.value), uncertainty=number(found.uncertainty), sigmas=sigmas)
 
 
 def _nearest(points: Floats) -> Floats:

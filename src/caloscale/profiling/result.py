@@ -45,54 +45,45 @@ class Row(Block):
     """The longer one of the arithmetic at the measured peak and the least traffic at the measured bandwidth, ms."""
 
 
-class Breakdown(Block):
-    """The time of a step by layer or by type of operation, longest first. Shares, inputWait and idle add up to 1."""
-
-    by: Literal["layer", "operation"]
-    """What a row is."""
-    preset: str
-    """The network."""
-    precision: str
-    """float32 or bfloat16."""
-    batch: int
-    """Showers of a step."""
-    steps: int
+class _Steps(Block):
     """Profiled steps."""
-    seconds_per_step: float
-    """Wall time of a step while it was profiled, s."""
-    rows: tuple[Row, ...]
-    """What was computed."""
-    input_wait: float
-    """Share in which the loop waits for a batch and nothing is computed."""
-    idle: float
-    """Share in which nothing is computed although a batch is there."""
-    peak_gflops: float
-    """Measured with a large matrix product of the same precision, GFLOP/s."""
-    gigabytes_per_second: float
-    """Measured bandwidth of the memory: reading and writing an array larger than the caches."""
-
-
-class Profile(Block):
-    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
 
     preset: str
     """The network."""
     precision: str
     """float32 or bfloat16."""
-    device: str
-    """What TensorFlow computed on: CPU, GPU, TPU."""
     batch: int
     """Showers of a step in this process."""
     steps: int
     """Profiled steps."""
     seconds_per_step: float
     """Wall time of a step while it was profiled, s."""
-    shares: tuple[Share, ...]
-    """What was computed."""
     input_wait: float
     """Share in which the loop waits for a batch and nothing is computed."""
     idle: float
     """Share in which nothing is computed although a batch is there: the loop itself, and starting operations."""
+    peak_gflops: float
+    """Measured with a large matrix product of the same precision, GFLOP/s."""
+
+
+class Breakdown(_Steps):
+    """The time of a step by layer or by type of operation, longest first. Shares, inputWait and idle add up to 1."""
+
+    by: Literal["layer", "operation"]
+    """What a row is."""
+    rows: tuple[Row, ...]
+    """What was computed."""
+    gigabytes_per_second: float
+    """Measured bandwidth of the memory: reading and writing an array larger than the caches."""
+
+
+class Profile(_Steps):
+    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
+
+    device: str
+    """What TensorFlow computed on: CPU, GPU, TPU."""
+    shares: tuple[Share, ...]
+    """What was computed."""
     matrix_share: float
     """Part of the computing time in convolutions and matrix products, 0 to 1."""
     gflop_per_step: float
@@ -101,8 +92,6 @@ class Profile(Block):
     """Achieved: the arithmetic over the wall time, GFLOP/s."""
     matrix_gflops: float
     """Achieved while convolutions and matrix products run, GFLOP/s."""
-    peak_gflops: float
-    """Measured with a large matrix product of the same precision, GFLOP/s."""
     limit: Limit
     """What limits the step."""
     statement: str

@@ -91,11 +91,8 @@ def read_trace(content: bytes) -> Trace:
     annotations = [Interval(start, end, name) for name, start, end, _ in events if name in (INPUT, STEP)]
     kernels = [interval for plane in devices for interval in _kernels(plane)]
     operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
-    return Trace(
-        inputs=_sorted(a for a in annotations if a.name == INPUT),
-        steps=_sorted(a for a in annotations if a.name == STEP),
-        operations=_sorted(operations),
-    )
+    inputs = _sorted(a for a in annotations if a.name == INPUT)
+    return Trace(inputs=inputs, steps=_sorted(a for a in annotations if a.name == STEP), operations=_sorted(operations))
 
 
 def _sorted(intervals: Any) -> tuple[Interval, ...]:

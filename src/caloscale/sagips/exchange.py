@@ -25,12 +25,8 @@ NAP_SECONDS = 20e-6
 """Time between two looks; Linux adds about 50 us."""
 
 
-def is_crowded() -> bool:
-    """Whether this machine has more ranks than cores for them."""
-    return int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > len(os.sched_getaffinity(0))
-
-
-_CROWDED = is_crowded()
+_CROWDED = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > len(os.sched_getaffinity(0))
+"""Whether this machine has more ranks than cores for them."""
 
 
 def wait(requests: Sequence[MPI.Request]) -> None:

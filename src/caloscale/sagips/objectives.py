@@ -107,12 +107,8 @@ class Discriminator:
             return gradient(generated)
         whole = rows // self._chunk * self._chunk
         chunks = tf.reshape(generated[:whole], (-1, self._chunk, generated.shape[1]))
-        losses, parts = tf.map_fn(
-            gradient,
-            chunks,
-            fn_output_signature=(tf.TensorSpec((), tf.float32), tf.TensorSpec(chunks.shape[1:], tf.float32)),
-            parallel_iterations=1,
-        )
+        fn_output_signature = (tf.TensorSpec((), tf.float32), tf.TensorSpec(chunks.shape[1:], tf.float32))
+        losses, parts = tf.map_fn(gradient, chunks, fn_output_signature=fn_output_signature, parallel_iterations=1)
         value, of_events = tf.reduce_sum(losses), tf.reshape(parts, (whole, -1))
         if whole < rows:
             rest, of_rest = gradient(generated[whole:])

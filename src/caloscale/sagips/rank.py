@@ -28,7 +28,7 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from caloscale.sagips.exchange import Counts, Exchange
+    from caloscale.sagips.exchange import Exchange
     from caloscale.sagips.optimizers import Floats, Optimizer, Step
 
 T = TypeVar("T")
@@ -259,7 +259,9 @@ class _Loop:
     def _save(self, done: int, checkpoints: set[int], before: dict[str, Any]) -> bool:
         """Save the state; returns whether the minutes are over. No rank continues before all have saved."""
         solver, progress = self.solver, self.progress
-        _add_counts(progress, before, self.exchange.counts)
+        for name, count in vars(self.exchange.counts).items():
+            if name != "exchange_seconds":
+                setattr(progress, name, before[name] + count)
         progress.device_memory_bytes = _device_memory_bytes()
         if done == solver.epochs:
             progress.stopped = "epochs"
@@ -276,12 +278,6 @@ class _Loop:
     def _copy(self, done: int) -> None:
         generator = self.optimizer.generator()
         saves.write_checkpoint(self.folder, self.rank, done, self.progress.seconds, self.optimizer.propose(), generator)
-
-
-def _add_counts(progress: saves.Progress, before: dict[str, Any], counts: Counts) -> None:
-    """The counts of earlier attempts and of this one."""
-    for name in ("exchanges", "contributions", "stale", "repeated", "missing", "dropped"):
-        setattr(progress, name, before[name] + getattr(counts, name))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
+from caloscale.sagips.remote_memory import Counts
 from caloscale.spec.block import read_json
 from caloscale.storage.atomic import atomic_writer, write_text
 
@@ -25,8 +26,8 @@ _PROBLEM, _RECORD = "problem.json", "record.json"
 
 
 @dataclass
-class Progress:
-    """What a rank has done so far, in all its attempts."""
+class Progress(Counts):
+    """What a rank has done so far, in all its attempts; `exchange_seconds` is of the timed epochs."""
 
     epoch: int = 0
     """Epochs done."""
@@ -39,18 +40,10 @@ class Progress:
     processor_seconds: float = 0.0
     """Processor time of the rank in these epochs, s: on a machine with fewer cores than ranks it says what an epoch
     costs, and the wall time how long it waits."""
-    exchange_seconds: float = 0.0
-    """Time of the exchange in these epochs, s."""
     transfer_seconds: float = 0.0
     """Time in which gradients were copied into host memory in these epochs, s."""
     device_memory_bytes: int | None = None
     """Largest memory of the rank's accelerator in use; None without one."""
-    exchanges: int = 0
-    contributions: int = 0
-    stale: int = 0
-    repeated: int = 0
-    missing: int = 0
-    dropped: int = 0
     history: dict[str, list[float]] = field(default_factory=dict)
     """Losses, with the epochs and seconds at which they were noted."""
     stopped: str = ""

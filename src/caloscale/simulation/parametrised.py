@@ -51,13 +51,9 @@ def draw_longitudinal(energy_gev: Array, medium: Medium, random: np.random.Gener
     spot_depth = depth * (0.813 + 0.0019 * medium.z)
     spot_shape = np.maximum(shape * (0.844 + 0.0026 * medium.z), _LEAST_SHAPE)
     rate = (shape - 1) / depth
-    return Longitudinal(
-        shape=shape,
-        rate=rate,
-        spot_shape=spot_shape,
-        spot_rate=(spot_shape - 1) / spot_depth,
-        unit_depth=shape / rate * (mean_shape - 1) / mean_shape,
-    )
+    spot_rate = (spot_shape - 1) / spot_depth
+    unit_depth = shape / rate * (mean_shape - 1) / mean_shape
+    return Longitudinal(shape=shape, rate=rate, spot_shape=spot_shape, spot_rate=spot_rate, unit_depth=unit_depth)
 
 
 def _sigma(constant: float, slope: float, ln_y: Array) -> Array:

@@ -20,6 +20,7 @@ from caloscale.models.families.step import Batch, Losses
 from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
+from caloscale.storage.atomic import write_text
 from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
@@ -123,11 +124,13 @@ class _Loop:
                 trainer.validate()
             trainer.save()
             if trainer.placement.is_chief:
-                trainer.write_history()
+                write_text(trainer.output / "history.json", json.dumps(trainer.history))
                 trainer.release()
             self.checkpoints.finish()
         finally:
-            trainer.write_progress()
+            # The progress file as all is saved that is going to be.
+            trainer.monitor.file.saved(self.checkpoints.saver.safe_step)
+            trainer.monitor.file.step(trainer.number, now=True)
         return trainer.record("maxMinutes" if self.out_of_time else "epochs")
 
     def _continues(self) -> bool:

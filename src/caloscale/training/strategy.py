@@ -169,11 +169,8 @@ def visible_devices() -> Devices:
 
     cpus = tf.config.list_physical_devices("CPU")
     split = tf.config.get_logical_device_configuration(cpus[0]) if cpus else None
-    return Devices(
-        cpus=len(split or ()) or 1,
-        gpus=len(tf.config.list_physical_devices("GPU")),
-        tpus=len(tf.config.list_physical_devices("TPU")),
-    )
+    gpus = len(tf.config.list_physical_devices("GPU"))
+    return Devices(cpus=len(split or ()) or 1, gpus=gpus, tpus=len(tf.config.list_physical_devices("TPU")))
 
 
 def open_context(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> DistributionContext:

@@ -1,6 +1,5 @@
 """The state of one attempt of a training, and the actions of its loop: restore, report, validate, save, release."""
 
-import json
 import logging
 import time
 from pathlib import Path
@@ -12,7 +11,6 @@ from caloscale.profiling.profile import StepProfiler, keeper
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
-from caloscale.storage.atomic import write_text
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.coordination.failures import diverged
@@ -147,15 +145,6 @@ class Trainer:
         """Save a checkpoint while the training continues."""
         self.check_finite()
         self.checkpoints.save(self.state.variables(), self._progress())
-
-    def write_history(self) -> None:
-        """Write history.json."""
-        write_text(self.output / "history.json", json.dumps(self.history))
-
-    def write_progress(self) -> None:
-        """Write the progress file as all is saved that is going to be."""
-        self.monitor.file.saved(self.checkpoints.saver.safe_step)
-        self.monitor.file.step(self.number, now=True)
 
     def release(self) -> None:
         """Write the selected generator to the model folder."""

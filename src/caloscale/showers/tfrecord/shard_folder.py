@@ -35,7 +35,8 @@ class ShardFolder:
         # On a disk all are checked, once: a damaged shard is reported before the training begins.
         wanted = self.manifest.shards if shards is None or self.uri is None else shards
         fresh = tuple(shard for shard in wanted if shard.file not in self._whole)
-        absent = tuple(shard.file for shard in fresh if not self._is_here(shard))
+        here = {file.name: file.stat().st_size for file in self.path.iterdir() if file.is_file()}
+        absent = tuple(shard.file for shard in fresh if here.get(shard.file) != shard.bytes)
         if absent and self.uri is not None:
             download(self.uri, self.path, absent)
         check_shards(self.path, self.manifest, fresh)
@@ -46,10 +47,6 @@ class ShardFolder:
         numbers = np.arange(self.manifest.splits[split]) if showers is None else showers
         self.need([shard for shard, _ in self.manifest.wanted_of(split, numbers)])
         return read_split(self.path, split, numbers)
-
-    def _is_here(self, shard: Shard) -> bool:
-        file = self.path / shard.file
-        return file.is_file() and file.stat().st_size == shard.bytes
 
 
 @contextmanager

@@ -96,9 +96,11 @@ class _Compact:
         heads = tf.matmul(tf.concat([style, primary, exponentials], axis=1), self._heads) + self._heads_bias
         amplitude, offset, of_x, of_channels, fluctuations, mean = tf.split(heads, self._sizes, axis=1)
 
-        maps = self._maps(primary, of_x, amplitude) + tf.reshape(offset, self._of_layers)
+        maps = self._maps(primary, of_x, amplitude) + tf.reshape(offset, self._of_channels(depth))
         speckle = self._speckle(noise)
-        x = self._convolution([maps, speckle], "conv1") + tf.reshape(of_channels, self._of_channels)
+        x = self._convolution([maps, speckle], "conv1") + tf.reshape(
+            of_channels, self._of_channels(int(of_channels.shape[1]))
+        )
         x = tf.nn.leaky_relu(self._convolution([tf.nn.leaky_relu(x, SLOPE)], "conv2"), SLOPE)
         shift, width, bend = (self._convolution([x], name) for name in ("shift", "width", "bend"))
         value = maps + shift + self._softplus(width) * speckle + bend * tf.maximum(speckle, KINK)
@@ -254,14 +256,8 @@ class _Compact:
         cells = tf.transpose(tf.reshape(cells, (-1, depth, rows * columns)), (0, 2, 1))
         return tf.reshape(cells, (-1, rows, columns, depth))
 
-    @property
-    def _of_layers(self) -> tuple[int, ...]:
-        return (-1, self.shape[2], 1, 1) if self.form.channels_first else (-1, 1, 1, self.shape[2])
-
-    @property
-    def _of_channels(self) -> tuple[int, ...]:
-        channels = int(self._filters["conv1"][0].shape[3])
-        return (-1, channels, 1, 1) if self.form.channels_first else (-1, 1, 1, channels)
+    def _of_channels(self, count: int) -> tuple[int, ...]:
+        return (-1, count, 1, 1) if self.form.channels_first else (-1, 1, 1, count)
 
 
 def _sine_of_turns(turns: Tensor) -> Tensor:

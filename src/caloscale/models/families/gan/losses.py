@@ -135,7 +135,8 @@ def generator_loss(
     """
     total, terms = adversarial_loss(outputs, targets, labels, weights)
     energy = tf.maximum(tf.reshape(tf.cast(targets["energy"], tf.float32), (-1,)), SMALLEST_TARGET)
-    one, true, other = (_float32(showers) for showers in (outputs, real, partner))
+    sides = (outputs, real, partner)
+    one, true, other = ({name: tf.cast(value, tf.float32) for name, value in side.items()} for side in sides)
     true, other = tf.nest.map_structure(tf.stop_gradient, (true, other))
     for name in (*(PUBLISHED if energy_score_weight else ()), *PROFILES):
         if name not in outputs:
@@ -152,7 +153,3 @@ def _at_least_float32(values: tf.Tensor) -> tf.Tensor:
     """Half precision is widened: 1 - 1e-7 is 1 there."""
     values = tf.convert_to_tensor(values)
     return values if values.dtype == tf.float64 else tf.cast(values, tf.float32)
-
-
-def _float32(outputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    return {name: tf.cast(value, tf.float32) for name, value in outputs.items()}

@@ -126,13 +126,9 @@ class _Tapes:
                 self.partner[index] = outputs
             return adversarial_loss(outputs, {**self.targets[index], **targets}, labels, train.loss_weights)
 
-        losses, _ = self.step.update(
-            "discriminator",
-            section,
-            loss_of,
-            rate=train.discriminator_learning_rate or train.learning_rate,
-            number=self.step.context.step * DISCRIMINATOR_UPDATES + (1 if real else 2),
-        )
+        rate = train.discriminator_learning_rate or train.learning_rate
+        number = self.step.context.step * DISCRIMINATOR_UPDATES + (1 if real else 2)
+        losses, _ = self.step.update("discriminator", section, loss_of, rate=rate, number=number)
         return losses
 
     def number_of_generator(self, update: int) -> int | tf.Tensor:
