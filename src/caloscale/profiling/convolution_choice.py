@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from caloscale.errors import StorageError
 from caloscale.models.layers.convolution import PaddedConv3D, has_accelerator
-from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Way, Ways
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Ways
 from caloscale.models.layers.folding import Triple
 from caloscale.processor import cores, processor_fields, processor_name
 from caloscale.profiling.peak import threads_of_operation
@@ -238,7 +238,7 @@ def _measure(
     }
 
 
-def _way(cells: Triple) -> Way:
+def _way(cells: Triple) -> Direct:
     return Direct() if cells == DIRECT else Cells(cells)
 
 

@@ -10,39 +10,25 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
-from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.primaries import Table, rows
+from caloscale.showers.primaries import rows
 from caloscale.simulation.entering import Acceptance, write_entering
 from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
 from caloscale.simulation.tables import remedy_of_missing
 from caloscale.spec import Data
 
-
-class Engine(Protocol):
-    """A source of simulated showers."""
-
-    source: str
-    batch_energy_gev: float
-
-    @staticmethod
-    def versions() -> dict[str, str]:
-        """Versions of the software that makes the showers."""
-
-    def seed(self, transport: np.random.SeedSequence) -> None:
-        """Begin a stream of random numbers."""
-
-    def showers(self, primaries: Table) -> NDArray[np.float32]:
-        """Cells in GeV, (N, X, Y, Z), of the primaries of a table."""
+if TYPE_CHECKING:
+    from caloscale.simulation.geant4 import Geant4
+    from caloscale.simulation.parametrised import Parametrised
 
 
-def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> Engine:
+def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> "Geant4 | Parametrised":
     """The engine of the run configuration; accepted: what generators take over.
 
     Raises SimulationError when its wheel is missing.
@@ -58,7 +44,7 @@ def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> Engine:
     return Hybrid(data, accepted) if accepted else Geant4(data)
 
 
-def simulate_file(engine: Engine, data: Data, index: int, report: Callable[[int], None]) -> Showers:
+def simulate_file(engine: "Geant4 | Parametrised", data: Data, index: int, report: Callable[[int], None]) -> Showers:
     """The showers of file ``index``; ``report`` is called after each batch with its number of showers.
 
     The showers depend on the index, not on what was simulated before.
@@ -88,7 +74,7 @@ def work(lines: TextIO, reply: TextIO) -> None:
             index = int(line)
             showers = simulate_file(engine, order.data, index, lambda count: send("progress", showers=count))
             if order.accepted:
-                write_entering(order.folder, index, engine.entering())  # type: ignore[attr-defined]
+                write_entering(order.folder, index, engine.entering())  # type: ignore[union-attr]
             write_file(order.folder, index, showers, order.data, order.fingerprint)
             now = time.process_time()
             send("done", file=index, showers=len(showers), coreSeconds=now - spent)

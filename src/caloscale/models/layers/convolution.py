@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.errors import InputError
-from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Way, Ways, needs_plane
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Ways, needs_plane
 from caloscale.models.layers.folding import Triple as Triple
 from caloscale.models.layers.folding import UpsampledConv3D, activated, gradient_scope, triple
 from caloscale.models.layers.plain import Differentiable, register
@@ -184,7 +184,7 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
             return False
         return needs_plane(int(inputs.shape[-1]), int(self.kernel_size[2]))
 
-    def _way(self, channels: int) -> Way:
+    def _way(self, channels: int) -> Direct:
         cells = (self._table or {}).get(channels, (1, 1, 1))
         return Direct() if cells == (1, 1, 1) else Cells(cells)
 

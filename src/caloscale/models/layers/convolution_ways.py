@@ -11,7 +11,6 @@ position.
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Protocol
 
 import tensorflow as tf
 from tensorflow import Tensor
@@ -46,54 +45,33 @@ class Shape:
         return triple(size - width + 1 for size, width in zip(self.padded, self.kernel))
 
 
-class Way(Protocol):
-    """How a convolution and its gradients are computed. x: (B, X, Y, Z, C); kernel: (kx, ky, kz, C, O); gradient: with
-    respect to the output, (B, X', Y', Z', O). All of one type."""
+@dataclass(frozen=True)
+class Direct:
+    """A convolution and its gradients by TensorFlow's own operations.
+
+    x: (B, X, Y, Z, C); kernel: (kx, ky, kz, C, O); gradient: with respect to the output, (B, X', Y', Z', O). All of one
+    type.
+    """
 
     def forward(
         self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
     ) -> Tensor:
         """(B, X', Y', Z', O), with a bias (O,) added and a (Leaky)ReLU of this slope below 0 behind it."""
-
-    def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
-        """(B, X, Y, Z, C)."""
-
-    def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
-        """(kx, ky, kz, C, O)."""
-
-
-@dataclass(frozen=True)
-class Ways:
-    """The ways of the three passes of a layer."""
-
-    forward: Way
-    input_gradient: Way
-    kernel_gradient: Way
-
-
-@dataclass(frozen=True)
-class Direct:
-    """TensorFlow's own operations."""
-
-    def forward(
-        self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
-    ) -> Tensor:
-        """As in `Way`."""
         found = _convolution(x, kernel, shape.before, shape.behind)
         return activated(found if bias is None else tf.nn.bias_add(found, bias), slope)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
-        """As in `Way`."""
+        """(B, X, Y, Z, C)."""
         found = _input_gradient(gradient, kernel, shape.padded)
         return _cut(found, shape.before, shape.inputs)
 
     def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
-        """As in `Way`."""
+        """(kx, ky, kz, C, O)."""
         return _kernel_gradient(with_own_zeros(x, shape.before, shape.behind), gradient, shape.kernel)
 
 
 @dataclass(frozen=True)
-class Cells:
+class Cells(Direct):
     """A convolution makes the outputs of Tx x Ty x Tz cells as channels, in strides of as many cells.
 
         out[T n + t', o] = sum over i of in[T n + i] W'[i, (t', o)],    W'[i, (t', o)] = W[i - t', o]
@@ -107,7 +85,7 @@ class Cells:
     def forward(
         self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
     ) -> Tensor:
-        """As in `Way`."""
+        """As in `Direct`."""
         counts, behind = self._counts(shape), self._behind(shape)
         found = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
         if bias is not None:
@@ -120,7 +98,7 @@ class Cells:
         return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
-        """As in `Way`."""
+        """As in `Direct`."""
         turned = tf.transpose(tf.reverse(kernel, _AXES), (0, 1, 2, 4, 3))
         before, behind = (
             triple(width - 1 - zeros for width, zeros in zip(shape.kernel, side))
@@ -129,7 +107,7 @@ class Cells:
         return self.forward(gradient, turned, Shape(shape.outputs, shape.kernel, before, behind))
 
     def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
-        """As in `Way`."""
+        """As in `Direct`."""
         counts, channels = self._counts(shape), gradient.shape[4]
         missing = triple(count * size - output for count, size, output in zip(counts, self.size, shape.outputs))
         gradient = _with_zeros(gradient, (0, 0, 0), missing)
@@ -165,6 +143,15 @@ class Cells:
             for place in itertools.product(*map(range, self.size))
         ]
         return tf.concat(shifted, axis=4)
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The ways of the three passes of a layer."""
+
+    forward: Direct
+    input_gradient: Direct
+    kernel_gradient: Direct
 
 
 def _convolution(x: Tensor, kernel: Tensor, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Tensor:

@@ -3,28 +3,19 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Protocol
 
 import tensorflow as tf
 
 from caloscale.models.layers.folding import gradient_scope
 from caloscale.models.layers.plain import Differentiable, register
-from caloscale.random import CHANCES
-
-
-class ShowerRandom(Protocol):
-    """Where random numbers for each shower come from."""
-
-    def chosen(self, chances: int, shape: tuple[int, ...]) -> tf.Tensor:
-        """True with a probability of chances / CHANCES, for each shower: (B, *shape)."""
-
+from caloscale.random import CHANCES, EventDraws
 
 # Strategies trace a step in a thread for each replica.
 _active = threading.local()
 
 
 @contextmanager
-def drawing_from(random: ShowerRandom) -> Iterator[None]:
+def drawing_from(random: EventDraws) -> Iterator[None]:
     """Within, EventDropout takes its masks from ``random``."""
     before = getattr(_active, "random", None)
     _active.random = random
