@@ -78,12 +78,10 @@ published ones. Not comparable are:
 
 - the detector and the task: 5 to 40 GeV and 60 to 120 degrees into tungsten and silicon on a square grid, where the
   challenge has 1 GeV to 1 TeV at one angle and cylinders about the axis;
-- the number of showers: the classifiers of the challenge train on 60,000 showers of each kind and test 20,000. With the
-  same batches, {train} showers are {fewer:.0f} times fewer updates an epoch: our values would be higher at the
-  published size;
-- the residual network trains {residual_epochs} epochs with batches of {residual_batch} here (published: 50 epochs,
-  batches of 1,000); each classifier trains once (published: the mean of ten);
-- FPD and KPD are of at most {showers} showers of each kind, the published ones of 100,000."""
+- the number of showers: the published classifiers train on 60,000 of each kind, {fewer:.0f} times more updates an epoch
+  than {train} give, and test 20,000; FPD and KPD are of 100,000 instead of {showers};
+- the residual network trains {residual_epochs} epochs with batches of {residual_batch} (published: 50 epochs,
+  batches of 1,000); each classifier trains once (published: the mean of ten)."""
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
