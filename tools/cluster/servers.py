@@ -11,9 +11,8 @@ from tools.cluster.daemons import Daemon, answers
 from tools.cluster.pools import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 
+HERE = Path(__file__).parent
 CONTEXT = "caloscale-control-plane"
-# Whose requests are written down, for tests of rights and of the number of requests.
-AUDITED = ("system:serviceaccounts:caloscale-system",)
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
 SERVICE_HOSTS = (
@@ -62,7 +61,7 @@ class Servers:
         self._admin = self.authority.issue("admin", "admin", groups=["system:masters"])
         self.kubeconfig = self._kubeconfig(folder / "kubeconfig", self._admin)
         self.audit_log = self.log_folder / "audit.jsonl"
-        """What service accounts of AUDITED asked of the API server, a JSON line each."""
+        """What the operator asked of the API server (audit-policy.yaml), a JSON line each."""
 
     def daemon(self, name: str, command: list[str], ready: object, **environment: str) -> Daemon:
         """A program of ours with its log in this control plane's folder."""
@@ -93,45 +92,26 @@ class Servers:
             "secure-port": self.ports["api"],
             # Pods find the server through the service `kubernetes`, whose endpoint cannot be 127.0.0.1.
             "endpoint-reconciler-type": "none" if self.settings.address == LOOPBACK else "lease",
-            # Webhooks in pods are reached by the pods' addresses: services' addresses are known to nodes only.
-            "enable-aggregator-routing": "true",
             "tls-cert-file": self._api.certificate,
             "tls-private-key-file": self._api.key,
             "client-ca-file": self.authority.certificate,
-            "service-account-issuer": "https://kubernetes.default.svc.cluster.local",
             "service-account-key-file": self._tokens.certificate,
             "service-account-signing-key-file": self._tokens.key,
             "service-cluster-ip-range": SERVICES,
-            "authorization-mode": "Node,RBAC",
-            # the second one is on in OpenShift: whoever blocks the deletion of an owner needs a right to
-            "enable-admission-plugins": "NodeRestriction,OwnerReferencesPermissionEnforcement",
-            # Fake pods take over their namespace's annotations through such a policy.
-            "feature-gates": "MutatingAdmissionPolicy=true",
-            "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
             "kubelet-client-certificate": self._admin.certificate,
             "kubelet-client-key": self._admin.key,
-            "kubelet-preferred-address-types": "InternalIP",
             "requestheader-client-ca-file": self._front.certificate,
-            "requestheader-allowed-names": "front-proxy",
-            "requestheader-username-headers": "X-Remote-User",
-            "requestheader-group-headers": "X-Remote-Group",
-            "requestheader-extra-headers-prefix": "X-Remote-Extra-",
             "proxy-client-cert-file": front.certificate,
             "proxy-client-key-file": front.key,
-            "audit-policy-file": self._audit_policy(),
+            "audit-policy-file": HERE / "audit-policy.yaml",
             "audit-log-path": self.audit_log,
-            "audit-log-maxsize": 10_000,  # MiB; else a new file begins after 100, and `requests` loses the old one
-            "allow-privileged": "true",
-            "profiling": "false",
-            "max-requests-inflight": 3000,
-            "max-mutating-requests-inflight": 1000,
             "default-not-ready-toleration-seconds": toleration,
             "default-unreachable-toleration-seconds": toleration,
         }
-        return self.daemon("kube-apiserver", _options(options), self._api_ready)
+        return self.daemon("kube-apiserver", _options("kube-apiserver", options), self._api_ready)
 
     def controllers(self) -> Daemon:
-        """The controller manager; fake nodes get no address ranges, or they would take those of real ones."""
+        """The controller manager."""
         options = {
             **self._secured("system:kube-controller-manager", "controller"),
             "service-account-private-key-file": self._tokens.key,
@@ -140,18 +120,20 @@ class Servers:
             "requestheader-client-ca-file": self._front.certificate,
             "cluster-signing-cert-file": self.authority.certificate,
             "cluster-signing-key-file": self.authority.files.key,
-            "use-service-account-credentials": "true",
-            "allocate-node-cidrs": "false",
             "service-cluster-ip-range": SERVICES,
             "node-monitor-period": f"{max(1, self.settings.grace_seconds // 120)}s",
             "node-monitor-grace-period": f"{self.settings.grace_seconds}s",
         }
-        return self.daemon("kube-controller-manager", _options(options), self._healthy("controller", "/healthz"))
+        return self.daemon(
+            "kube-controller-manager",
+            _options("kube-controller-manager", options),
+            self._healthy("controller", "/healthz"),
+        )
 
     def scheduler(self) -> Daemon:
         """The scheduler."""
         options = self._secured("system:kube-scheduler", "scheduler")
-        return self.daemon("kube-scheduler", _options(options), self._healthy("scheduler", "/readyz"))
+        return self.daemon("kube-scheduler", _options("kube-scheduler", options), self._healthy("scheduler", "/readyz"))
 
     def kwok(self) -> Daemon:
         """kwok: keeps fake nodes alive and lets their pods run and end."""
@@ -164,11 +146,8 @@ class Servers:
         options = {
             "kubeconfig": self.kubeconfig,
             "config": configuration,
-            "manage-all-nodes": "false",
             "manage-nodes-with-annotation-selector": MARK_SELECTOR,
-            "node-ip": "127.0.0.1",
             "node-port": port,
-            "cidr": "10.250.0.0/15",
             "node-lease-duration-seconds": self.settings.grace_seconds,
             "server-address": f"127.0.0.1:{port}",
             "tls-cert-file": self._kubelet.certificate,
@@ -176,7 +155,7 @@ class Servers:
         }
         # kwok writes a folder of its own into the home.
         return self.daemon(
-            "kwok", _options(options), lambda: answers(port, "/healthz"), KWOK_WORKDIR=str(self.folder / "kwok")
+            "kwok", _options("kwok", options), lambda: answers(port, "/healthz"), KWOK_WORKDIR=str(self.folder / "kwok")
         )
 
     def _secured(self, user: str, port: str) -> dict[str, object]:
@@ -192,16 +171,6 @@ class Servers:
         credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
         return write_kubeconfig(path, self.url, self.authority, credentials, context=self.settings.context)
 
-    def _audit_policy(self) -> Path:
-        rules = [
-            {"level": "Metadata", "userGroups": list(AUDITED), "omitStages": ["RequestReceived"]},
-            {"level": "None"},
-        ]
-        path = self.folder / "audit-policy.yaml"
-        document = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}
-        path.write_text(yaml.safe_dump(document), encoding="utf-8")
-        return path
-
     def _api_ready(self) -> bool:
         admin = (self._admin.certificate, self._admin.key)
         return answers(self.ports["api"], "/readyz", tls=True, certificate=admin, host=self.settings.address)
@@ -210,5 +179,6 @@ class Servers:
         return lambda: answers(self.ports[port], path, tls=True)
 
 
-def _options(options: dict[str, object]) -> list[str]:
-    return [f"--{name}={value}" for name, value in options.items()]
+def _options(name: str, options: dict[str, object]) -> list[str]:
+    fixed = yaml.safe_load((HERE / "options.yaml").read_text(encoding="utf-8")).get(name, {})
+    return [f"--{option}={value}" for option, value in (fixed | options).items()]
