@@ -14,10 +14,10 @@ import yaml
 
 from tools.cluster.errors import ClusterError
 from tools.cluster.native.archives import full_name, names_in
-from tools.cluster.native.operators import OPERATORS as KNOWN_OPERATORS
 from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.programs import folder
 from tools.cluster.real import DEFAULT_POOLS, OPERATORS, SHARED, NamedCluster, advertise
+from tools.cluster.upstream import OPERATORS as KNOWN_OPERATORS
 
 NAME, VERSION = "caloscale", "v0.33.0"
 # Of that kind, and of the minor release that tools/cluster/go.mod pins; the digest is that of kind's release notes.

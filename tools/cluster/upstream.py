@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +29,35 @@ MPI_PORT = 8080
 """The mpi-operator 0.7 listens there on all addresses; no flag changes it."""
 
 
+FOLDER = MODULE / "operators"
+"""Of the table of operators, and of the configurations of those that read one."""
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator as its manifest describes it."""
+
+    name: str
+    namespace: str
+    deployment: str
+    entrypoint: str
+    """Where its manifest takes the program to lie in the image."""
+    authority: str = ""
+    """Name by which it knows its authority; empty: it has no webhooks."""
+    service: str = ""
+    secret: str = ""
+
+
+_TABLE = yaml.safe_load((FOLDER / "table.yaml").read_text(encoding="utf-8"))
+OPERATORS = MappingProxyType({row["name"]: Operator(**row) for row in _TABLE})
+
+
 def install(plane: ControlPlane, name: str) -> None:
     """Apply an operator's manifests and start it; does not wait until it is ready."""
     folder = plane.folder / name
     (folder / "k8s-webhook-server" / "serving-certs").mkdir(parents=True)
-    daemon = OPERATORS[name](plane, folder)
-    plane.run(daemon, wait=False)
+    start = {"training-operator": _training_operator, "mpi-operator": _mpi_operator}.get(name, _configured)
+    plane.run(start(plane, folder, OPERATORS[name]), wait=False)
 
 
 def ensure(plane: ControlPlane, name: str) -> None:
@@ -43,13 +67,20 @@ def ensure(plane: ControlPlane, name: str) -> None:
     plane.daemons[name].wait()
 
 
-def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
+def _apply(plane: ControlPlane, folder: Path, operator: Operator, objects: list[dict[str, Any]], webhook: int) -> Path:
+    """Apply an operator's objects with webhooks at a port of this machine; returns the folder of their certificate."""
+    host = f"{operator.service}.{operator.namespace}.svc"
+    authority = Authority(folder / "k8s-webhook-server" / "serving-certs", operator.authority)
+    pair = authority.issue("tls", host, hosts=[host, "127.0.0.1"])
+    secret = webhook_secret(operator.secret, operator.namespace, authority, pair)
+    plane.apply_with_kinds([*_with_webhooks_at(_without_pods(objects), webhook, authority), secret])
+    return pair.certificate.parent
+
+
+def _training_operator(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon:
     """training-operator for TFJobs; MPIJobs are the mpi-operator's, the other kinds nobody's."""
     webhook, health = free_ports(2)
-    authority, pair = _webhook_certificate(folder, "training-operator-ca", "training-operator.kubeflow.svc")
-    wanted = tfjobs_only(_without_pods(objects_of("training-operator")))
-    secret = webhook_secret("training-operator-webhook-cert", "kubeflow", authority, pair)
-    plane.apply_with_kinds([*_with_webhooks_at(wanted, webhook, authority), secret])
+    _apply(plane, folder, operator, tfjobs_only(objects_of(operator.name)), webhook)
     command = ["--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"]
     command += [f"--health-probe-bind-address=127.0.0.1:{health}", "--kube-api-qps=200", "--kube-api-burst=400"]
     command += ["--controller-threads=4"]
@@ -62,109 +93,39 @@ def _training_operator(plane: ControlPlane, folder: Path) -> Daemon:
         _remove_certificate()
         return True
 
-    environment = _environment(plane, folder, "training-operator", "kubeflow")
-    return plane.servers.daemon("training-operator", command, ready, **environment)
+    return plane.servers.daemon(operator.name, command, ready, **_environment(plane, folder, operator))
 
 
-def _jobset(plane: ControlPlane, folder: Path) -> Daemon:
-    """JobSet's controller."""
-    webhook, health = free_ports(2)
-    authority, pair = _webhook_certificate(folder, "jobset-ca", "jobset-webhook-service.jobset-system.svc")
-    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("jobset")), webhook, authority))
-    configuration = {
-        "apiVersion": "config.jobset.x-k8s.io/v1alpha1",
-        "kind": "Configuration",
-        "leaderElection": {"leaderElect": False},
-        "internalCertManagement": {"enable": False},
-        "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": str(pair.certificate.parent)},
-        "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-    }
-    path = folder / "configuration.yaml"
-    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    environment = _environment(plane, folder, "jobset-controller-manager", "jobset-system")
-    return plane.servers.daemon("jobset", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
-
-
-def _mpi_operator(plane: ControlPlane, folder: Path) -> Daemon:
+def _mpi_operator(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon:
     """mpi-operator for MPIJobs (v2beta1). Raises ClusterError: its port is taken."""
     if not is_free(MPI_PORT, ""):
         problem = f"another program listens on port {MPI_PORT}, which the mpi-operator takes for its health check"
         raise ClusterError(problem, remedy=f"end it (ss -ltnp 'sport = :{MPI_PORT}' names it), or use another machine")
     (health,) = free_ports(1)
-    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of("mpi-operator")), 0, None))
-    environment = _environment(plane, folder, "mpi-operator", "mpi-operator")
-    command = [
-        f"--kubeConfig={environment['KUBECONFIG']}",
-        f"--monitoring-port={health}",
-        "--lock-namespace=mpi-operator",
-    ]
-    command += ["--kube-api-qps=200", "--kube-api-burst=400"]
-    return plane.servers.daemon("mpi-operator", command, lambda: answers(health, "/metrics"), **environment)
+    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of(operator.name)), 0, None))
+    environment = _environment(plane, folder, operator)
+    command = [f"--kubeConfig={environment['KUBECONFIG']}", f"--monitoring-port={health}"]
+    command += [f"--lock-namespace={operator.namespace}", "--kube-api-qps=200", "--kube-api-burst=400"]
+    return plane.servers.daemon(operator.name, command, lambda: answers(health, "/metrics"), **environment)
 
 
 _KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob", "mpijob")
 """Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
 
 
-def _kueue(plane: ControlPlane, folder: Path) -> Daemon:
-    """Kueue for jobs with a queue's label."""
+def _configured(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon:
+    """An operator with a file of settings: JobSet's controller, Kueue, Kubeflow Trainer (which needs JobSet's)."""
     webhook, health = free_ports(2)
-    authority, pair = _webhook_certificate(folder, "kueue-ca", "kueue-webhook-service.kueue-system.svc")
-    objects = _without_pods(kueue_objects())
-    secret = webhook_secret("kueue-webhook-server-cert", "kueue-system", authority, pair)
-    plane.apply_with_kinds([*_with_webhooks_at(objects, webhook, authority), secret])
-    configuration = {
-        **kueue_configuration(),
-        "webhook": {"port": webhook, "host": "127.0.0.1", "certDir": str(pair.certificate.parent)},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-    }
-    path = folder / "configuration.yaml"
-    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    environment = _environment(plane, folder, "kueue-controller-manager", "kueue-system")
-    return plane.servers.daemon("kueue", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
+    objects = kueue_objects() if operator.name == "kueue" else objects_of(operator.name)
+    certificates = _apply(plane, folder, operator, objects, webhook)
+    path, settings = folder / "configuration.yaml", Template(_settings_of(operator.name))
+    path.write_text(settings.substitute(webhook=webhook, health=health, certificates=certificates), encoding="utf-8")
+    environment = _environment(plane, folder, operator)
+    return plane.servers.daemon(operator.name, [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
 
 
-def _trainer(plane: ControlPlane, folder: Path) -> Daemon:
-    """Kubeflow Trainer for TrainJobs, which needs JobSet's controller.
-
-    Without the gate TrainJobStatus: its server takes the cluster's issuer and its certificate from files of a pod.
-    """
-    webhook, health = free_ports(2)
-    authority, pair = _webhook_certificate(folder, "trainer-ca", f"{_TRAINER}.{_TRAINER_NAMESPACE}.svc")
-    secret = webhook_secret("kubeflow-trainer-webhook-cert", _TRAINER_NAMESPACE, authority, pair)
-    plane.apply_with_kinds([*_with_webhooks_at(_without_pods(objects_of("trainer")), webhook, authority), secret])
-    configuration = {
-        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-        "kind": "Configuration",
-        "leaderElection": {"leaderElect": False},
-        "certManagement": {
-            "enable": False,
-            "webhookServiceName": _TRAINER,
-            "webhookSecretName": "kubeflow-trainer-webhook-cert",
-        },
-        "webhook": {"port": webhook, "host": "127.0.0.1"},
-        "metrics": {"bindAddress": "0"},
-        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
-        "clientConnection": {"qps": 200, "burst": 400},
-    }
-    path = folder / "configuration.yaml"
-    path.write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    environment = _environment(plane, folder, _TRAINER, _TRAINER_NAMESPACE)
-    return plane.servers.daemon("trainer", [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
-
-
-_TRAINER, _TRAINER_NAMESPACE = "kubeflow-trainer-controller-manager", "kubeflow-system"
-
-OPERATORS: MappingProxyType[str, Callable[[ControlPlane, Path], Daemon]] = MappingProxyType(
-    {
-        "training-operator": _training_operator,
-        "jobset": _jobset,
-        "mpi-operator": _mpi_operator,
-        "kueue": _kueue,
-        "trainer": _trainer,
-    }
-)
+def _settings_of(name: str) -> str:
+    return (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def objects_of(name: str) -> list[dict[str, Any]]:
@@ -174,8 +135,8 @@ def objects_of(name: str) -> list[dict[str, Any]]:
 
 
 def kueue_configuration() -> dict[str, Any]:
-    """Kueue's configuration, without ports."""
-    return dict(yaml.safe_load((MODULE / "kueue" / "configuration.yaml").read_text(encoding="utf-8")))
+    """Kueue's configuration, without webhook and health."""
+    return dict(yaml.safe_load(_settings_of("kueue")))
 
 
 def kueue_objects() -> list[dict[str, Any]]:
@@ -223,17 +184,12 @@ def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Autho
     return objects
 
 
-def _webhook_certificate(folder: Path, authority: str, host: str) -> tuple[Authority, KeyPair]:
-    made = Authority(folder / "k8s-webhook-server" / "serving-certs", authority)
-    return made, made.issue("tls", host, hosts=[host, "127.0.0.1"])
-
-
-def _environment(plane: ControlPlane, folder: Path, service_account: str, namespace: str) -> dict[str, str]:
+def _environment(plane: ControlPlane, folder: Path, operator: Operator) -> dict[str, str]:
     # controller-runtime looks for its certificate below the folder for temporary files.
     return {
-        "KUBECONFIG": str(plane.kubeconfig_of(service_account, namespace)),
+        "KUBECONFIG": str(plane.kubeconfig_of(operator.deployment, operator.namespace)),
         "TMPDIR": str(folder),
-        "MY_POD_NAMESPACE": namespace,
+        "MY_POD_NAMESPACE": operator.namespace,
     }
 
 

@@ -22,7 +22,7 @@ from tools.cluster.native.images import import_archive, put_pause
 from tools.cluster.native.machine import DESCRIPTION, NodeProcess, run, run_all
 from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
-from tools.cluster.native.operators import OPERATORS, operator_archive, operator_objects
+from tools.cluster.native.operators import operator_archive, operator_objects
 from tools.cluster.native.plan import ClusterPlan, programs_of, read_plan, remove_cluster
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
@@ -30,6 +30,7 @@ from tools.cluster.programs import folder as programs_folder
 from tools.cluster.real import DEFAULT_POOLS, RealCluster, advertise, is_ready
 from tools.cluster.real import OPERATORS as DEFAULT_OPERATORS
 from tools.cluster.servers import Settings
+from tools.cluster.upstream import OPERATORS
 
 T = TypeVar("T")
 # Nodes say every 3 s that they live; on a busy machine such words come late.

@@ -1,7 +1,6 @@
 """The upstream operators as pods: their own manifests, in images made of the programs that were built."""
 
 import base64
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,29 +9,10 @@ import yaml
 
 from tools.cluster.certificates import Authority
 from tools.cluster.native.images import program_archive
-from tools.cluster.upstream import kueue_configuration, kueue_objects, objects_of, tfjobs_only, webhook_secret
+from tools.cluster.upstream import Operator, kueue_configuration, kueue_objects, objects_of, tfjobs_only, webhook_secret
 
 # Upstream's probes wait 15 s and more, although the operators are ready within one.
 _SOON = MappingProxyType({"initialDelaySeconds": 1, "periodSeconds": 1})
-
-
-@dataclass(frozen=True)
-class Operator:
-    """An operator as its manifest describes it."""
-
-    name: str
-    namespace: str
-    deployment: str
-    entrypoint: str
-    """Where its manifest takes the program to lie in the image."""
-    authority: str = ""
-    """Name by which it knows its authority; empty: it has no webhooks."""
-    service: str = ""
-    secret: str = ""
-
-
-_TABLE = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
-OPERATORS = MappingProxyType({row["name"]: Operator(**row) for row in _TABLE})
 
 
 def operator_objects(operator: Operator, folder: Path) -> list[dict[str, Any]]:
