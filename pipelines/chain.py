@@ -92,6 +92,9 @@ def steps(form: Mapping[str, Any], *, here: bool = False, volume_claim: str | No
     judged.set_display_name("Validate against Monte Carlo")
     judged.set_caching_options(False)
     if not here:
+        trained.set_accelerator_type(planned.outputs["gpu_resource"]).set_accelerator_limit(
+            planned.outputs["gpu_count"]
+        )
         for task in (planned, simulated, prepared, trained, judged):
             resources = LIGHT if task is planned else HEAVY
             in_cluster(task, resources, retries=RETRIES[task.name], volume_claim=volume_claim)

@@ -17,6 +17,7 @@ def plan(
     batch: int,
     precision: str,
     seed: int,
+    gpus: int,
     accelerator: str,
     nodes: int,
     capacity_type: str,
@@ -25,7 +26,17 @@ def plan(
     workspace: str,
     resume: str,
     plan: dsl.Output[dsl.Markdown],
-) -> NamedTuple("Begun", [("folder", str), ("configuration", str), ("simulation", str), ("data", str)]):
+) -> NamedTuple(
+    "Begun",
+    [
+        ("folder", str),
+        ("configuration", str),
+        ("simulation", str),
+        ("data", str),
+        ("gpu_resource", str),
+        ("gpu_count", str),
+    ],
+):
     """Resolve the form and choose machines for the training, with time, money and the reasons.
 
     A run configuration without a hardware block trains where the step runs; the page says so. Configuration and plan
@@ -40,6 +51,7 @@ def plan(
         batch: As in the form.
         precision: As in the form.
         seed: As in the form.
+        gpus: As in the form.
         accelerator: As in the form.
         nodes: As in the form.
         capacity_type: As in the form.
@@ -52,6 +64,8 @@ def plan(
         configuration: The resolved run configuration, as JSON.
         simulation: What the simulated showers depend on, as JSON.
         data: What the shards depend on, as JSON.
+        gpu_resource: What the pod of the training asks the node for; empty, nothing.
+        gpu_count: How many of it.
     """
     form = dict(locals())
     from pathlib import Path
@@ -62,4 +76,4 @@ def plan(
     places = {"run": run, "workspace": workspace, "resume": resume, "beside": plan.uri}
     begun = stages.begin({name: form[name] for name in spec.FORM}, **places)
     Path(plan.path).write_text(begun.plan, encoding="utf-8")
-    return begun.folder, begun.run, begun.simulation, begun.data
+    return begun.folder, begun.run, begun.simulation, begun.data, begun.gpu_resource, begun.gpu_count

@@ -23,7 +23,7 @@ def train(
         folder: Folder or gs://bucket/prefix of the run, with its records and checkpoints; workers see it too.
         dataset: TFRecord shards and their manifest.
         trained: The trained networks with their card.
-        speed: Steps, showers per second, times; of a TrainingRun also attempts and money.
+        speed: Steps, showers per second, time, US dollars; of a TrainingRun also attempts.
     """
     from pathlib import Path
 
@@ -33,7 +33,7 @@ def train(
     errors.show_message_alone()
     configuration, shards, model = spec.parse_run(run), Path(dataset.path), Path(trained.path)
     if configuration.hardware is None or stages.run_id() is None:
-        figures = stages.train(configuration, folder, shards, model).metrics
+        figures = stages.train_as_step(configuration, folder, shards, model)
     else:
         places = {"workspace": folder, "dataset": dataset.uri, "shards": shards, "model": model}
         figures = step.metrics_of(step.train_on_cluster(configuration, step=f"{stages.run_id()} {folder}", **places))

@@ -37,6 +37,7 @@ def keys(folder: Path, form: dict[str, Any]) -> dict[str, Any]:
         beside=str(place / "clone/plan/plan"),
     )
     said = {"configuration": begun.run, "simulation": begun.simulation, "data": begun.data, "folder": begun.folder}
+    said |= {"gpu_resource": begun.gpu_resource, "gpu_count": begun.gpu_count}
     compiled = next(yaml.safe_load_all((ROOT / "pipelines/compiled/train_calorimeter_gan.yaml").read_text()))
     tasks, found = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"], dict[str, Any]()
     for step in STEPS:
@@ -44,6 +45,8 @@ def keys(folder: Path, form: dict[str, Any]) -> dict[str, Any]:
         for name, source in tasks[step]["inputs"]["parameters"].items():
             if "taskOutputParameter" in source:
                 inputs[name] = said[source["taskOutputParameter"]["outputParameterKey"]]
+            elif "runtimeValue" in source:
+                inputs[name] = source["runtimeValue"]["constant"]
             else:
                 inputs[name] = form.get(source["componentInputParameter"].removeprefix("pipelinechannel--"))
         for name, source in tasks[step]["inputs"].get("artifacts", {}).items():

@@ -176,6 +176,18 @@ def content(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.parametrize("gpus", [0, 3])
+def test_the_pod_of_a_training_in_its_step_asks_for_the_gpus_of_the_form(
+    tmp_path: Path, compiled: dict, gpus: int
+) -> None:
+    begun = begin(tmp_path / "step", preset="compact", gpus=gpus, workspace=str(tmp_path / "run"))
+    assert parse_run(begun[1]).train.gpus == (gpus or None)
+    assert begun[-2:] == (("nvidia.com/gpu", "3") if gpus else ("", ""))
+    asked = compiled["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]["accelerator"]
+    channel = "{{{{$.inputs.parameters['pipelinechannel--plan-{}']}}}}"
+    assert asked == {"resourceType": channel.format("gpu_resource"), "resourceCount": channel.format("gpu_count")}
+
+
 TYPED = {
     "preset": "compact", "energy_gev": [5, 20], "showers": 120, "epochs": 2, "batch": 16, "precision": "float32",
     "accelerator": "v100", "nodes": 2, "capacity_type": "spot", "max_usd": 12.5, "seed": 0,

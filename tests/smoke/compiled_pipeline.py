@@ -38,6 +38,8 @@ class Step:
     executor_input: dict[str, Any]
     environment: dict[str, str]
     """What the platform's part of the compiled pipeline takes from the pod."""
+    limits: dict[str, str]
+    """Accelerators of its pod."""
 
     def launched(self, python: str, launcher: str) -> list[str]:
         """The command within the launcher, as KFP's own launcher wraps it."""
@@ -118,7 +120,8 @@ class CompiledPipeline:
             said = self._said_by(made["producerTask"]).get("parameterValues", {})
             return said.get(made["outputParameterKey"], f"<{made['producerTask']} {made['outputParameterKey']}>")
         if "runtimeValue" in source:
-            return self._filled(source["runtimeValue"]["constant"], {})
+            constant = source["runtimeValue"]["constant"]
+            return constant if "{{$.inputs." in constant else self._filled(constant, {})
         (kind,) = source
         if kind != "taskFinalStatus":
             raise NotImplementedError(kind)
@@ -151,7 +154,16 @@ class CompiledPipeline:
         }
         command = [self._filled(each, executor_input) for each in (*container["command"], *container["args"])]
         environment = {each["name"]: labels[each["fieldPath"]] for each in fields}
-        return Step(name, container["image"], command, executor_input, environment)
+        accelerator = container["resources"].get("accelerator", {})
+        kind, count = (self._input(accelerator.get(key, ""), parameters) for key in ("resourceType", "resourceCount"))
+        limits = {kind: count} if kind and count else {}
+        return Step(name, container["image"], command, executor_input, environment, limits)
+
+    def _input(self, text: str, parameters: dict[str, Any]) -> str:
+        """As the driver resolves what a pod's resources name: an input that is text, or nothing."""
+        named = re.fullmatch(r"\{\{\$\.inputs\.parameters\['(.+)'\]\}\}", text)
+        value = parameters[named[1]] if named else text
+        return value if isinstance(value, str) else ""
 
     def _artifact(self, step: str, name: str, kind: dict[str, Any]) -> dict[str, Any]:
         """An artifact as an executor input lists it, with what its step said of it."""
@@ -215,7 +227,7 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
                         *({"name": key, "value": value} for key, value in (environment | step.environment).items()),
                         {"name": "KFP_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
                     ],
-                    "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}},
+                    "resources": {"requests": {"cpu": "100m", "memory": "512Mi"}, "limits": step.limits},
                     "terminationMessagePolicy": "FallbackToLogsOnError",
                     "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
                     "volumeMounts": [

@@ -69,7 +69,8 @@ def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
     assert [step.name for step in seen] == ["plan", "simulate", "preprocess", "train", "cost-report"]
     train, report = seen[3], seen[4]
     values = train.executor_input["inputs"]["parameterValues"]
-    assert values == {"run": "<plan configuration>", "folder": "<plan folder>"}
+    assert (values["run"], values["folder"]) == ("<plan configuration>", "<plan folder>")
+    assert train.limits == {"<plan gpu_resource>": "<plan gpu_count>"} and not any(s.limits for s in seen if s != train)
     assert train.environment == {RUN_VARIABLE: "pods"}
     (dataset,) = train.executor_input["inputs"]["artifacts"]["dataset"]["artifacts"]
     assert dataset["uri"] == "gs://showers/pipelines/pods/preprocess/dataset"
@@ -82,6 +83,7 @@ def test_pods_have_what_the_compiled_pipeline_says(bucket_server: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("place", ["bucket_server", "s3_server", "volume"])
 def test_the_whole_pipeline_gives_what_the_command_gives(
     request: pytest.FixtureRequest, bucket_server: str, tmp_path: Path, place: str
@@ -111,5 +113,7 @@ def test_the_whole_pipeline_gives_what_the_command_gives(
     said = json.loads(text_of(f"{walk.root}/cost-report/executor_output.json"))
     result = said["artifacts"]["result"]["artifacts"][0]["metadata"]
     assert result["verdict"] == by_pipeline["physics"]["decision"] and result["usd"] == by_pipeline["bill"]["usd"]
+    trained_in = json.loads(text_of(f"{walk.root}/train/executor_output.json"))["artifacts"]["speed"]["artifacts"][0]
+    assert 0 < trained_in["metadata"]["usd"] < result["usd"]
     trained = {path.name for path in download(walk.artifact("train", "trained"), tmp_path / "trained")}
     assert "generator.keras" in trained

@@ -20,6 +20,7 @@ EMPTY = {
     "batch": 0,
     "precision": "",
     "seed": -1,
+    "gpus": 0,
     "accelerator": "",
     "nodes": 0,
     "capacity_type": "",
@@ -34,6 +35,7 @@ GIVEN = {
     "batch": (16, "train.batchPerReplica=16"),
     "precision": ("float32", "train.precision=float32"),
     "seed": (0, "train.seed=0"),
+    "gpus": (2, "train.gpus=2"),
     "accelerator": ("nvidia-l4", "hardware.accelerator=nvidia-l4"),
     "nodes": (2, "hardware.nodes=2"),
     "capacity_type": ("on-demand", "hardware.capacityType=on-demand"),
@@ -52,11 +54,16 @@ def test_a_form_without_entries_is_the_run_beneath() -> None:
 def test_entries_are_the_fields_of_a_file() -> None:
     """Each alone, and all together."""
     for name, (value, override) in GIVEN.items():
-        form = {**EMPTY_FORM, "preset": "flow", "accelerator": "nvidia-l4", name: value}
-        overrides = ["hardware.accelerator=nvidia-l4", *([] if name in ("preset", "accelerator") else [override])]
+        machine = {} if name == "gpus" else {"accelerator": "nvidia-l4"}
+        form = {**EMPTY_FORM, "preset": "flow", **machine, name: value}
+        overrides = ["hardware.accelerator=nvidia-l4"] if machine else []
+        overrides += [] if name in ("preset", "accelerator") else [override]
         assert run_of_form(form, {}) == load_run(preset="flow", overrides=overrides), name
-    every = {name: value for name, (value, _) in GIVEN.items()}
-    assert run_of_form(every, {}) == load_run(preset="flow", overrides=[override for _, override in GIVEN.values()])
+    every = {name: given for name, given in GIVEN.items() if name != "gpus"}  # not with hardware
+    overrides = [override for _, override in every.values()]
+    assert run_of_form({name: value for name, (value, _) in every.items()}, {}) == load_run(
+        preset="flow", overrides=overrides
+    )
 
 
 def test_a_field_that_the_form_and_the_run_give_with_other_values_is_refused() -> None:
@@ -67,6 +74,9 @@ def test_a_field_that_the_form_and_the_run_give_with_other_values_is_refused() -
     assert refused.value.field == "epochs" and refused.value.value == 6 and "epochs at 0" in str(refused.value)
     with pytest.raises(ConfigurationError, match=r"train\.epochs") as refused:
         run_of_form({"epochs": -2}, {})
+    assert refused.value.exit_code == 2
+    with pytest.raises(ConfigurationError, match=r"leave out train\.gpus") as refused:
+        run_of_form({"preset": "flow", "gpus": 1, "accelerator": "nvidia-l4"}, {})
     assert refused.value.exit_code == 2
 
 

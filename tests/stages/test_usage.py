@@ -14,6 +14,7 @@ from caloscale.errors import InputError
 from caloscale.stages.planning import NO_SPEED, bill_of, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
+from caloscale.stages.usage import training_usd
 
 USD_PER_HOUR = 2 * 0.031611 + 7.5 * 0.004237  # n1-standard-2, us-central1, on demand
 DAY = dt.date(2026, 11, 21)
@@ -71,6 +72,7 @@ def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None
     assert [attempt.training_seconds for attempt in used.attempts] == [7_200, 3_500]
     assert [attempt.interruptions for attempt in used.attempts] == [1, 0]
     assert bill_of(tmp_path).usd == pytest.approx(13_800 / 3600 * USD_PER_HOUR, abs=1e-4)
+    assert training_usd(COMPACT, tmp_path, DAY) == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)
 
 
 def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:

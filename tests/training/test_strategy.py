@@ -104,6 +104,8 @@ PLACED = ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=16", "hardwa
         ((*PLACED, "hardware.advertised=true"), tf_config(2), Devices(), False),
         # A document with machines, tried on one's own: nothing was given to this process.
         (PLACED, {}, Devices(), False),
+        (("train.gpus=2",), {}, Devices(gpus=2), False),
+        (("train.gpus=2",), {"NVIDIA_VISIBLE_DEVICES": "GPU-1"}, Devices(gpus=1), True),
         ((), {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}, Devices(gpus=1), True),
         ((), {"NVIDIA_VISIBLE_DEVICES": "void"}, Devices(), False),
         ((), {"TPU_WORKER_HOSTNAMES": "here"}, Devices(), True),
@@ -128,7 +130,7 @@ def test_a_worker_without_its_accelerators_does_not_train_on_the_processor(shard
     environment = {**os.environ, **tf_config(1), "CUDA_VISIBLE_DEVICES": "-1"}
     done = subprocess.run([*command, "--dataset", str(shards)], env=environment, capture_output=True, text=True)
     assert done.returncode == 140, done.stderr
-    assert "8 accelerators were given" in done.stderr
+    assert "should have 8 accelerators (hardware)" in done.stderr
 
 
 def test_a_global_batch_is_divided_or_refused_with_what_is_possible():

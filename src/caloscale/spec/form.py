@@ -93,6 +93,7 @@ FORM: Mapping[str, FormField] = {
     "batch": FormField("train", "batch_per_replica"),
     "precision": FormField("train", "precision"),
     "seed": FormField("train", "seed"),
+    "gpus": FormField("train", "gpus"),
     "accelerator": FormField("hardware", "accelerator"),
     "nodes": FormField("hardware", "nodes"),
     "capacity_type": FormField("hardware", "capacity_type"),

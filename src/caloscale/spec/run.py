@@ -50,6 +50,11 @@ class Run(Block):
                 f"train.workersPerNode {self.train.workers_per_node} is for this machine, and the run has hardware",
                 remedy="leave out train.workersPerNode (hardware.workers gives their number), or hardware",
             )
+        if self.train.gpus is not None and self.hardware is not None:
+            raise InvalidValueError(
+                f"train.gpus {self.train.gpus} is for this machine, and the run has hardware",
+                remedy="leave out train.gpus (hardware has accelerator and count), or hardware",
+            )
         if self.train.workers_per_node > 1 and self.train.strategy not in ("auto", "multi-worker"):
             raise InvalidValueError(
                 f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "

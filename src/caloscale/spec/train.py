@@ -129,6 +129,9 @@ class Train(Block):
     workers_per_node: int = Field(1, ge=1, le=64)
     """Processes that train together on this machine, each with a separate batch, by MultiWorkerMirroredStrategy
     (published for processors: 4 on a node of 48 cores). Not with hardware, where a worker is a node."""
+    gpus: int | None = Field(None, ge=1, le=16)
+    """GPUs that a training on this machine needs: without them it ends with exit code 140. As a step of Kubeflow
+    Pipelines its pod asks for them. Absent: those that are there. Not with hardware, which names its accelerators."""
     pin: bool = False
     """Whether each of several processes of this machine has an equal share of its cores for itself, within a NUMA node
     where that is possible."""

@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
     from caloscale.stages.showers import preprocess, provide_shards, simulate
     from caloscale.stages.solving import solve, validate_solution
-    from caloscale.stages.training import train
+    from caloscale.stages.training import train, train_as_step
     from caloscale.stages.validation import validate, validate_int8
 
 __all__ = [
     "Generation", "begin", "begun", "generate", "new_run_folder", "own_folder", "plan", "point_latest", "preprocess",
     "print_outcome", "provide_shards", "report", "report_pipeline_run", "run_all", "run_folder", "run_id", "simulate",
-    "solve", "solver_run", "train", "validate", "validate_int8", "validate_solution",
+    "solve", "solver_run", "train", "train_as_step", "validate", "validate_int8", "validate_solution",
 ]  # fmt: skip
 
 _NAMES = {
@@ -46,7 +46,7 @@ _NAMES = {
     "sequence": ("new_run_folder", "point_latest", "print_outcome", "run_all"),
     "showers": ("preprocess", "provide_shards", "simulate"),
     "solving": ("solve", "validate_solution"),
-    "training": ("train",),
+    "training": ("train", "train_as_step"),
     "validation": ("validate", "validate_int8"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}

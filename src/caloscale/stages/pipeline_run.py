@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from caloscale.cluster.names import GPU
 from caloscale.errors import ConfigurationError
 from caloscale.spec import (
     EMPTY_FORM,
@@ -94,6 +95,10 @@ class Begun:
     """What the simulated showers depend on, JSON."""
     data: str
     """What the shards depend on, JSON."""
+    gpu_resource: str
+    """What the pod of a training in its step asks the node for; empty: nothing."""
+    gpu_count: str
+    """How many of it. Text, as the server takes nothing else for resources of a pod."""
     plan: str
     """The plan, Markdown."""
 
@@ -107,12 +112,14 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
     with begun("plan", workspace, resume, beside) as folder:
         kept = None if run or any(form[name] != EMPTY_FORM[name] for name in form) else _kept(folder)
         configured = run_of_form(form, run) if kept is None else parse_run(kept)
-        data = configured.data
+        data, gpus = configured.data, configured.train.gpus
         return Begun(
             folder,
             configured.model_dump_json(by_alias=True),
             simulated_part(data).model_dump_json(by_alias=True),
             prepared_part(data).model_dump_json(by_alias=True),
+            GPU if gpus else "",
+            str(gpus or ""),
             plan(configured, folder).table,
         )
 

@@ -8,13 +8,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.errors import ConfigurationError, InputError, TrainingError
 from caloscale.models.legacy_keras import choose_keras
+from caloscale.planning.catalogue.prices import today
 from caloscale.ports import free_ports
 from caloscale.processor import available_cores, core_shares
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
@@ -24,6 +25,7 @@ from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages.record import recorded
 from caloscale.stages.showers import figures_of
+from caloscale.stages.usage import training_usd
 from caloscale.stages.workspace import open_workspace
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.storage.objects import is_remote
@@ -181,6 +183,15 @@ def train(
             figures["simulation"] = read_json(simulation, remedy="delete it: the report then has no simulation")
             figures["simulation"]["reused"] = True
         return record
+
+
+def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[str, float]:
+    """As `train`, for the step of a pipeline: what its page of metrics shows, with the US dollars of all attempts."""
+    metrics = train(run, workspace, dataset, model).metrics
+    # without a price on the day of its end a training is not lost
+    with open_workspace(workspace, shared=True) as folder, suppress(InputError):
+        metrics["usd"] = training_usd(run, folder, today())
+    return metrics
 
 
 def check_training(run: Run) -> None:

@@ -2,12 +2,15 @@
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from caloscale.errors import InputError
+from caloscale.planning.billing.bill import bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import find_machine
-from caloscale.spec import PricedMachine
-from caloscale.stages.record import EarlierAttempt, StageRecord
+from caloscale.planning.catalogue.prices import load_prices
+from caloscale.spec import PricedMachine, Run
+from caloscale.stages.record import EarlierAttempt, StageRecord, read_earlier, read_records
 
 
 def own_use(
@@ -31,6 +34,18 @@ def own_use(
     if not tries:
         return None
     return RunUse(name=name, day=day, attempts=tuple(tries), own_machine=True, epochs=epochs)
+
+
+def training_usd(run: Run, folder: Path, day: dt.date) -> float:
+    """What the training of a run took in all its attempts, at the rate of budget.pricedAs, US dollars.
+
+    Raises InputError where there is no price.
+    """
+    attempts = [each.stages for each in read_earlier(folder)] + [tuple(read_records(folder).values())]
+    trained = [tuple(record for record in stages if record.stage == "train") for stages in attempts]
+    tries = [EarlierAttempt(stages=records) for records in trained if records]
+    use = own_use(folder.name, day, run.budget.priced_as, (), tries)
+    return 0.0 if use is None else bill(use, load_prices()).usd
 
 
 def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attempt:

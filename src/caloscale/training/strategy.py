@@ -223,14 +223,16 @@ def _check_accelerators(run: Run, environment: Mapping[str, str], devices: Devic
         return
     number = "accelerators" if not math.isfinite(expected) else f"{expected:.0f} accelerators"
     raise DeviceError(
-        f"{number} were given to this worker ({source}), TensorFlow sees {seen}",
-        remedy="check that the node's driver is ready and that the image has TensorFlow for it; "
-        "set hardware.advertised: true to train on the processor",
+        f"this worker should have {number} ({source}), TensorFlow sees {seen}",
+        remedy="check that the node's driver is ready and that the image has TensorFlow for it; to train on the "
+        + ("processor, leave out train.gpus" if source == "train.gpus" else "processor, set hardware.advertised: true"),
     )
 
 
 def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[float, str]:
     """Accelerators that this process should see (infinity: at least one), and the source of that number."""
+    if run.train.gpus is not None:
+        return run.train.gpus, "train.gpus"
     hardware = run.hardware
     placed = "TF_CONFIG" in environment or "CALOSCALE_PLACED" in environment or _tpu_is_announced(environment)
     if hardware is not None and placed:

@@ -19,6 +19,7 @@ CHANGEABLE = {
     ("train", "maxMinutes"),
     ("train", "oneDnn"),
     ("train", "pin"),
+    ("train", "gpus"),
     ("train", "strategy"),
     ("train", "threads"),
     ("train", "workersPerNode"),
