@@ -3,21 +3,12 @@
 MPIJob is the mpi-operator's (kubeflow.org/v2beta1), for solver runs: a slot an accelerator, nodes as groups.
 """
 
-import copy
 import json
 from collections.abc import Mapping
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.cluster.workload.pod_template import (
-    CONTAINER,
-    POD,
-    SCRATCH,
-    SHARED,
-    SHARED_MEMORY,
-    WORKSPACE_VARIABLE,
-    pod_template,
-)
+from caloscale.cluster.workload.pod_template import RUNTIME, SHARED, WORKSPACE_VARIABLE, pod_template, worker_templates
 from caloscale.errors import ConfigurationError
 from caloscale.spec import SolverRun
 from caloscale.spec.cluster import GRACE_SECONDS
@@ -165,8 +156,6 @@ def _own_tf_config(launch: Launch) -> list[Manifest]:
     ]
 
 
-RUNTIME = "caloscale-tensorflow"
-"""Name of the ClusterTrainingRuntime of manifests/trainer."""
 _PATCHED = (
     *("serviceAccountName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity"),
     *("securityContext", "volumes"),
@@ -219,40 +208,7 @@ def render_runtime(image: str) -> Manifest:
 
     Workers make their TF_CONFIG of what Trainer's policy for PyTorch says of nodes and ranks (`tf_config_of`).
     """
-    volumes = {"scratch": SCRATCH, "tmp": "/tmp", "shared-memory": "/dev/shm"}  # noqa: S108 (volumes of the pod)
-    memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
-    container = {
-        "name": names.NODE,
-        "image": image,
-        **copy.deepcopy(CONTAINER),
-        "env": [{"name": "HOME", "value": SCRATCH}, {"name": "CALOSCALE_CACHE", "value": f"{SCRATCH}/cache"}],
-        "volumeMounts": [{"name": name, "mountPath": path} for name, path in volumes.items()],
-    }
-    pod = {
-        **copy.deepcopy(POD),
-        "terminationGracePeriodSeconds": GRACE_SECONDS,
-        "containers": [container],
-        "volumes": [{"name": name, "emptyDir": memory if name == "shared-memory" else {}} for name in volumes],
-    }
-    job = {
-        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-        "spec": {"backoffLimit": 0, "template": {"spec": pod}},
-    }
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "ClusterTrainingRuntime",
-        "metadata": {"name": RUNTIME, "labels": {"trainer.kubeflow.org/framework": "tensorflow"}},
-        "spec": {
-            "mlPolicy": {"numNodes": 1, "torch": {}},
-            "template": {
-                "spec": {
-                    "failurePolicy": {"maxRestarts": 0},
-                    "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-                    "replicatedJobs": [{"name": names.NODE, "template": job}],
-                }
-            },
-        },
-    }
+    return worker_templates(image)["runtime"]
 
 
 def tf_config_of(environment: Mapping[str, str]) -> str | None:

@@ -2,12 +2,17 @@
 
 import copy
 import json
+from importlib import resources
+from string import Template
+
+import yaml
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import tolerated
 from caloscale.cluster.capacity.resizing import pool_label
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.spec import AnyRun, Run
+from caloscale.spec.cluster import GRACE_SECONDS
 from caloscale.spec.values import BUCKETS
 from caloscale.status import ATTEMPT_VARIABLE
 
@@ -36,6 +41,8 @@ GOOGLE_KEY = "GOOGLE_APPLICATION_CREDENTIALS", "key.json"
 """Environment variable with the path of a key of Google Cloud, and its entry in the Secret."""
 S3_KEY = "AWS_SHARED_CREDENTIALS_FILE", "credentials"
 """The same of a key for the API of S3, in a shared credentials file of AWS."""
+RUNTIME = "caloscale-tensorflow"
+"""Name of the ClusterTrainingRuntime of manifests/trainer."""
 SHARED_MEMORY = "8Gi"
 """Size of /dev/shm: NCCL and the input pipeline need more than the 64 MiB of a container."""
 
@@ -63,41 +70,22 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
     }
 
 
-POD: Manifest = {
-    "automountServiceAccountToken": False,
-    "enableServiceLinks": False,
-    "restartPolicy": "Never",
-    "securityContext": {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
-        "fsGroup": USER,
-        "seccompProfile": {"type": "RuntimeDefault"},
-    },
-}
-"""What every worker's pod has."""
-CONTAINER: Manifest = {
-    "imagePullPolicy": "IfNotPresent",
-    # behind the image's entrypoint, tini: the first process of a container does not hear every signal
-    "args": ["caloscale", "worker"],
-    "envFrom": [{"configMapRef": {"name": ENVIRONMENT, "optional": True}}],
-    "ports": [{"name": "tfjob-port", "containerPort": names.WORKER_PORT}],
-    # the last lines of the log reach the run's condition without a right to read logs
-    "terminationMessagePolicy": "FallbackToLogsOnError",
-    "securityContext": {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "runAsNonRoot": True,
-        "capabilities": {"drop": ["ALL"]},
-    },
-}
-"""What every worker's container has."""
+def worker_templates(image: str = "") -> dict[str, Manifest]:
+    """What every worker's pod and container have, and the ClusterTrainingRuntime with both (worker.yaml)."""
+    text = resources.files("caloscale.cluster.workload").joinpath("worker.yaml").read_text(encoding="utf-8")
+    values = {"user": USER, "environment": ENVIRONMENT, "port": names.WORKER_PORT, "runtime": RUNTIME}
+    values |= {"grace": GRACE_SECONDS, "scratch": SCRATCH, "shared_memory": SHARED_MEMORY, "image": image}
+    made: dict[str, Manifest] = yaml.safe_load(Template(text).substitute(values))
+    return made
+
+
+_WORKER = worker_templates()
 
 
 def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
     spec: Manifest = {
-        **copy.deepcopy(POD),
+        **copy.deepcopy(_WORKER["pod"]),
         "serviceAccountName": cluster.service_account or names.WORKER_ACCOUNT,
         "terminationGracePeriodSeconds": cluster.termination_grace_period_seconds,
         "nodeSelector": _selector(launch),
@@ -155,7 +143,7 @@ def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
     return {
         "name": names.WORKER_CONTAINER,
         "image": launch.image,
-        **copy.deepcopy(CONTAINER),
+        **copy.deepcopy(_WORKER["container"]),
         "env": [*_environment(launch), *environment],
         "resources": _resources(launch),
         "volumeMounts": [
