@@ -8,16 +8,17 @@ python -m tools.chart build                   build helm into the cache (a few m
 """
 
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml
 
 from caloscale import __version__
-from caloscale.errors import CaloscaleError, InputError
+from caloscale.errors import InputError
 from caloscale.storage.atomic import atomic_writer
 from tools.cluster.build import find_go, go_environment
+from tools.cluster.errors import run_app
 from tools.cluster.programs import folder as programs_folder
 from tools.deploy import render
 
@@ -123,20 +124,21 @@ def build() -> Path:
     return helm()
 
 
+app = typer.Typer(add_completion=False, no_args_is_help=True)
+
+
+@app.command("build")
+def build_helm() -> None:
+    """Build helm into the cache."""
+    print(build())
+
+
+@app.command()
+def write(folder: Path, overlay: str) -> None:
+    """Write the chart of an overlay into a folder."""
+    write_chart(overlay, folder)
+    print(folder)
+
+
 if __name__ == "__main__":
-    try:
-        match sys.argv[1:]:
-            case ["build"]:
-                print(build())
-            case ["write", folder, overlay]:
-                write_chart(overlay, Path(folder))
-                print(folder)
-            case given:
-                raise InputError(
-                    "is not a command",
-                    value=" ".join(given),
-                    remedy="python -m tools.chart build, or write FOLDER OVERLAY",
-                )
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_app(app)

@@ -4,14 +4,14 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import yaml
 
-from caloscale.errors import CaloscaleError, InputError
+from caloscale.errors import InputError
+from tools.cluster.errors import run_app
 from tools.cluster.programs import folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -183,8 +183,4 @@ def kubectl(context: str, *arguments: str, stdin: str | None = None, show: bool 
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    run_app(app)

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +10,9 @@ import psutil
 import typer
 import yaml
 
-from caloscale.errors import CaloscaleError
 from tools.cluster.build import build as build_programs
 from tools.cluster.daemons import end_process
-from tools.cluster.errors import ClusterError
+from tools.cluster.errors import ClusterError, run_app
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
@@ -121,11 +119,4 @@ def _is(name: str, pid: int) -> bool:
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\ninterrupted; run it again to resume", file=sys.stderr)
-        sys.exit(130)
+    run_app(app)

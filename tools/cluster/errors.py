@@ -1,5 +1,7 @@
-"""What can go wrong when a control plane is built or started."""
+"""What can go wrong when a control plane is built or started, and how commands show it."""
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from caloscale.errors import CaloscaleError
@@ -15,6 +17,18 @@ class ClusterError(CaloscaleError):
     def __init__(self, problem: str, *, remedy: str, log: Path | None = None) -> None:
         shown = "".join(f"\n  | {line}" for line in last_lines(log)) if log else ""
         super().__init__(f"{problem}{shown}", remedy=remedy)
+
+
+def run_app(app: Callable[[], object]) -> None:
+    """Run a command of these tools; an error of ours is printed without a traceback and gives the exit code."""
+    try:
+        app()
+    except CaloscaleError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("\ninterrupted; run it again to resume", file=sys.stderr)
+        sys.exit(130)
 
 
 def last_lines(log: Path) -> list[str]:

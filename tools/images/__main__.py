@@ -1,13 +1,12 @@
 """``python -m tools.images``: build the images, push them, make the base for where there is no registry."""
 
 import os
-import sys
 import time
 from typing import Annotated
 
 import typer
 
-from caloscale.errors import CaloscaleError
+from tools.cluster.errors import run_app
 from tools.images.base import IMAGE, make_base
 from tools.images.buildah import archives, build_command, image_id, program, push_image, run, write_archive
 from tools.images.machine import pip_settings, revision, secrets, wheel_folders
@@ -72,11 +71,4 @@ def show(targets: Targets = None) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        app()
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("\ninterrupted; run it again to resume: what is built is kept", file=sys.stderr)
-        sys.exit(130)
+    run_app(app)

@@ -22,25 +22,8 @@ from caloscale.report.figure_data import Curve, Panel
 from caloscale.report.html import DOTS_PER_INCH
 from caloscale.storage.atomic import atomic_writer
 
-STYLE: dict[str, Any] = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 13,
-    "axes.titlesize": 13,
-    "axes.labelsize": 13,
-    "axes.linewidth": 0.9,
-    "axes.grid": False,
-    "legend.fontsize": 12,
-    "legend.frameon": False,
-    "xtick.direction": "in",
-    "ytick.direction": "in",
-    "xtick.top": True,
-    "ytick.right": True,
-    "xtick.labelsize": 12,
-    "ytick.labelsize": 12,
-    "figure.facecolor": "white",
-    "savefig.facecolor": "white",
-}
+_STYLE_FILE = Path(__file__).with_name("figures.mplstyle")
+STYLE: Mapping[str, Any] = dict(matplotlib.rc_params_from_file(_STYLE_FILE, use_default_template=False))
 MONTE_CARLO, MONTE_CARLO_EDGE = "#c3ccd6", "#4a5866"
 GENERATED, BASELINE, UNTRAINED = "#c8322b", "#1c7a5f", "#7b5aa6"
 COLOURS = {"reference": MONTE_CARLO_EDGE, "generated": GENERATED, "baseline": BASELINE, "untrained": UNTRAINED}
