@@ -240,8 +240,8 @@ def refused(error: ApiException, problem: str) -> ClusterError:
     if is_unknown(error):
         remedy = "install the operator: make deploy CONTEXT=... OVERLAY=..."
         return ClusterError("the cluster does not know TrainingRun", remedy=remedy)
-    remedy = _REMEDIES.get(error.status if status_of(error) else 0)
-    return ClusterError(f"{problem}: {message_of(error)}", remedy=remedy)
+    known = _REMEDIES.get(error.status if status_of(error) else 0)
+    return ClusterError(f"{problem}: {message_of(error)}", remedy=known)
 
 
 _END = None

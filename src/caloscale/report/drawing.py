@@ -23,7 +23,7 @@ from caloscale.report.html import DOTS_PER_INCH
 from caloscale.storage.atomic import atomic_writer
 
 _STYLE_FILE = Path(__file__).with_name("figures.mplstyle")
-STYLE: Mapping[str, Any] = dict(matplotlib.rc_params_from_file(_STYLE_FILE, use_default_template=False))
+STYLE = dict[str, Any](matplotlib.rc_params_from_file(_STYLE_FILE, use_default_template=False).items())
 MONTE_CARLO, MONTE_CARLO_EDGE = "#c3ccd6", "#4a5866"
 GENERATED, BASELINE, UNTRAINED = "#c8322b", "#1c7a5f", "#7b5aa6"
 COLOURS = {"reference": MONTE_CARLO_EDGE, "generated": GENERATED, "baseline": BASELINE, "untrained": UNTRAINED}
