@@ -23,7 +23,7 @@ import numpy as np
 from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
-from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.inference import load_generator
 from caloscale.physics.binning import Binning, choose_binning

@@ -20,8 +20,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from caloscale.bench.machine import BenchMachine, machine_text
-from caloscale.bench.results import Bench, bench_table
+from caloscale.bench.results import Bench, BenchMachine, bench_table, machine_text
 from caloscale.storage.atomic import write_text
 from tools import acceptance, physics_benchmark, verdicts
 from tools.benchmark_runs import runs_section, table

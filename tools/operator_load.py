@@ -34,7 +34,7 @@ import psutil
 from kubernetes import client
 from prometheus_client.parser import text_string_to_metric_families
 
-from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import describe_machine
 from caloscale.cluster import names
 from caloscale.connection import Connection
 from caloscale.operator.election import NAME as LEASE

@@ -30,7 +30,7 @@ from caloscale.bench.classifiers import (
     low_level_features,
     residual_network,
 )
-from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from caloscale.bench.deformations import deformations
-from caloscale.bench.machine import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from caloscale.bench.benches import bench_generate, bench_step
-from caloscale.bench.machine import describe_machine, machine_text
 from caloscale.bench.profiling import profile_step
-from caloscale.bench.results import bench_table
+from caloscale.bench.results import bench_table, describe_machine, machine_text
 from tests.models import needs_bfloat16
 from tests.training.conftest import small_run
 

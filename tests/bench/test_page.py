@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from caloscale.bench.machine import BenchMachine
-from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, Spread, bench_table
+from caloscale.bench.results import Bench, BenchMachine, ContenderFigures, Geant4Time, Spread, bench_table
 from caloscale.cli.main import app
 from tools import benchmark
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.bench.machine import describe_machine
+from caloscale.bench.results import describe_machine
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import upload
 from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of

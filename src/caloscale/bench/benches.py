@@ -6,8 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from caloscale.bench.machine import describe_machine
-from caloscale.bench.results import Bench, ContenderFigures, Geant4Time
+from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, describe_machine
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, SimulationError
 from caloscale.inference.runtime import suitable_streams

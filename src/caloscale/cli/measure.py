@@ -181,8 +181,7 @@ def bench(
 ) -> None:
     """Measure ours and the reference alternately, each in a separate process."""
     from caloscale.bench.benches import bench_generate, bench_step
-    from caloscale.bench.machine import machine_text
-    from caloscale.bench.results import bench_table
+    from caloscale.bench.results import bench_table, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.models import family_of
     from caloscale.spec import load_run
@@ -396,7 +395,7 @@ def doctor(context: Context = None, namespace: Namespace = None, as_json: Json =
 
 
 def _machine() -> list[Check]:
-    from caloscale.bench.machine import describe_machine
+    from caloscale.bench.results import describe_machine
 
     machine = describe_machine()
     vectors = ", ".join(sorted(i for i in machine.instructions if i in ("avx", "avx2", "avx512f") or "amx" in i))

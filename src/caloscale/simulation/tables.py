@@ -128,7 +128,7 @@ def data_folder(
     """The folder that calzone is given as GEANT4_DATA_DIR; assembled in the user's cache when there is none.
 
     GEANT4_DATA_DIR (a folder of datasets) comes first, then G4LEDATA (the low-energy dataset alone). Geant4 itself
-    prefers variables such as G4LEDATA and G4PARTICLEXSDATA to GEANT4_DATA_DIR: `pool` keeps them from its process.
+    prefers variables such as G4LEDATA and G4PARTICLEXSDATA to GEANT4_DATA_DIR: `simulate` keeps them from its process.
     hadrons: the primaries are hadrons; the datasets that these need are not assembled, they must be in GEANT4_DATA_DIR.
     Raises SimulationError when either is not what it should be or a wheel is missing, StorageError when
     the cache cannot be written.

@@ -13,9 +13,8 @@ import caloscale
 from caloscale.errors import CheckpointError, InputError, StorageError
 from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
-from caloscale.inference.export.plain import Onnx, OpenVino, OpenVinoInt8
 from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
-from caloscale.inference.export.target import Target, ranges
+from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges
 from caloscale.inference.packages import FILES, PACKAGES, load, openvino_core, runtime_of
 from caloscale.models.card import read_card
 from caloscale.progress import bar

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.families.compact.compiled import exponential, logarithm, sine, with_gradient
+from caloscale.models.families.compact.cells import exponential, logarithm, sine, with_gradient
 
 
 def test_functions_of_single_precision():

@@ -2,11 +2,11 @@
 
 - Convolution, bias and leaky ReLU are one operation of oneDNN, and the gradient of the activation follows from its
   result. The noise gets no gradient, so the input gradient of the first convolution has half of the channels.
-- All that is computed for each cell (`compact_cells`) is a few loops that XLA compiles (`compiled`), with gradients of
+- All that is computed for each cell (`cells`) is a few loops that XLA compiles (`compiled`), with gradients of
   their own: they reuse the forward results, and no exponential or logarithm is computed for them.
 - A generated shower is not made in network units and taken back to energies: its energies and logarithms go to the
   discriminator. What is left out is the constant of the logarithm, below 1e-5 of a cell at the threshold.
-- sin(k (x - a)) = sin(k x) cos(k a) - cos(k x) sin(k a), as in `compact_merged`: the first dense layer along x needs
+- sin(k (x - a)) = sin(k x) cos(k a) - cos(k x) sin(k a), as in `merged`: the first dense layer along x needs
   sines and cosines of the axis of each layer only.
 
 Weights are those of the Keras networks, which also compute all that is small: the style, the functions of y, the
@@ -19,8 +19,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-from caloscale.models.families.compact.cells import Cells, Seen
-from caloscale.models.families.compact.compiled import compiled, differentiable, sine, with_gradient
+from caloscale.models.families.compact.cells import Cells, Seen, compiled, differentiable, sine, with_gradient
 from caloscale.models.families.compact.merged import SLOPE
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.step import Computed
