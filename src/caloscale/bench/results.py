@@ -13,7 +13,7 @@ import caloscale
 from caloscale.processor import instructions
 from caloscale.report.blocks import Table
 from caloscale.spec.block import Block
-from caloscale.stages.record import this_machine
+from caloscale.stages.record import StageMachine, this_machine
 
 SOFTWARE = (
     *("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "onnxruntime", "openvino", "calzone"),
@@ -22,16 +22,11 @@ SOFTWARE = (
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}
 
 
-class BenchMachine(Block):
+class BenchMachine(StageMachine):
     """The machine, and how quiet it was."""
 
-    processor: str
-    """Model name of the processor."""
     instructions: tuple[str, ...]
     """Vector and matrix instructions that it has (AVX and AMX)."""
-    cores: int
-    """Logical cores that the bench may use."""
-    memory_gib: float
     versions: dict[str, str]
     """Software."""
     date: str

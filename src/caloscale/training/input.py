@@ -3,7 +3,6 @@
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
@@ -30,7 +29,6 @@ def epoch_order(seed: int, epoch: int, showers: int) -> NDArray[np.intp]:
     return np.argsort(np.random.Philox(key=np.array([seed, epoch], np.uint64)).random_raw(showers), kind="stable")
 
 
-@dataclass(frozen=True)
 class TrainingShowers:
     """The training split of a folder of shards, as one worker of several sees it.
 
@@ -40,53 +38,34 @@ class TrainingShowers:
     Memory: 24 bytes for each shower of the split, and the showers themselves where they take less than CACHED_BYTES.
     """
 
-    folder: Path
-    manifest: Manifest
-    batch: int
-    seed: int
-    mirror: bool
-    workers: int = 1
-    worker_index: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.worker_index < self.workers:
-            raise ValueError(f"worker {self.worker_index} of {self.workers} does not exist")
-        if self.batch % self.workers:
-            raise ValueError(f"a batch of {self.batch} cannot be shared by {self.workers} workers")
-        if self.steps_per_epoch == 0:
-            problem = f"holds fewer training showers than one batch of {self.batch}"
-            remedy = "lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)"
-            raise ShowerFileError(problem, file=self.folder, field="splits.train", value=self.showers, remedy=remedy)
-
-    @property
-    def shards(self) -> tuple[Shard, ...]:
-        """The shards of the training split: each worker reads records of all of them."""
-        return self.manifest.shards_of("train")
-
-    @property
-    def showers(self) -> int:
-        """Showers of the training split."""
-        return self.manifest.splits["train"]
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Steps of an epoch."""
-        return self.showers // self.batch
-
-    @property
-    def left_out(self) -> int:
-        """Showers that an epoch does not use."""
-        return self.showers % self.batch
-
-    @property
-    def share(self) -> int:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        batch: int,
+        seed: int,
+        mirror: bool,
+        workers: int = 1,
+        worker_index: int = 0,
+    ) -> None:
+        self.folder, self.manifest, self.batch, self.seed, self.mirror = folder, manifest, batch, seed, mirror
+        if not 0 <= worker_index < workers:
+            raise ValueError(f"worker {worker_index} of {workers} does not exist")
+        if batch % workers:
+            raise ValueError(f"a batch of {batch} cannot be shared by {workers} workers")
+        self.shards = manifest.shards_of("train")
+        """Each worker reads records of all of them."""
+        self.showers = manifest.splits["train"]
+        self.steps_per_epoch, self.left_out = divmod(self.showers, batch)
+        """Steps of an epoch, and showers that it does not use."""
+        self.share = batch // workers
         """Showers of this worker in a batch."""
-        return self.batch // self.workers
-
-    @property
-    def first(self) -> int:
+        self.first = self.share * worker_index
         """Position of this worker's first shower in a batch."""
-        return self.share * self.worker_index
+        if self.steps_per_epoch == 0:
+            problem = f"holds fewer training showers than one batch of {batch}"
+            remedy = "lower train.batchPerReplica or train.globalBatchSize, or use more showers (data.showers)"
+            raise ShowerFileError(problem, file=folder, field="splits.train", value=self.showers, remedy=remedy)
 
     def batches(self, *, start: int, stop: int, slices: int = 1) -> tf.data.Dataset:
         """A tf.data.Dataset of this worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all

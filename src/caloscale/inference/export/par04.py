@@ -97,6 +97,9 @@ class Par04(Target):
                 remedy="use --target onnx or ddml",
             )
         super().__init__(card, noise_size)
+        self._cell_mm = [card.geometry.cell_mm * factor for factor in card.preprocessing.rebin[:2]]
+        depths = sensor_depth_mm(card.geometry, card.preprocessing.rebin[2])
+        self._layer_mm = float(np.diff(depths).min()) if len(depths) > 1 else card.geometry.depth_mm
         least, most = card.angle_deg
         self._thetas_deg = np.linspace(least, most, math.ceil(most - least) + 1)
         if math.prod(self.mesh.cells) > MOST_CELLS:
@@ -111,7 +114,7 @@ class Par04(Target):
     def mesh(self) -> Mesh:
         """The cells of a cylinder. Of a grid, a mesh for all angles: half a cell along the radius, a cell of arc within
         the window, a layer in depth."""
-        geometry, (x, y, _) = self.card.geometry, self._cell_mm
+        geometry, (x, y) = self.card.geometry, self._cell_mm
         if geometry.cell_shape == "cylinder":
             azimuths, radii, depths = self.card.shape
             return Mesh((radii, azimuths, depths), round(y, 6), round(self._layer_mm, 6))
@@ -125,16 +128,6 @@ class Par04(Target):
         half_window_mm = max(geometry.cells[0], geometry.cells[1]) * geometry.cell_mm / 2
         azimuths = math.ceil(2 * math.pi * half_window_mm / cell) | 1  # odd: no border at azimuth 0
         return Mesh((int(radius / rho_mm) + 1, azimuths, int(deepest / z_mm) + 1), rho_mm, z_mm)
-
-    @property
-    def _cell_mm(self) -> tuple[float, float, float]:
-        x, y, _ = (self.card.geometry.cell_mm * factor for factor in self.card.preprocessing.rebin)
-        return x, y, self._layer_mm
-
-    @property
-    def _layer_mm(self) -> float:
-        depths = sensor_depth_mm(self.card.geometry, self.card.preprocessing.rebin[2])
-        return float(np.diff(depths).min()) if len(depths) > 1 else self.card.geometry.depth_mm
 
     def positions_mm(self, theta_deg: float) -> NDArray[np.float64]:
         """The middle of each cell (X, Y, Z, 3) in Par04's frame of a particle: origin where it enters, z its direction,
