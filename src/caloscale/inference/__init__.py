@@ -16,17 +16,9 @@ if TYPE_CHECKING:
     from caloscale.inference.generator import Generator, load_generator
 
 __all__ = [
-    "Generator",
-    "Primaries",
-    "Runtime",
-    "load_generator",
-    "open_fastest",
-    "open_runtime",
-    "parse_primaries",
-    "stream",
-    "suitable_batch",
-    "suitable_streams",
-]
+    "Generator", "Primaries", "Runtime", "load_generator", "open_fastest", "open_runtime", "parse_primaries",
+    "stream", "suitable_batch", "suitable_streams",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -38,26 +38,14 @@ _LOW_ENERGY_FILES = (
 _NEUTRON = ("inel", "el", "cap")
 """Inelastic, elastic, capture: the first part of the names of the cross sections, which the atomic number ends."""
 _EMPTY_FOLDERS = (
-    "G4NDL4.7.1",
-    "PhotonEvaporation6.1.2",
-    "RadioactiveDecay6.1.2",
-    "G4PII1.3",
-    "RealSurface2.2",
-    "G4SAIDDATA2.0",
-    "G4ABLA3.3",
-    "G4INCL1.3",
-    "G4CHANNELING2.0",
-)
+    "G4NDL4.7.1", "PhotonEvaporation6.1.2", "RadioactiveDecay6.1.2", "G4PII1.3", "RealSurface2.2",
+    "G4SAIDDATA2.0", "G4ABLA3.3", "G4INCL1.3", "G4CHANNELING2.0",
+)  # fmt: skip
 """Datasets that Geant4 11.4.0 asks for by these names and that electrons and photons do not read."""
 _READ_FOLDERS = (
-    PARTICLE_FOLDER,
-    _STATES_FOLDER,
-    "PhotonEvaporation6.1.2",
-    "G4PII1.3",
-    "G4SAIDDATA2.0",
-    "G4ABLA3.3",
+    PARTICLE_FOLDER, _STATES_FOLDER, "PhotonEvaporation6.1.2", "G4PII1.3", "G4SAIDDATA2.0", "G4ABLA3.3",
     "G4INCL1.3",
-)
+)  # fmt: skip
 """Datasets that nuclear reactions read, beside the low-energy one; the others are for slow neutrons, decays, optical
 photons and channeling."""
 

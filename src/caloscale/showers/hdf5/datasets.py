@@ -14,17 +14,9 @@ from h5py import h5z
 from caloscale.errors import ShowerFileError
 
 _FILTERS = {
-    4: "szip",
-    307: "bzip2",
-    32000: "lzf",
-    32001: "blosc",
-    32004: "lz4",
-    32008: "bitshuffle",
-    32013: "zfp",
-    32015: "zstd",
-    32017: "sz",
-    32026: "blosc2",
-}
+    4: "szip", 307: "bzip2", 32000: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp",
+    32015: "zstd", 32017: "sz", 32026: "blosc2",
+}  # fmt: skip
 """Names of filters that h5py may lack, by their registered number."""
 _COPY = "write the file again with the numbers in it"
 

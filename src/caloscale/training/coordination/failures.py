@@ -10,14 +10,9 @@ from caloscale.errors import ShowerFileError, TrainingError
 PAUSES_SECONDS = (1.0, 5.0, 15.0)
 """Pauses before showers that could not be read are read again; then the training stops."""
 _OF_INPUT = (
-    tf.errors.DataLossError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.InvalidArgumentError,
-    tf.errors.NotFoundError,
-    tf.errors.OutOfRangeError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.UnknownError,
-)
+    tf.errors.DataLossError, tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError, tf.errors.OutOfRangeError, tf.errors.PermissionDeniedError, tf.errors.UnknownError,
+)  # fmt: skip
 
 
 def is_of_input(error: tf.errors.OpError) -> bool:
