@@ -89,7 +89,9 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
         folder.mkdir()
         properties = _properties(chosen, decided, source)
         write(generator, chosen.graph(generator), folder / name, properties)
-        found, _ = _compare(chosen, folder / name, generator, CHECKED, model)
+        found, _ = _compare(chosen, folder / name, generator, CHECKED)
+        if not found <= TOLERANCES[kind.format]:
+            raise _disagrees(found, model, kind)
         (folder / README).write_text(_readme(chosen, name, properties), encoding="utf-8")
         record = TargetRecord(
             target=target,
@@ -126,7 +128,9 @@ def check_file(file: Path, model: Path | None = None) -> Check:
 
     generator = load_generator(folder)
     chosen = kind(generator.card, generator.noise_size)
-    found, milliseconds = _compare(chosen, file, generator, PRIMARIES, file)
+    found, milliseconds = _compare(chosen, file, generator, PRIMARIES)
+    if not found <= TOLERANCES[kind.format]:
+        raise _disagrees(found, file, kind)
     return Check(
         file=str(file),
         target=kind.name,
@@ -261,11 +265,8 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
     return lambda *inputs: session.run(outputs, dict(zip(names, inputs, strict=True)))[0]
 
 
-def _compare(target: Target, file: Path, generator: Any, count: int, named: Path) -> tuple[float, float]:
-    """Largest deviation of a file from the network, and the median of the calls in milliseconds.
-
-    Raises CheckpointError, naming a path, for a deviation that is not allowed.
-    """
+def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[float, float]:
+    """Largest deviation of a file from the network, and the median of the calls in milliseconds."""
     primaries = target.primaries(count)
     noise = target.noise(count)
     call, seconds, worst = _caller(target, file), [], 0.0
@@ -284,9 +285,11 @@ def _compare(target: Target, file: Path, generator: Any, count: int, named: Path
                 ours, truth = target.deposits(output, given["energy_gev"]), target.expected(cells, given)
                 worst = float(np.maximum(worst, deviation(ours[None], truth[None], threshold)))  # keeps NaN
                 shown.update(1)
-    allowed = TOLERANCES[target.format]
-    if not worst <= allowed:
-        problem = f"differs from the network in the call of {target.name}: by {worst:.1e}, allowed {allowed:g}"
-        remedy = "export the model again; if it stays, report it with the versions in export.json"
-        raise CheckpointError(problem, file=named, remedy=remedy)
     return worst, float(np.median(seconds)) * 1000
+
+
+def _disagrees(found: float, file: Path, target: type[Target]) -> CheckpointError:
+    allowed = TOLERANCES[target.format]
+    problem = f"differs from the network in the call of {target.name}: by {found:.1e}, allowed {allowed:g}"
+    remedy = "export the model again; if it stays, report it with the versions in export.json"
+    return CheckpointError(problem, file=file, remedy=remedy)
