@@ -63,30 +63,10 @@ def generate(
     as_json: Json = False,
 ) -> None:
     """Generate any number of showers into an HDF5 file; a shower depends on the seed and its number alone."""
+    options = {name: value for name, value in locals().items() if name not in ("model", "as_json")}
     from caloscale import stages
 
-    record = stages.generate(
-        model,
-        stages.Generation(
-            output=output,
-            count=count,
-            energies=energies,
-            angles=angles,
-            azimuths=azimuths,
-            entry_x=entry_x,
-            entry_y=entry_y,
-            particles=particles,
-            layout=layout,  # type: ignore[arg-type]
-            runtime=runtime,
-            precision=precision,
-            streams=streams,
-            threads=threads,
-            batch=batch,
-            seed=seed,
-            first=first,
-            extrapolate=extrapolate,
-        ),
-    )
+    record = stages.generate(model, stages.Generation(**options))
     for warning in record.warnings:
         typer.echo(f"warning: {warning}", err=True)
     if precision == "auto":

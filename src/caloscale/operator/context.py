@@ -1,10 +1,12 @@
 """What is known of a run, and the decision that is made from it: a status and actions."""
 
+import csv
 import datetime as dt
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
 from typing import Any
 
 from caloscale.cluster.capacity.nodes import Pool, PoolKey
@@ -102,31 +104,8 @@ class RunEvent:
     """A sentence."""
 
 
-EVENTS: dict[str, tuple[str, str]] = {
-    "Waiting": ("Normal", "The run waits for nodes; the message names what is missing."),
-    "Launched": ("Normal", "An attempt after the first was launched."),
-    "Moved": ("Normal", "The run continues in another pool of equal accelerators."),
-    "Shrunk": ("Warning", "The run continues on fewer nodes with the same global batch."),
-    "ScaledUp": ("Normal", "The attempt ended because the planned number of nodes is free again."),
-    "Suspending": ("Normal", "The run is suspended; its workers save a checkpoint."),
-    "Suspended": ("Normal", "The run is suspended, and no worker is left."),
-    "Resumed": ("Normal", "A suspended run resumes."),
-    "WorkerLost": ("Warning", "The attempt ended because a worker was evicted, preempted or deleted."),
-    "WorkerFailed": ("Warning", "The attempt ended with an exit code of 128 or more, or without memory."),
-    "NodeLost": ("Warning", "The attempt ended because a node is gone or does not respond."),
-    "Preempted": ("Normal", "The attempt ended because its queue gave the nodes to another workload."),
-    "Requeued": ("Normal", "The queue did not admit the attempt in time; the next one asks for fewer nodes."),
-    "JobLost": ("Warning", "The attempt ended because its job was deleted, or got no pods."),
-    "Unschedulable": ("Normal, or Warning", "The workers found no nodes in time; a Warning where it is a restart."),
-    "PlacementMismatch": ("Warning", "The workers run, but not on nodes as planned."),
-    "Refused": ("Warning", "The API server refuses an object of the run."),
-    "NameTaken": ("Warning", "Another object has the name that an object of the run needs."),
-    "StartupFailed": ("Warning", "The run failed: its workers have nodes and cannot start."),
-    "UserError": ("Warning", "The run failed: a worker ended with an exit code from 1 to 127."),
-    "Budget": ("Warning", "The run failed: it reached budget.maxUsd, or no plan keeps within it."),
-    "Deadline": ("Warning", "The run failed: it reached budget.deadline."),
-    "RestartBudget": ("Warning", "The run failed: recovery.maxRestarts are used up."),
-}
+_TABLE = resources.files("caloscale.operator").joinpath("events.csv").read_text(encoding="utf-8")
+EVENTS = {row["reason"]: (row["type"], row["meaning"]) for row in csv.DictReader(_TABLE.splitlines())}
 """Events by reason: type and meaning. A warning about a pod has the reason that Kubernetes gives it."""
 
 Action = Create | Delete | Boost | RunEvent

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any, Literal
 
+import yaml
 from pydantic import Field, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -16,30 +18,8 @@ from caloscale.spec.values import Duration
 MOST_NODES = 1024
 MOST_WORKERS = 2048
 """The status of a run has an entry for each worker, at most some 270 bytes, and the API server takes 1 MiB."""
-ACCELERATORS = {
-    "p100": "nvidia-tesla-p100",
-    "v100": "nvidia-tesla-v100",
-    "t4": "nvidia-tesla-t4",
-    "l4": "nvidia-l4",
-    "a100": "nvidia-tesla-a100",
-    "a100-40gb": "nvidia-tesla-a100",
-    "a100-80gb": "nvidia-a100-80gb",
-    "h100": "nvidia-h100-80gb",
-    "h100-80gb": "nvidia-h100-80gb",
-    "h200": "nvidia-h200-141gb",
-    "b200": "nvidia-b200",
-    "gb200": "nvidia-gb200",
-    **{version: f"tpu-{version}" for version in ("v2", "v3", "v4", "v5e", "v5p", "v6e")},
-    "tpu-v3-device": "tpu-v3",
-    "tpu-v3-slice": "tpu-v3",
-    "tpu-v4-podslice": "tpu-v4",
-    "tpu-v5-lite-device": "tpu-v5e",
-    "tpu-v5-lite-podslice": "tpu-v5e",
-    "tpu-v5p-slice": "tpu-v5p",
-    "tpu-v6e-slice": "tpu-v6e",
-    "trillium": "tpu-v6e",
-    "tpu7x": "tpu-v7",
-}
+_NAMES = resources.files("caloscale.spec").joinpath("accelerators.yaml").read_text(encoding="utf-8")
+ACCELERATORS: dict[str, str] = yaml.safe_load(_NAMES)
 """Other names of accelerators, in small letters: as people write them, and as GKE labels TPU slices."""
 
 

@@ -6,37 +6,10 @@ Each but the plan keeps a record of itself in ``<workspace>/stages``. `generate`
 Imports are late: a stage loads only what it needs.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from caloscale.tensorflow_import import load_tensorflow_quietly
-
-if TYPE_CHECKING:
-    from caloscale.stages.generation import Generation, generate
-    from caloscale.stages.pipeline_run import (
-        begin,
-        begun,
-        own_folder,
-        report_pipeline_run,
-        run_folder,
-        run_id,
-        solver_run,
-    )
-    from caloscale.stages.planning import plan
-    from caloscale.stages.reporting import report
-    from caloscale.stages.sequence import new_run_folder, point_latest, print_outcome, run_all
-    from caloscale.stages.showers import preprocess, provide_shards, simulate
-    from caloscale.stages.solving import solve, validate_solution
-    from caloscale.stages.training import train, train_as_step
-    from caloscale.stages.validation import validate, validate_int8
-
-__all__ = [
-    "Generation", "begin", "begun", "generate", "new_run_folder", "own_folder", "plan", "point_latest", "preprocess",
-    "print_outcome", "provide_shards", "report", "report_pipeline_run", "run_all", "run_folder", "run_id", "simulate",
-    "solve", "solver_run", "train", "train_as_step", "validate", "validate_int8", "validate_solution",
-]  # fmt: skip
 
 _NAMES = {
     "generation": ("Generation", "generate"),
@@ -50,10 +23,11 @@ _NAMES = {
     "validation": ("validate", "validate_int8"),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
-    """Load a stage when it is first asked for.
+    """Load a stage when it is first asked for; __init__.pyi has the types.
 
     The training loads TensorFlow itself, as it must choose Keras before.
     """
