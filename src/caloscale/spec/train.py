@@ -73,10 +73,9 @@ class Train(Block):
     globalBatchSize are trained in micro-batches. Absent: no limit."""
     precision: TrainingPrecision = "float32"
     """Arithmetic of the layers. bfloat16: weights, sums over cells, losses and updates stay in float32. auto: bfloat16
-    where a matrix product is at least 1.5 times faster in it, measured at each start of the training within a second
-    and logged; float32 with hardware, with several workers, whose measurements could differ, and where the training is
-    deterministic. Processors without AVX512-BF16 or AMX add up in bfloat16, wrong by several per cent: there auto is
-    float32, and bfloat16 is refused."""
+    where a measured matrix product is at least 1.5 times faster in it; float32 with hardware, with several workers and
+    where the training is deterministic. Processors without AVX512-BF16 or AMX compute wrongly in bfloat16, by several
+    per cent: there auto is float32, and bfloat16 is refused."""
     synchronized_batch_norm: bool | None = None
     """Batch normalisation with the statistics of all replicas' showers; absent: where there are several replicas.
     Costs an all-reduce for each use; without it the running statistics are averaged once a step."""
@@ -115,10 +114,9 @@ class Train(Block):
     """Weights of the terms of the loss."""
     energy_score_weight: float = Field(0.0, ge=0, le=1)
     """Weight of the second term of the energy score (CRPS for a number) in the physics terms of the generator.
-    0: the terms are distances to one real shower of the same energy and angle (published); they are smallest when all
-    generated showers of that energy and angle are equal. 1: the distance to another generated shower of the same
-    energy and angle is subtracted, which makes the terms proper scores: they are smallest when the generated showers
-    fluctuate as the real ones do."""
+    0: the terms are distances to one real shower of the same energy and angle (published), which favour showers without
+    fluctuations. 1: the distance to another generated shower of the same energy and angle is subtracted, which makes
+    the terms proper scores."""
     start_from: Place | None = Field(None, min_length=1)
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
     its values, all others with random ones. Its detector, energies and preprocessing may differ. Absent: all random."""
@@ -140,12 +138,9 @@ class Train(Block):
     """
     convolutions: Literal["auto", "keras", "measured"] = "auto"
     """How 3D convolutions and the batch normalisation of their volumes are computed, with equal results but for
-    rounding. auto: in the way that is fastest on processors like this one, as far as they were measured
-    (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers; measured: as auto, but
-    each pass of a convolution in the way that a measurement at the start finds fastest on this processor. It takes some
-    15 s at most and is kept in the cache folder; workers, and later starts elsewhere, may choose differently. The field
-    does not concern convolutions that are folded after large upsamplings, the masks of dropout, and the compact
-    network."""
+    rounding. auto: in the form that was measured as fastest on processors like this one (docs/computing-training.md),
+    elsewhere by Keras' own layers; keras: by Keras' own layers; measured: each pass of a convolution in the form that a
+    measurement of at most 15 s at the start finds fastest here, which may differ between workers and starts."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
