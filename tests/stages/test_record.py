@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
-from caloscale.stages.record import ENVIRONMENT, read_earlier, read_records, recorded
+from caloscale.stages.record import ENVIRONMENT, ended_well, read_earlier, read_records, recorded
 from tests.processes import UNTIL_STOPPED, running, wait_for
 
 
@@ -42,6 +42,18 @@ def test_variables_that_change_results_are_kept(tmp_path: Path, monkeypatch: pyt
     with recorded("train", tmp_path):
         pass
     assert read_records(tmp_path)["train"].environment == {"NVIDIA_TF32_OVERRIDE": "0"}
+
+
+def test_a_run_has_ended_well_until_it_is_reported_or_begins_again(tmp_path: Path) -> None:
+    seen = []
+    for stage in ("train", "validate", "report", "validate", "train"):
+        with recorded(stage, tmp_path):
+            pass
+        seen.append(ended_well(tmp_path))
+    assert seen == [False, True, False, True, False]
+    with pytest.raises(ShowerFileError), recorded("validate", tmp_path):
+        raise ShowerFileError("is torn", file="a.h5", remedy="make it anew")
+    assert not ended_well(tmp_path)
 
 
 def test_core_seconds_count_children(tmp_path: Path) -> None:

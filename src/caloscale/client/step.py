@@ -112,7 +112,8 @@ def record_use(
 def failure_of(state: str, message: str | None) -> str | None:
     """Why a pipeline run failed, from the final state that Kubeflow Pipelines gives its exit handler; None: it did not.
 
-    The state is COMPLETE (SUCCEEDED in some versions), FAILED, or, after *Terminate*, RUNNING.
+    The state is COMPLETE (SUCCEEDED in some versions), FAILED, or, after *Terminate*, RUNNING. After *Retry* it stays
+    what it was before: see `stages.record.ended_well`.
     """
     if state in ("COMPLETE", "SUCCEEDED"):
         return None

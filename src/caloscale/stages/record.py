@@ -168,6 +168,14 @@ def finished(folder: Path) -> tuple[dict[str, StageRecord], str | None]:
     return records, f"stage {failed.stage} {failed.outcome}: {failed.error}" if failed else None
 
 
+def ended_well(folder: Path) -> bool:
+    """Whether the last stage has succeeded and was not reported yet. What failed before was then tried again, and
+    the state that a server of pipelines keeps is out of date.
+    """
+    records = read_records(folder)
+    return "validate" in records and records["validate"].outcome == "succeeded" and "report" not in records
+
+
 def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
     """What earlier attempts of the stages used, as far as they recorded it.
 

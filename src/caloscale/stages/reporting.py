@@ -42,7 +42,7 @@ from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
-from caloscale.stages.record import StageRecord, finished, read_earlier, recorded
+from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -102,6 +102,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     if failure is not None:
         failure = read_failure(str(workspace)) or failure
     with open_workspace(workspace, run, shared=True) as folder:
+        failure = None if ended_well(folder) else failure
         with recorded("report", folder):
             keep_use(run, folder, today())
             made = _make(run, folder, failure)

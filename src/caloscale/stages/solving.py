@@ -30,7 +30,7 @@ from caloscale.sagips.saves import (
 from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
-from caloscale.stages.record import StageRecord, finished, read_earlier, recorded
+from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
@@ -209,7 +209,7 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
     """Write bill.json, report.html and figures, also of a run that failed. failure: why, where no record says it."""
     with open_workspace(workspace, shared=True) as folder:
         records, error = finished(folder)
-        error = error or failure
+        error = error or (None if ended_well(folder) else failure)
         money = _billed(run, folder, records.values())
         file = folder / SUMMARY_FILE
         summary = {} if error or not file.is_file() else read_json(file, remedy="solve again")
