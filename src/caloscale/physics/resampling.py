@@ -1,5 +1,6 @@
 """Bootstraps and halves: where the uncertainties and the expected null come from."""
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,24 +114,24 @@ def separate(
         for name, sample in others.items()
         if sample is not None and len(sample) >= FEWEST
     }
-    null = _null(reference.histograms, halves, len(generated))
+    between_halves, of_halves, null, scatter = _null(reference.histograms, halves, len(generated))
     value, uncertainty = summarise(values["generated"])
     missing = None
     if not np.isfinite(value):
         missing = "neither sample has an entry"
-    elif not null.expected > 0:
+    elif not null > 0:
         missing = "there is no expected null: too few showers, or all Monte Carlo showers in one bin"
-    excess = value - null.expected - _of_a_difference(reference.histograms, generated.histograms)
+    excess = value - null - _of_a_difference(reference.histograms, generated.histograms)
     result = Separation(
         separation=number(value),
         uncertainty=number(uncertainty),
-        self_separation=number(null.halves),
-        self_separation_uncertainty=number(null.halves_scatter),
-        expected_null=number(null.expected),
-        null_uncertainty=number(null.scatter),
+        self_separation=number(between_halves),
+        self_separation_uncertainty=number(of_halves),
+        expected_null=number(null),
+        null_uncertainty=number(scatter),
         excess=number(excess),
-        excess_uncertainty=number(excess_uncertainty(uncertainty, null.scatter)),
-        excess_sigmas=number((value - null.expected) / null.scatter) if null.scatter > 0 else None,
+        excess_uncertainty=number(excess_uncertainty(uncertainty, scatter)),
+        excess_sigmas=number((value - null) / scatter) if scatter > 0 else None,
         untrained=number(summarise(values.get("untrained"))[0]),
         baseline=number(summarise(values.get("baseline"))[0]),
         improvement_sigmas=sigmas(values["baseline"] - values["generated"] if "baseline" in values else None),
@@ -214,18 +215,9 @@ def _mean_separation(first: Floats, second: Floats) -> Floats:
         return np.asarray(np.nanmean(separation(first, second), axis=-1))
 
 
-@dataclass(frozen=True)
-class _Null:
-    """Mean and standard deviation of the separation between halves, and at the sizes that are compared."""
-
-    halves: float
-    halves_scatter: float
-    expected: float
-    scatter: float
-
-
-def _null(histograms: Floats, halves: Floats, generated: int) -> _Null:
-    """What equal distributions have.
+def _null(histograms: Floats, halves: Floats, generated: int) -> tuple[float, float, float, float]:
+    """What equal distributions have: mean and standard deviation of the separation between halves, and at the sizes
+    that are compared.
 
     Fluctuations enter a separation squared, so its mean and its standard deviation for one distribution go as
     1/n + 1/m: halves of a small sample lie farther apart than the whole from a large one.
@@ -237,6 +229,6 @@ def _null(histograms: Floats, halves: Floats, generated: int) -> _Null:
         scale = (1 / len(histograms) + 1 / generated) / (1 / sizes1 + 1 / sizes2)
     usable = np.isfinite(values) & (sizes1 > 0) & (sizes2 > 0)
     if not usable.any():
-        return _Null(float("nan"), float("nan"), float("nan"), float("nan"))
+        return math.nan, math.nan, math.nan, math.nan
     values, scaled = values[usable], (values * scale)[usable]
-    return _Null(float(values.mean()), float(values.std()), float(scaled.mean()), float(scaled.std()))
+    return float(values.mean()), float(values.std()), float(scaled.mean()), float(scaled.std())

@@ -146,26 +146,6 @@ class MessageRing:
         partial += sent
 
 
-class OuterRing:
-    """A ring of messages over one leader of each group, when (epoch + 1) is a multiple of ``every``.
-
-    Leaders do not pass the result to their groups, so the generators of the ranks differ. A group counts with the
-    number of its gradients: the leaders' mean is that over all ranks, also of unequal groups.
-    """
-
-    def __init__(self, communicator: MPI.Comm, groups: Groups, every: int, leader: Leader, seed: int) -> None:
-        self._communicator, self._groups = communicator, groups
-        self._every, self._leader, self._seed = every, leader, seed
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the sums of the other groups to ``partial``, in place, if this rank is a leader in this epoch."""
-        if (epoch + 1) % self._every or len(self._groups) == 1:
-            return
-        members = leaders(self._groups, epoch, self._leader, self._seed)
-        if self._communicator.rank in members:
-            MessageRing(self._communicator, members).add_others(partial, epoch)
-
-
 class NoExchange(Exchange):
     """Each rank keeps its own gradient; one that is not finite is replaced by zeros."""
 
@@ -183,20 +163,13 @@ class AllReduce(SynchronousExchange):
         wait([self.communicator.Iallreduce(MPI.IN_PLACE, partial)])
 
 
-class Ring(MessageExchange):
-    """One `MessageRing` over all ranks."""
-
-    def __init__(self, communicator: MPI.Intracomm) -> None:
-        super().__init__(communicator)
-        self._ring = MessageRing(self.communicator, range(communicator.size))
-
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
-        self._ring.add_others(partial, epoch)
-
-
 class GroupedRing(MessageExchange):
-    """A `MessageRing` over the rank's group, then the `OuterRing`."""
+    """A `MessageRing` over the rank's group; when (epoch + 1) is a multiple of ``outer_every``, then one over a leader
+    of each group. Of one group: one ring over all ranks.
+
+    Leaders do not pass the result to their groups, so the generators of the ranks differ. A group counts with the
+    number of its gradients: the leaders' mean is that over all ranks, also of unequal groups.
+    """
 
     _inner: MessageRing | WindowRing
 
@@ -204,18 +177,22 @@ class GroupedRing(MessageExchange):
         self, communicator: MPI.Intracomm, groups: Groups, *, outer_every: int, leader: Leader, seed: int
     ) -> None:
         super().__init__(communicator)
+        self._groups, self._every, self._leader, self._seed = groups, outer_every, leader, seed
         self._inner = MessageRing(self.communicator, group_of(communicator.rank, groups))
-        self._outer = OuterRing(self.communicator, groups, outer_every, leader, seed)
 
     def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of the group (of remote memory what has arrived), and in some epochs the sums of the other
-        groups."""
+        """Add the vectors of the group (of remote memory what has arrived), and those of the other groups if this rank
+        is a leader in this epoch."""
         self._inner.add_others(partial, epoch)
-        self._outer.add_others(partial, epoch)
+        if (epoch + 1) % self._every or len(self._groups) == 1:
+            return
+        members = leaders(self._groups, epoch, self._leader, self._seed)
+        if self.communicator.rank in members:
+            MessageRing(self.communicator, members).add_others(partial, epoch)
 
 
 class GroupedRma(GroupedRing):
-    """A `WindowRing` over the rank's group, then the `OuterRing`, of messages."""
+    """As `GroupedRing`, with a `WindowRing` over the rank's group."""
 
     _inner: WindowRing
 
@@ -321,7 +298,6 @@ __all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange", "make_g
 
 _OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
     "all-reduce": AllReduce,
-    "ring": Ring,
     "central": Central,
     "chunked-ring": ChunkedRing,
 }
@@ -354,10 +330,10 @@ def make_exchange(
         return _OVER_ALL[method](communicator)
     if method == "hierarchical":
         return Hierarchical(communicator, make_groups(groups, communicator))
-    grouped = {"grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
+    grouped = {"ring": GroupedRing, "grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
     if method in grouped:
-        options: dict[str, Any] = {"outer_every": outer_every, "leader": leader, "seed": seed}
-        return grouped[method](communicator, make_groups(groups, communicator), **options)
+        groups = make_groups(1 if method == "ring" else groups, communicator)
+        return grouped[method](communicator, groups, outer_every=outer_every, leader=leader, seed=seed)
     remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
     raise ConfigurationError("is not a method of exchange", field="solver.exchange", value=method, remedy=remedy)
 
