@@ -6,6 +6,10 @@ import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from caloscale import stages
+from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
@@ -30,7 +34,6 @@ def run(configuration: Run, *, name: str | None = None, runs: str | Path = "runs
     name: of the run; an existing run is resumed. None: preset and time. Raises ConfigurationError for a folder that
     holds a run of another configuration, and what a stage raises.
     """
-    from caloscale import stages
     from caloscale.stages.summary import Summary
 
     folder = stages.new_run_folder(configuration, Path(runs), name)
@@ -43,7 +46,6 @@ def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
 
     Finished files are used again. Raises ConfigurationError when `data.source` is not ``simulate``.
     """
-    from caloscale.errors import ConfigurationError
     from caloscale.simulation import simulate as simulate_into
 
     if configuration.data.source != "simulate":
@@ -60,8 +62,6 @@ def train(configuration: Run, *, workspace: str | Path, dataset: str | Path | No
     The model is in ``<workspace>/training/model``. dataset: None is ``<workspace>/dataset``. A training that was
     interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError, which name field and remedy.
     """
-    from caloscale import stages
-
     return stages.train(configuration, workspace, dataset or Path(workspace) / "dataset")
 
 
@@ -71,8 +71,6 @@ def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path |
     dataset: the shards with the held-out showers; None is ``<workspace>/dataset``. The model goes to
     ``<workspace>/model`` unless it is rejected. Raises ShowerFileError and CheckpointError.
     """
-    from caloscale import stages
-
     trained = Path(workspace) / "training" / "model"
     return stages.validate(configuration, workspace, dataset or Path(workspace) / "dataset", trained).evaluation
 
@@ -128,8 +126,6 @@ def evaluate(
     Raises InputError for empty samples, other shapes, a file of another primary, and Monte Carlo cells that are
     negative or not finite.
     """
-    import numpy as np
-
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+import yaml
 
 from caloscale.cli.options import (
     AsOf,
@@ -32,13 +33,13 @@ from caloscale.cli.options import (
     resolve_any,
 )
 from caloscale.errors import InputError
+from caloscale.spec import AnyRun, Run, SolverRun, build_any_run
 
 if TYPE_CHECKING:
     from rich.console import Group
 
     from caloscale.client.runs import RunOnCluster
     from caloscale.planning.search.plan import Plan
-    from caloscale.spec import AnyRun, Run
 
 
 IMAGE_VARIABLE = "CALOSCALE_IMAGE"
@@ -97,10 +98,7 @@ def submit(
     With --to azureml it becomes an Azure ML job, which is printed, or sent with --send. With --dry-run no cluster is
     asked: the plan goes to the standard error stream, the manifest to the standard output.
     """
-    import yaml
-
     from caloscale.client import runs
-    from caloscale.spec import SolverRun
 
     of_the_cluster = {"--name": name, "--namespace": namespace, "--context": context, "--yes": yes, "--follow": follow}
     of_azure = {
@@ -145,8 +143,6 @@ def _refuse(options: Mapping[str, object], to: Target) -> None:
 
 
 def _new_name(run: AnyRun) -> str:
-    from caloscale.spec import SolverRun
-
     preset = run.solver.preset if isinstance(run, SolverRun) else run.model.network
     return f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
 
@@ -182,7 +178,6 @@ def _to_cluster(
 def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
     """The estimate, as far as there can be one: processors, own machines and solvers have none."""
     from caloscale.report.plan import remarks, verdict
-    from caloscale.spec import SolverRun
 
     if isinstance(run, SolverRun):
         minutes = run.solver.max_minutes
@@ -287,8 +282,6 @@ def status(
 
 
 def _as_json(found: list[RunOnCluster], *, one: bool) -> str:
-    import json
-
     listed = [{"name": r.name, "status": json.loads(r.status.model_dump_json(by_alias=True))} for r in found]
     return json.dumps(listed[0]["status"] if one else listed, indent=2)
 
@@ -345,7 +338,6 @@ def stop(
 ) -> None:
     """Stop a run after a checkpoint and give its nodes back; --resume resumes it."""
     from caloscale.client import runs
-    from caloscale.errors import InputError
 
     if delete and resume:
         raise InputError("exclude each other", field="--delete, --resume", remedy="give one of them")
@@ -371,7 +363,6 @@ def fetch(
     """
     from caloscale.client.fetch import fetch
     from caloscale.client.runs import find_run
-    from caloscale.spec import build_any_run
     from caloscale.stages.solving import report_any
     from caloscale.status import FINISHED
 

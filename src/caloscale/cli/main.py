@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import wraps
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -37,8 +38,6 @@ def _with_checked_paths(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def checked(**options: Any) -> None:
-        from pathlib import Path
-
         for name, given in options.items():
             for one in given if isinstance(given, list) else [given]:
                 if isinstance(one, Path) or (isinstance(one, str) and name in _BUCKETS):

@@ -27,12 +27,14 @@ from caloscale.cli.options import (
     Wide,
     day_of,
 )
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
 from caloscale.installation import install_command, load_package
+from caloscale.spec import Run, load_run
+from caloscale.spec.block import read_block
+from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN, load_tensorflow_quietly
 
 if TYPE_CHECKING:
     from caloscale.profiling.result import Profile
-    from caloscale.spec import Run
 
 
 class By(StrEnum):
@@ -110,9 +112,7 @@ def profile(
 
 def _kept_profile(folder: Path) -> Profile:
     """The profile of a run's training."""
-    from caloscale.errors import ConfigurationError
     from caloscale.profiling.result import PROFILE_FILE, Profile
-    from caloscale.spec.block import read_block
 
     kept = folder / "training" / PROFILE_FILE
     if not kept.is_file():
@@ -125,10 +125,7 @@ def _measured(
     source: Path | None, preset: str | None, overrides: list[str] | None, batch: int | None
 ) -> tuple[Run, int]:
     """What is profiled, and the batch; loads TensorFlow."""
-    from caloscale.errors import ConfigurationError
     from caloscale.models import family_of
-    from caloscale.spec import load_run
-    from caloscale.tensorflow_import import load_tensorflow_quietly
     from caloscale.training.processor import set_processor
 
     if source is not None and source.is_dir():
@@ -184,7 +181,6 @@ def bench(
     from caloscale.bench.results import bench_table, machine_text
     from caloscale.cli.tables import console, table
     from caloscale.models import family_of
-    from caloscale.spec import load_run
     from caloscale.storage.atomic import write_text
 
     # int8 is a precision of generation alone; for anything else the run configuration refuses it.
@@ -280,8 +276,6 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare finished runs, or a run with a file of showers: gates, observables, speed, money, configurations."""
-    import json
-
     from caloscale.cli.tables import console, table
     from caloscale.report.comparison import comparison_drawings, comparison_page, comparison_tables
     from caloscale.report.drawing import save_figures
@@ -314,10 +308,8 @@ def inspect(
 ) -> None:
     """Show the content of a file or folder of showers; with --picture also one shower of it."""
     from caloscale.cli.tables import console, table
-    from caloscale.errors import InputError, StorageError
     from caloscale.report.picture import draw_shower
     from caloscale.showers.inspection import describe, read_one
-    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if shower is not None and picture is None:
         raise InputError("draws nothing without --picture", field="--shower", value=shower, remedy="add --picture FILE")
@@ -423,8 +415,6 @@ def _tensorflow() -> Check:
 
 
 def _overridden() -> list[Check]:
-    from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN
-
     names, file = list(OVERRIDDEN), Path("~/.keras/keras.json").expanduser()
     if "KERAS_HOME" not in names and file.is_file():
         try:

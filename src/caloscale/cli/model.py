@@ -5,7 +5,10 @@ from typing import Annotated
 
 import typer
 
+from caloscale import stages
 from caloscale.cli.options import Json
+from caloscale.errors import InputError
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
 def generate(
@@ -64,8 +67,6 @@ def generate(
 ) -> None:
     """Generate any number of showers into an HDF5 file; a shower depends on the seed and its number alone."""
     options = {name: value for name, value in locals().items() if name not in ("model", "as_json")}
-    from caloscale import stages
-
     record = stages.generate(model, stages.Generation(**options))
     for warning in record.warnings:
         typer.echo(f"warning: {warning}", err=True)
@@ -94,12 +95,10 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a generator for a simulation, or check a file that was written."""
-    from caloscale.errors import InputError
     from caloscale.inference.export.files import check_file, export_model
     from caloscale.inference.export.runtimes import RECORD
     from caloscale.inference.packages import FILES
     from caloscale.models.card import read_card
-    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     if check is not None:
         for name, value in (("--target", target), ("--output", output)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +25,7 @@ from caloscale.cli.options import (
     resolve,
 )
 from caloscale.errors import InputError, StorageError
+from caloscale.spec.model import FIRST_PRESET
 
 if TYPE_CHECKING:
     from caloscale.planning.billing.bill import AgainstEstimate, Bill, PerMillionShowers
@@ -58,7 +60,6 @@ def plan(
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
     from caloscale.report.plan import describe_speed, is_met
-    from caloscale.spec.model import FIRST_PRESET
     from caloscale.stages.planning import keep_speeds, load_speeds
 
     if figure is not None and figure.suffix not in FIGURES:
@@ -304,8 +305,6 @@ def import_prices(
 
 
 def _show_machines(name: str, wide: bool, as_json: bool) -> None:
-    import json
-
     from caloscale.cli.tables import console, table
     from caloscale.planning.catalogue.hardware import load_machines, load_slices
 
@@ -396,7 +395,6 @@ def node_pools(
 ) -> None:
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
-    from caloscale.errors import InputError
 
     result = planned(resolve(configuration, preset, overrides, "."), prices, measurements, as_of)
     best = result.chosen

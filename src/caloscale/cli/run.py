@@ -1,20 +1,19 @@
 """Commands of a run on this machine: all stages, or one of them; and of the solver of inverse problems."""
 
-from __future__ import annotations
-
+import json
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from caloscale import stages
 from caloscale.cli.options import Configuration, Json, Overrides, Preset, Wide, Workspace, folder_of, resolve
-from caloscale.errors import InputError, NotAcceptedError
+from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
+from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
-
-if TYPE_CHECKING:
-    from caloscale.spec import Data, Run, SolverRun
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
 def run(
@@ -26,9 +25,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Simulate or read showers, train, validate, report: all stages of a run configuration."""
-    from caloscale import stages
     from caloscale.installation import require
-    from caloscale.spec import load_run
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
@@ -55,7 +52,6 @@ def simulate(
     as_json: Json = False,
 ) -> None:
     """Simulate the showers of a run configuration with Geant4 into HDF5 files; resumes from finished files."""
-    from caloscale.errors import ConfigurationError
     from caloscale.simulation import simulate
 
     data = resolve(configuration, preset, overrides, ".").data
@@ -77,9 +73,6 @@ def simulate(
 
 
 def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: bool) -> None:
-    from caloscale.errors import ConfigurationError
-    from caloscale.tensorflow_import import load_tensorflow_quietly
-
     if data.simulation.engine != "geant4":
         problem = "makes whole showers and carries no particles to generators"
         remedy = "set it to geant4, or leave --with out"
@@ -109,7 +102,6 @@ def preprocess(
     as_json: Json = False,
 ) -> None:
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
-    from caloscale.errors import ConfigurationError
     from caloscale.showers.tfrecord.shards import preprocess_showers
 
     data = resolve(configuration, preset, overrides, ".").data
@@ -139,8 +131,6 @@ def train(
 
     One worker of several when TF_CONFIG names several, as in a TFJob, JobSet or Azure ML job.
     """
-    from caloscale import stages
-
     _say_what_is_decided()
     run = resolve(configuration, preset, overrides, workspace)
     record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
@@ -186,7 +176,6 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
-    from caloscale import stages
     from caloscale.spec.workspace_layout import DATASET, MODEL, TRAINED
 
     run = resolve(configuration, preset, overrides, workspace)
@@ -202,8 +191,6 @@ def validate(
 
 def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
     """Write report.html, summary.json and bill.json from what the stages left."""
-    from caloscale import stages
-
     run = resolve(None, None, None, workspace)
     outcome = stages.report(run, workspace)
     if as_json:
@@ -215,7 +202,6 @@ def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
 def worker() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
     from caloscale.cluster.workload.pod_template import RUN_VARIABLE
-    from caloscale.spec import SolverRun, parse_any_run
     from caloscale.termination import ended_by_sigterm
 
     text = os.environ.get(RUN_VARIABLE)
@@ -258,7 +244,6 @@ def _progress_file() -> Path:
 
 def _work(run: Run) -> None:
     """Shards, training, and after it what worker 0 does alone."""
-    from caloscale import stages
     from caloscale.client.reporting import ProgressReporter, worker_index
     from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, WORKSPACE_VARIABLE
 
@@ -286,7 +271,6 @@ def solve(
     as_json: Json = False,
 ) -> None:
     """Solve an inverse problem on several ranks: summary, bill, report and checkpoints of the generators."""
-    from caloscale.spec import load_solver_run
     from caloscale.stages.solving import new_solver_folder, print_solution, solve_and_report
 
     run = load_solver_run(configuration, preset=preset, overrides=overrides or ())
@@ -307,8 +291,6 @@ def ensemble(
     as_json: Json = False,
 ) -> None:
     """Compare solver runs: for each configuration the residuals of its ensemble. --wide: a row for each."""
-    import json
-
     import numpy as np
 
     from caloscale.cli.tables import console, table

@@ -19,6 +19,7 @@ from caloscale.errors import TrainingError
 from caloscale.processor import peak_memory_mib
 from caloscale.spec.block import Block
 from caloscale.studies.points import validated
+from caloscale.tensorflow_import import load_tensorflow_quietly
 
 Layer = Literal["alexnet2", "googlenet2", "resnet4"]
 Layout = Literal["NHWC", "NCHW", "matrix"]
@@ -83,8 +84,6 @@ def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _measure(asked: LayoutInputs) -> dict[str, Any]:
     import numpy as np
-
-    from caloscale.tensorflow_import import load_tensorflow_quietly
 
     load_tensorflow_quietly()
     import tensorflow as tf
