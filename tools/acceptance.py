@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
@@ -171,16 +172,35 @@ def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
     return results[0].decision == "accepted"
 
 
-def weights(reference: int, run: Run, seed: int, generated: int = GENERATED) -> tuple[dict[str, Floats], Floats]:
-    """Bootstraps of independent primaries, and halves."""
-    rng = np.random.default_rng(seed)
-    primaries = {"reference": rng.uniform(size=(reference, 2)), "generated": rng.uniform(size=(generated, 2))}
-    drawn = draw_resampling(primaries, run.validation.bootstraps, seed)
-    return drawn.weights, drawn.halves
-
-
 Counts = Counter[tuple[str, int]]
 """Acceptances by quantity and number of reference showers."""
+
+
+Part = tuple[NDArray[np.int64], Floats]
+"""Showers that are drawn from a population, and the weights of their bootstraps."""
+
+
+def draw_parts(
+    run: Run, population: int, size: int, draws: int, generated: int = GENERATED
+) -> Iterator[tuple[int, list[Part], Floats]]:
+    """Number of each draw, its reference and generated showers with bootstraps of independent primaries, halves."""
+    for draw in range(draws):
+        rng, of_weights = np.random.default_rng([draw, size]), np.random.default_rng(draw)
+        counts = {"reference": size, "generated": generated}
+        chosen = [rng.integers(population, size=count) for count in counts.values()]
+        primaries = {name: of_weights.uniform(size=(count, 2)) for name, count in counts.items()}
+        drawn = draw_resampling(primaries, run.validation.bootstraps, draw)
+        yield draw, list(zip(chosen, drawn.weights.values())), drawn.halves
+
+
+def weighted(sources: Sequence[Observed], parts: Sequence[Part], edges: Floats) -> list[Weighted]:
+    """The reference and generated showers of a draw."""
+    samples = []
+    for source, (indices, rows) in zip(sources, parts):
+        observed = source[indices]
+        member = bin_of_energy(observed.energy_gev, edges)
+        samples.append(Weighted(observed, rows, member, member))
+    return samples
 
 
 def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts:
@@ -191,17 +211,9 @@ def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts
     gates = {gate.quantity: gate for gate in run.validation.judging}
     cases = [list(hypotheses(pool, run, side)) for side in (1.0, -1.0)]
     counts: Counts = Counter()
-    for draw in range(draws):
-        rng = np.random.default_rng([draw, size])
-        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED)]
-        drawn, _ = weights(size, run, draw)
+    for draw, parts, _ in draw_parts(run, len(pool), size, draws):
         for quantities, population in cases[draw % 2]:
-            samples = []
-            for name, source, indices in zip(drawn, (pool, population), chosen):
-                observed = source[indices]
-                member = bin_of_energy(observed.energy_gev, edges)
-                samples.append(Weighted(observed, drawn[name], member, member))
-            found = results_of_differences(*samples, labels, axes.depth_x0)
+            found = results_of_differences(*weighted((pool, population), parts, edges), labels, axes.depth_x0)
             for quantity in quantities:
                 counts[quantity, size] += is_accepted(gates[quantity], found[quantity], size)
     return counts
@@ -209,29 +221,18 @@ def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts
 
 def count_equal(pool: Observed, run: Run, size: int, draws: int) -> Counts:
     """Acceptances of Geant4 itself by each gate that repeated showers do not change, and by all of them together."""
-    axes, edges, binning = (
-        axes_of(run.data),
-        range_edges(run.data.energy_gev, run.validation.energy_bins),
-        choose_binning(pool),
-    )
+    axes, edges = axes_of(run.data), range_edges(run.data.energy_gev, run.validation.energy_bins)
     gates = [gate for gate in run.validation.judging if gate.quantity not in WITH_NETWORKS]
-    histograms = binning.histograms(pool)
+    histograms = choose_binning(pool).histograms(pool)
     separations = [gate.quantity for gate in gates if gate.quantity.endswith("Separation")]
     counts: Counts = Counter()
-    for draw in range(draws):
-        rng = np.random.default_rng([draw, size])
-        drawn, halves = weights(size, run, draw, GENERATED_EQUAL)
-        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED_EQUAL)]
-        samples = []
-        for rows, indices in zip(drawn.values(), chosen):
-            observed = pool[indices]
-            member = bin_of_energy(observed.energy_gev, edges)
-            samples.append(Weighted(observed, rows, member, member))
-        found = results_of_differences(*samples, [str(k) for k in range(len(edges) - 1)], axes.depth_x0)
+    labels = [str(k) for k in range(len(edges) - 1)]
+    for _, parts, halves in draw_parts(run, len(pool), size, draws, GENERATED_EQUAL):
+        found = results_of_differences(*weighted((pool, pool), parts, edges), labels, axes.depth_x0)
         for quantity in separations:
             own = histograms[quantity.removesuffix("Separation")]
-            pair = (Sample(own[indices], rows) for rows, indices in zip(drawn.values(), chosen))
-            value, _ = separate(next(pair), halves, next(pair), None, None)
+            reference, generated = (Sample(own[indices], rows) for indices, rows in parts)
+            value, _ = separate(reference, halves, generated, None, None)
             found[quantity] = of_separation(ObservableResult(title=quantity, **value.model_dump()))
         accepted = {gate.quantity: is_accepted(gate, found[gate.quantity], size) for gate in gates}
         counts.update({(name, size): int(word) for name, word in accepted.items()})
@@ -246,13 +247,8 @@ def count_maxima(pool: Observed, run: Run, size: int, draws: int) -> Counts:
     ranges = bin_of_energy(pool.energy_gev, edges)
     moved = [shifted(pool, ranges[:, MIDDLE], side * gate.limit, ranges, axes) for side in (1.0, -1.0)]
     counts: Counts = Counter()
-    for draw in range(draws):
-        rng = np.random.default_rng([draw, size])
-        drawn, _ = weights(size, run, draw)
-        samples = []
-        for rows, source, count in zip(drawn.values(), (pool, moved[draw % 2]), (size, GENERATED)):
-            indices = rng.integers(len(pool), size=count)
-            samples.append(Weighted(source[indices], rows, ranges[indices], ranges[indices]))
+    for draw, parts, _ in draw_parts(run, len(pool), size, draws):
+        samples = weighted((pool, moved[draw % 2]), parts, edges)
         first, second = (fitted_maxima(one, axes.depth_x0) for one in samples)
         found = [summarise(column) for column in (second - first).T]
         differences = tuple(Difference(where="", value=value, uncertainty=sigma) for value, sigma in found)
@@ -272,14 +268,9 @@ def count_separations(pool: Observed, run: Run, size: int, draws: int) -> Counts
         true = float(separation(plain.sum(axis=0), changed.sum(axis=0)).mean())
         cases.append((Gate.model_validate({"quantity": quantity, "tolerance": true}), plain, changed))
     counts: Counts = Counter()
-    for draw in range(draws):
-        rng = np.random.default_rng([draw, size])
-        chosen = [rng.integers(len(pool), size=count) for count in (size, GENERATED)]
-        drawn, halves = weights(size, run, draw)
-        for gate, plain, changed in cases:
-            reference, generated = (
-                Sample(source[indices], rows) for source, indices, rows in zip((plain, changed), chosen, drawn.values())
-            )
+    for _, parts, halves in draw_parts(run, len(pool), size, draws):
+        for gate, *sources in cases:
+            reference, generated = (Sample(own[indices], rows) for own, (indices, rows) in zip(sources, parts))
             found, _ = separate(reference, halves, generated, None, None)
             result = of_separation(ObservableResult(title=gate.quantity, **found.model_dump()))
             counts[gate.quantity, size] += is_accepted(gate, result, size)
