@@ -109,7 +109,7 @@ class _Loop:
     def run_to_end(self) -> TrainingRecord:
         """All steps, then the release. Raises as `CheckpointManager.stop` after a stop signal."""
         trainer, retries = self.trainer, Retries(self.checkpoints.signals.wait)
-        with trainer.monitor.open():
+        with trainer.reporting():
             while self._continues():
                 try:
                     self._make_steps()
@@ -129,8 +129,8 @@ class _Loop:
             self.checkpoints.finish()
         finally:
             # The progress file as all is saved that is going to be.
-            trainer.monitor.file.saved(self.checkpoints.saver.safe_step)
-            trainer.monitor.file.step(trainer.number, now=True)
+            trainer.progress_file.saved(self.checkpoints.saver.safe_step)
+            trainer.progress_file.step(trainer.number, now=True)
         return trainer.record("maxMinutes" if self.out_of_time else "epochs")
 
     def _continues(self) -> bool:
@@ -153,7 +153,7 @@ class _Loop:
 
     def _before_step(self) -> float:
         trainer = self.trainer
-        trainer.monitor.profiler.batch_ready()
+        trainer.profiler.batch_ready()
         return min(1.0, progress(trainer.number, self.calendar.steps, trainer.seconds, trainer.run.train.max_minutes))
 
     def _after_step(self, losses: Losses) -> bool:
@@ -170,7 +170,7 @@ class _Loop:
         self.stopped_by = decision.stopped_by
         # All workers agree on this figure, so that they end together.
         self.out_of_time = trainer.run.train.max_minutes is not None and float(losses["progress"]) >= 1
-        trainer.monitor.step(trainer.number, saved=self.checkpoints.saver.safe_step)
+        trainer.report_step()
         return self._continues()
 
     def _prepare_retry(self, error: tf.errors.OpError, retries: Retries) -> None:

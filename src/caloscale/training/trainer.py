@@ -3,7 +3,7 @@ reports while it runs: progress bar, curves for TensorBoard, progress file, prof
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -31,79 +31,6 @@ from caloscale.training.selection import generate_like, is_selected, physics_dev
 from caloscale.training.state import NOWHERE, TrainingState, network_variables
 from caloscale.training.strategy import DistributionContext, divide
 from caloscale.training.transfer import adapt, start_from_model, untrained_generator
-
-
-class Monitor:
-    """Reports the steps of one attempt (`open` around them); the progress file may be written after it, too.
-
-    batch: showers in a step of all replicas. first_step: steps that were made in earlier attempts. logs: folder of the
-    event files; None: nothing is written for TensorBoard. shown: losses beside the progress bar, by name.
-    """
-
-    def __init__(
-        self,
-        calendar: Calendar,
-        *,
-        batch: int,
-        first_step: int,
-        logs: Path | None,
-        profiler: StepProfiler,
-        shown: Sequence[str] = (),
-    ) -> None:
-        self.profiler = profiler
-        self.file = ProgressFile(steps=calendar.steps, steps_per_epoch=calendar.steps_per_epoch, batch=batch)
-        self.file.saved(first_step)
-        self._calendar, self._batch, self._first_step, self._logs = calendar, batch, first_step, logs
-        self._shown = shown
-        self._bar: Any = None
-        self._writer: tf.summary.SummaryWriter | None = None
-
-    @contextmanager
-    def open(self) -> Iterator[None]:
-        """Around the steps: the progress bar and the event file."""
-        with ExitStack() as stack:
-            if self._logs is not None:
-                self._writer = stack.enter_context(closing(tf.summary.create_file_writer(str(self._logs))))
-            total, done = self._calendar.steps * self._batch, self._first_step * self._batch
-            self._bar = stack.enter_context(bar("train", total, "showers", initial=done))
-            stack.enter_context(closing(self.profiler))
-            try:
-                yield
-            finally:
-                self._writer = None
-
-    def step(self, step: int, *, saved: int) -> None:
-        """The training has made a step; the checkpoint of step ``saved`` is written."""
-        self._bar.update(self._batch)
-        self.file.saved(saved)
-        self.file.step(step)
-        self.profiler.step_done()
-
-    def losses(self, step: int, figures: Mapping[str, float]) -> None:
-        """The losses of a step by name."""
-        self.file.losses(figures)
-        shown = {name: f"{figures[name]:.2f}" for name in self._shown if name in figures}
-        epoch = f"{step / self._calendar.steps_per_epoch:.1f}/{self._calendar.epochs}"
-        self._bar.set_postfix({"epoch": epoch, **shown}, refresh=False)
-        self._write_scalars(step, "loss", figures)
-
-    def validation(self, step: int, figures: Mapping[str, float]) -> None:
-        """The comparison with validation showers after a step, by the names of `physics_deviation`."""
-        self._write_scalars(step, "validation", figures)
-
-    def _write_scalars(self, step: int, group: str, figures: Mapping[str, float]) -> None:
-        """One point of each curve, in the format of TensorBoard's scalars plugin: tf.summary.scalar needs TensorBoard
-        itself, which need not be installed.
-        """
-        if self._writer is None:
-            return
-        metadata = tf.compat.v1.SummaryMetadata(
-            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
-        )
-        with self._writer.as_default(step=step):
-            for name, value in figures.items():
-                tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), metadata=metadata)
-
 
 log = logging.getLogger(__name__)
 
@@ -145,6 +72,8 @@ class Trainer:
         self.started_from: StartedFrom | None = None
         self.first_step = self.number = 0
         self.seconds_first_step = 0.0
+        self._bar: Any = None
+        self._writer: tf.summary.SummaryWriter | None = None
 
     def resume(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
         """Restore the newest checkpoint, if there is one. The checkpoints are a context around the loop."""
@@ -167,29 +96,64 @@ class Trainer:
         if restored is None and self.run.train.start_from is not None:
             self.started_from = start_from_model(self.state, self.run)
             log.info("%s", self.started_from)
-        self.monitor = Monitor(
-            self.calendar,
-            batch=self.showers.batch,
-            first_step=self.first_step,
-            logs=self.output / "logs" if chief else None,
-            profiler=self._profiler(),
-            shown=self.state.family.losses_shown,
-        )
+        steps, per_epoch = self.calendar.steps, self.calendar.steps_per_epoch
+        self.progress_file = ProgressFile(steps=steps, steps_per_epoch=per_epoch, batch=self.showers.batch)
+        self.progress_file.saved(self.first_step)
+        self.profiler = self._profiler()
         return self.checkpoints
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Around the steps: the progress bar, the profiler and, of worker 0, the event file for TensorBoard."""
+        with ExitStack() as stack:
+            if self.placement.is_chief:
+                logs = tf.summary.create_file_writer(str(self.output / "logs"))
+                self._writer = stack.enter_context(closing(logs))
+            total, done = self.calendar.steps * self.showers.batch, self.first_step * self.showers.batch
+            self._bar = stack.enter_context(bar("train", total, "showers", initial=done))
+            stack.enter_context(closing(self.profiler))
+            try:
+                yield
+            finally:
+                self._writer = None
+
+    def report_step(self) -> None:
+        """A step and what follows it are made."""
+        self._bar.update(self.showers.batch)
+        self.progress_file.saved(self.checkpoints.saver.safe_step)
+        self.progress_file.step(self.number)
+        self.profiler.step_done()
 
     def count_step(self) -> None:
         """A step was made."""
         self.number += 1
         if self.number == self.first_step + 1:
             self.seconds_first_step = time.perf_counter() - self.started
-            self.monitor.file.begin(self.number, self.seconds_first_step)
+            self.progress_file.begin(self.number, self.seconds_first_step)
 
     def record_losses(self, losses: Losses) -> None:
         """Read the losses of the last step: for the curves, the progress bar and TensorBoard."""
         self.check_finite()
         figures = {name: float(value) for name, value in losses.items()}
         add_point(self.history, {"step": self.number, **figures})
-        self.monitor.losses(self.number, figures)
+        self.progress_file.losses(figures)
+        shown = {name: f"{figures[name]:.2f}" for name in self.state.family.losses_shown if name in figures}
+        epoch = f"{self.number / self.calendar.steps_per_epoch:.1f}/{self.calendar.epochs}"
+        self._bar.set_postfix({"epoch": epoch, **shown}, refresh=False)
+        self._write_scalars(self.number, "loss", figures)
+
+    def _write_scalars(self, step: int, group: str, figures: Mapping[str, float]) -> None:
+        """One point of each curve, in the format of TensorBoard's scalars plugin: tf.summary.scalar needs TensorBoard
+        itself, which need not be installed.
+        """
+        if self._writer is None:
+            return
+        metadata = tf.compat.v1.SummaryMetadata(
+            plugin_data=tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars"), data_class="DATA_CLASS_SCALAR"
+        )
+        with self._writer.as_default(step=step):
+            for name, value in figures.items():
+                tf.summary.write(f"{group}/{name}", tf.constant(value, tf.float32), metadata=metadata)
 
     def check_finite(self) -> None:
         """Raise TrainingError when a loss of any step so far was not finite."""
@@ -213,7 +177,7 @@ class Trainer:
         pairs = zip(known.get("epoch", []), known.get("deviation", []))
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
         add_point(known, {"epoch": epoch, **figures})
-        self.monitor.validation(step, figures)
+        self._write_scalars(step, "validation", figures)
         if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
