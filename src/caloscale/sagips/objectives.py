@@ -1,7 +1,6 @@
 """How generated events are compared with measured ones. Each objective is smallest when they are alike."""
 
 from collections.abc import Callable
-from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
@@ -11,23 +10,31 @@ from caloscale.sagips.networks import Network
 from caloscale.spec import Solver
 
 
-class Objective(Protocol):
-    """A comparison of events (rows, observables), float32; it is constructed by `make_objective`."""
+class Objective:
+    """A comparison of events (rows, observables), float32; it is constructed by `make_objective`. By itself it has no
+    variables and a differentiable `value`."""
 
     def learn(self, generated: tf.Tensor, measured: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
         """Adapt to these events where the objective is trained; scale: factor of its learning rate.
 
         Returns a loss, zero where nothing is trained.
         """
-        ...
+        return tf.constant(0.0)
 
     def compare(self, generated: tf.Tensor, measured: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """The objective's value and its gradient with respect to the generated events (rows, observables)."""
-        ...
+        with tf.GradientTape() as tape:
+            tape.watch(generated)
+            value = self.value(generated, measured)
+        return value, tape.gradient(value, generated)
+
+    def value(self, generated: tf.Tensor, measured: tf.Tensor) -> tf.Tensor:
+        """The scalar value."""
+        raise NotImplementedError
 
     def state(self) -> dict[str, tf.Variable]:
         """The variables that a resumed run needs, by name."""
-        ...
+        return {}
 
 
 def make_objective(solver: Solver, measured: tf.Tensor, random: np.random.Generator) -> Objective:
@@ -41,26 +48,7 @@ def make_objective(solver: Solver, measured: tf.Tensor, random: np.random.Genera
     return kind(solver, measured, random)  # type: ignore[call-arg]
 
 
-class _Fixed:
-    """An objective without variables, with a differentiable value."""
-
-    def learn(self, generated: tf.Tensor, measured: tf.Tensor, scale: tf.Tensor) -> tf.Tensor:
-        return tf.constant(0.0)
-
-    def compare(self, generated: tf.Tensor, measured: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.GradientTape() as tape:
-            tape.watch(generated)
-            value = self.value(generated, measured)
-        return value, tape.gradient(value, generated)
-
-    def value(self, generated: tf.Tensor, measured: tf.Tensor) -> tf.Tensor:
-        raise NotImplementedError
-
-    def state(self) -> dict[str, tf.Variable]:
-        return {}
-
-
-class Discriminator:
+class Discriminator(Objective):
     """A network that is trained to give 1 for measured and 0 for generated events (least squares, Mao et al. 2017,
     arXiv 1611.04076). The objective's value is the mean squared distance of its output from 1.
 
@@ -144,7 +132,7 @@ def _sum_chunks(
     return total
 
 
-class BinnedLikelihood(_Fixed):
+class BinnedLikelihood(Objective):
     """Negative logarithm of the binned likelihood per event, minus its smallest value, summed over the observables.
 
     Each observable has 50 bins between the 0.1% and 99.9% quantiles of the measured events. An event is divided between
@@ -179,7 +167,7 @@ class BinnedLikelihood(_Fixed):
         return tf.reshape(total, (count, self.BINS)) / tf.cast(tf.shape(events)[0], tf.float32)
 
 
-class EnergyDistance(_Fixed):
+class EnergyDistance(Objective):
     """2 E|X-Y| - E|X-X'| - E|Y-Y'| (Szekely and Rizzo 2013, doi:10.1016/j.jspi.2013.03.018), without the pairs of an
     event with itself, on at most `LARGEST` events of each sample, after scaling by the measured standard deviations.
     """
