@@ -95,20 +95,10 @@ def vm_size(machine_type: str) -> str:
 
 def _placed(run: Run, placement: Candidate) -> Run:
     """The run with the hardware that was chosen, so that what runs is what was planned."""
-    hardware = (run.hardware or Hardware()).model_copy(
-        update={
-            "cloud": "azure",
-            "accelerator": placement.accelerator,
-            "machine_type": placement.machine_type,
-            "count": placement.count,
-            "per_node": placement.accelerators_per_worker,
-            "nodes": placement.nodes,
-            "workers": placement.workers,
-            "accelerators_per_worker": placement.accelerators_per_worker,
-            "region": placement.region,
-            "capacity_type": placement.capacity_type,
-        }
-    )
+    planned = ("accelerator", "machine_type", "count", "nodes", "workers", "accelerators_per_worker", "region")
+    chosen = placement.values_of(*planned, "capacity_type")
+    chosen |= {"cloud": "azure", "per_node": placement.accelerators_per_worker}
+    hardware = (run.hardware or Hardware()).model_copy(update=chosen)
     return run.model_copy(update={"hardware": hardware})
 
 
