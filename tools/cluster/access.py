@@ -6,9 +6,10 @@ import shutil
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import yaml
 from kubernetes import client, config
@@ -24,6 +25,30 @@ class Access(ABC):
     """Seconds that `wait_until` waits by default; programs and containers are slow to start on a busy machine."""
     folder: Path
     """Where what this access writes (caches, kubeconfigs) goes, and where the cluster's logs are."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start everything and wait until it is ready; on failure nothing stays."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End all of it; nothing stays."""
+
+    @contextmanager
+    def stopped_on_failure(self) -> Iterator[None]:
+        """End all of it where what is done meanwhile fails."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     @abstractmethod

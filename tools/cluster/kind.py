@@ -77,7 +77,7 @@ class KindCluster(NamedCluster):
         self.shared_folder.chmod(0o777)
         path = self.folder / "kind.yaml"
         path.write_text(yaml.safe_dump(kind_configuration(self.shared_folder)), encoding="utf-8")
-        try:
+        with self.stopped_on_failure():
             _kind("create", "cluster", f"--config={path}", f"--kubeconfig={self.kubeconfig}", "--wait=3m")
             for name, pool in zip(self.nodes, POOL_OF_WORKER, strict=True):
                 self.kubectl("wait", "--for=condition=Ready", f"node/{name}", "--timeout=180s")
@@ -87,9 +87,6 @@ class KindCluster(NamedCluster):
                 known = KNOWN_OPERATORS[operator]
                 where = ("-n", known.namespace, "--timeout=300s")
                 self.kubectl("rollout", "status", f"deployment/{known.deployment}", *where)
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """Delete it."""

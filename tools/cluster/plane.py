@@ -1,14 +1,11 @@
 """A control plane that a test or a person starts, uses and leaves without a trace."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import yaml
@@ -63,19 +60,10 @@ class ControlPlane(Access):
         self.seconds: dict[str, float] = {}
         """How long each program took until it was ready."""
 
-    def __enter__(self) -> ControlPlane:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def start(self) -> None:
         """Start everything and wait until it is ready; on failure nothing stays."""
         self.folder = self._folder or Path(tempfile.mkdtemp(prefix="caloscale-control-plane-"))
-        try:
+        with self.stopped_on_failure():
             self.servers = Servers(self.folder, self._settings)
             for daemon in (self.servers.etcd(), self.servers.api()):
                 self.run(daemon)
@@ -92,9 +80,6 @@ class ControlPlane(Access):
             for daemon in [*others, *(self.daemons[name] for name in self._operators)]:
                 self._wait_for(daemon)
             self.wait_until(self._acts, "the controller manager makes service accounts")
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """End all programs, last started first, and remove the folder."""

@@ -7,8 +7,7 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
-from typing import Never, Self
+from typing import Never
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -36,23 +35,6 @@ class RealCluster(Access):
 
     What disturbs a node is refused where the machines are not ours.
     """
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @abstractmethod
-    def start(self) -> None:
-        """Start everything and wait until it is ready; on failure nothing stays."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End all of it; nothing stays."""
 
     @property
     @abstractmethod
@@ -149,7 +131,7 @@ class NamedCluster(RealCluster):
     def start(self) -> None:
         """Look whether it answers and knows what is needed; raises ClusterError with what is missing."""
         self.folder = Path(tempfile.mkdtemp(prefix="caloscale-named-"))
-        try:
+        with self.stopped_on_failure():
             self._note_context()
             kinds = self.kubectl("get", "customresourcedefinitions", "--output=name")
             missing = [folder for kind, folder in NEEDED.items() if f"/{kind}" not in kinds]
@@ -159,9 +141,6 @@ class NamedCluster(RealCluster):
                     for folder in missing
                 )
                 raise ClusterError(f"{self._context} does not have {', '.join(missing)}", remedy=commands)
-        except BaseException:
-            self.stop()
-            raise
 
     def stop(self) -> None:
         """Forget it; what runs there runs on."""

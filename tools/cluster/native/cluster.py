@@ -93,18 +93,14 @@ class NativeCluster(RealCluster):
         self.folder.mkdir(parents=True)
         self.shared_folder.mkdir(mode=0o777)
         self.shared_folder.chmod(0o777)
-        try:
-            steps = 2 + sum(pool.count for pool in self._pools) + bool(self._operators)
-            with bar("cluster", steps, "steps") as shown:
-                self._shown = shown
-                plan = self._timed("network", self._claim_network)
-                self._timed("control plane", partial(self._start_plane, plan.network))
-                self._start_nodes(plan)
-                if self._operators:
-                    self._timed("operators", self._install_operators)
-        except BaseException:
-            self.stop()
-            raise
+        steps = 2 + sum(pool.count for pool in self._pools) + bool(self._operators)
+        with self.stopped_on_failure(), bar("cluster", steps, "steps") as shown:
+            self._shown = shown
+            plan = self._timed("network", self._claim_network)
+            self._timed("control plane", partial(self._start_plane, plan.network))
+            self._start_nodes(plan)
+            if self._operators:
+                self._timed("operators", self._install_operators)
 
     def stop(self) -> None:
         """End all of it and remove the folder: no process, mount, namespace, link, route, rule or cgroup stays."""
