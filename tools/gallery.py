@@ -37,6 +37,7 @@ HEADINGS = {
     "rejected": "A model that is rejected",
     "lead": "Another detector: lead and silicon",
     "fixed-angle": "The fixed-angle network",
+    "variable-angle": "The variable-angle network, trained on one NVIDIA H200",
 }
 STUDY = "cluster-configuration"
 LINK = "[its question and what was published](studies.md#scaling-cluster-configuration-preemption-providers)"
@@ -45,7 +46,9 @@ PLAN = ("train.batchPerReplica=96", "hardware.accelerator=nvidia-tesla-v100", "h
 LIMIT_BYTES = 5_000_000
 HEAD = """# Gallery
 
-Runs on two cores, each with its run configuration, report with all gates, figures and bill; a plan; and a study.
+Runs on two cores except for one, each with its run configuration, report with all gates, figures and bill; a plan;
+and a study. The variable-angle run was trained on one NVIDIA H200 by `tools/accelerator.py` and validated on two
+cores; its bill counts both at the price of an H100 machine.
 `python -m tools.gallery` writes this page from folders of runs. [How often a verdict is wrong](verdicts.md) has what
 the gates decide on good and on bad generators.
 

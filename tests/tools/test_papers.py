@@ -48,6 +48,8 @@ def require_command(text: str) -> None:
     elif program == "pytest":
         files = [argument for argument in arguments if argument.startswith("tests/")]
         assert files and all((ROOT / file).exists() for file in files)
+    elif program == "python":
+        assert arguments[0] == "-m" and (ROOT / f"{arguments[1].replace('.', '/')}.py").is_file()
     else:
         assert program == "caloscale"
         context = COMMAND.make_context("caloscale", arguments[:1], resilient_parsing=True)
