@@ -76,7 +76,7 @@ def test_the_metrics_of_a_run_say_only_what_is_known() -> None:
     progress = RunProgress(step=40, epoch=2.0, showers_per_second=1200.0)
     known = RunStatus(progress=progress, cost=RunCost(usd=1.25))
     for status, figures in (
-        (known, {"attempts": 0, "steps": 40, "epochs": 2.0, "showers_per_second": 1200.0, "usd": 1.25}),
+        (known, {"attempts": 0, "steps": 40, "epochs": 2.0, "showersPerSecond": 1200.0, "usd": 1.25}),
         (RunStatus(cost=RunCost()), {"attempts": 0}),
     ):
         assert metrics_of(RunOnCluster("gan", "physics", {}, status, "")) == figures

@@ -127,7 +127,7 @@ def metrics_of(run: RunOnCluster) -> dict[str, float]:
     if progress is not None:
         figures |= {"steps": float(progress.step), "epochs": progress.epoch}
     if progress is not None and progress.showers_per_second is not None:
-        figures["showers_per_second"] = progress.showers_per_second
+        figures["showersPerSecond"] = progress.showers_per_second
     if cost is not None and cost.usd is not None:
         figures["usd"] = cost.usd
     return figures

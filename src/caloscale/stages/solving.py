@@ -84,9 +84,9 @@ class SolverSummary(Block):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Figures of speed and exchange by name."""
-        names = ("epochs", "seconds_per_epoch", "exchange_seconds_per_epoch", "analysis_rate", "stale", "dropped")
-        return {name.replace("_", "-"): float(getattr(self, name)) for name in names}
+        """Figures of speed and exchange, by name as in files."""
+        shown = {"epochs", "seconds_per_epoch", "exchange_seconds_per_epoch", "analysis_rate", "stale", "dropped"}
+        return {name: float(value) for name, value in self.model_dump(by_alias=True, include=shown).items()}
 
 
 @dataclass(frozen=True)

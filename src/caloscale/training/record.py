@@ -82,9 +82,9 @@ class TrainingRecord(Block):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The figures of a metrics page, by name."""
-        names = ("steps", "epochs", "seconds", "showers_per_second", "selected_epoch")
-        return {name: float(getattr(self, name)) for name in names}
+        """The figures of a metrics page, by name as in files."""
+        shown = {"steps", "epochs", "seconds", "showers_per_second", "selected_epoch"}
+        return {name: float(value) for name, value in self.model_dump(by_alias=True, include=shown).items()}
 
 
 def add_point(curves: dict[str, Any], figures: Mapping[str, float]) -> None:
