@@ -67,7 +67,14 @@ def require_command(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["caloscale nothing", "caloscale study nothing", "make nothing", "pytest tests/no.py", "caloscale solve --none"],
+    [
+        "caloscale nothing",
+        "caloscale study nothing",
+        "make nothing",
+        "pytest tests/no.py",
+        "caloscale solve --none",
+        "python -m tools.no",
+    ],
 )
 def test_what_does_not_exist_is_noticed(text: str) -> None:
     with pytest.raises(AssertionError):
