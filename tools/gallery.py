@@ -35,9 +35,9 @@ HEADINGS = {
     "accepted": "A model that is accepted",
     "undecided": "A model that is undecided",
     "rejected": "A model that is rejected",
-    "lead": "Another detector: lead and silicon",
     "fixed-angle": "The fixed-angle network",
     "variable-angle": "The variable-angle network, trained on one NVIDIA H200",
+    "flow-51x51x25": "51 x 51 x 25 cells, 100 to 200 GeV, by the family flow",
 }
 STUDY = "cluster-configuration"
 LINK = "[its question and what was published](studies.md#scaling-cluster-configuration-preemption-providers)"

@@ -11,9 +11,10 @@ from caloscale.models.arithmetic import flops
 from caloscale.models.families.family import family_of
 from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.spec import PRESETS, load_run
+from caloscale.spec.model import family_of_preset
 
 
-@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "flow"])
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if family_of_preset(preset) != "flow"])
 def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     run = load_run(preset=preset)
     networks = build(run.model, run.data)

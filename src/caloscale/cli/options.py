@@ -20,7 +20,9 @@ Configuration = Annotated[
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="Preset beneath the configuration: flow, compact, par04, variable-angle or fixed-angle."),
+    typer.Option(
+        help="Preset beneath the configuration: flow, flow-51x51x25, compact, par04, variable-angle, fixed-angle."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,

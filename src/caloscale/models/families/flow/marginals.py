@@ -27,6 +27,12 @@ _START = (-3.0, -3.0, -3.0, -2.5, *(PARAMETERS - 4) * [-0.5])
 """Parameters of a cell where the training begins."""
 _START_BY_ENERGY = (0.3, *(PARAMETERS - 1) * [0.0])
 """How they follow the logarithm of the energy of the layer."""
+_START_OF_CORE = (1.0, *(PARAMETERS - 1) * [-1.0])
+_CORE = 5.0
+"""What these count in the cell on the axis. Its energy is a large share of the layer's, so that all hazards below are
+small: from one cell of a layer that is learnt slowly."""
+_CORE_CELLS = 0.6
+"""Distance from the axis where it counts half."""
 
 
 class Factors(NamedTuple):
@@ -119,8 +125,8 @@ class Marginals(PlainLayer):
         self.amplitude = dense(
             depth * PARAMETERS * self.terms,
             "amplitude",
-            kernel_initializer=small(stddev=0.02),
-            bias_initializer=small(stddev=0.3),
+            kernel_initializer=small(stddev=0.004),
+            bias_initializer=small(stddev=0.06),
         )
         self.offset = dense(depth * PARAMETERS, "offset", kernel_initializer=small(stddev=0.01))
 
@@ -143,6 +149,10 @@ class Marginals(PlainLayer):
         start = np.tile(np.array(_START_BY_ENERGY, np.float32), (depth, 1))
         self.by_energy = self.add_weight(
             name="by_energy", shape=start.shape, initializer=tf.keras.initializers.Constant(start.tolist())
+        )
+        start = np.tile(np.array(_START_OF_CORE, np.float32), (depth, 1))
+        self.core = self.add_weight(
+            name="core", shape=start.shape, initializer=tf.keras.initializers.Constant(start.tolist())
         )
         self.built = True
 
@@ -170,8 +180,12 @@ class Marginals(PlainLayer):
             centre = axis[:, at] + moments[:, 4 * at : 4 * at + 1] + moments[:, 4 * at + 1 : 4 * at + 2] * behind
             cells = self.detector.shape[at]
             distance = tf.constant(centred(cells))[None, None] - centre[:, :, None]
-            along.append(self._along(networks, distance, style, cells))
-        amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms)) * self.terms**-0.5
+            near = (distance[..., None] / _CORE_CELLS) ** 2
+            of_core = 1 / (1 + (near * near) ** 2)
+            along.append(tf.concat([self._along(networks, distance, style, cells), of_core], axis=3))
+        amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms))
+        core = tf.zeros_like(amplitude[..., :1]) + _CORE * self.core[None, ..., None]
+        amplitude = tf.concat([amplitude, core], axis=3)
         offset = tf.reshape(self.offset(style), (-1, depth, PARAMETERS)) + tf.constant([[_START]])
         offset = offset + self.by_energy[None] * (logarithms - 6)[..., None]
         parts = [tf.split(values, (1, BINS), axis=2) for values in (amplitude, offset)]
@@ -182,7 +196,8 @@ class Marginals(PlainLayer):
         first, of_layer, of_style, second, third = networks
         phase = distance[..., None] * tf.constant([2 * math.pi / wave for wave in self.wavelengths])
         near = distance[..., None] * (2 / cells)
-        features = tf.concat([tf.sin(phase), tf.cos(phase), near, tf.sqrt(near * near + 0.4 / cells**2)], axis=-1)
+        logarithm = tf.math.log(distance[..., None] ** 2 + 0.1) / 2
+        features = tf.concat([tf.sin(phase), tf.cos(phase), near, logarithm], axis=-1)
         depth = self.detector.shape[2]
         # Added to one another first: the gradient sums over the cells, then over layers and over showers. And dense
         # layers of matrices have their bias merged by TensorFlow.
