@@ -561,7 +561,7 @@ def train(packed: Packed, precision: str, into: Path, *, folded: bool, epochs: i
     selected, number, first = 0, 0, 0.0
 
     def write() -> None:
-        """Everything so far, in files below 16 MB."""
+        """Everything so far."""
         over = time.perf_counter() - begin
         about = {
             "jax": jax.__version__,
@@ -584,12 +584,11 @@ def train(packed: Packed, precision: str, into: Path, *, folded: bool, epochs: i
         }
         into.mkdir(parents=True, exist_ok=True)
         (into / "training.json").write_text(json.dumps(about))
-        np.savez(into / "last.npz", **listed("discriminator", trained.nets["discriminator"]["weights"]))
-        size = max(1, 15_000_000 // sum(w.nbytes for w in packed.list_of("generator")))
-        order = sorted(kept)
-        for part in range(0, len(order), size):
-            chosen = {k: v for e in order[part : part + size] for k, v in listed(f"epoch{e:04d}", kept[e]).items()}
-            np.savez(into / f"generators-{part // size}.npz", **chosen)
+        np.savez(into / "discriminator.npz", **listed("", trained.nets["discriminator"]["weights"]))
+        for old in into.glob("epoch*.npz"):
+            old.unlink()
+        for one, weights in kept.items():
+            np.savez(into / f"epoch{one}.npz", **listed("", weights))
 
     written = time.perf_counter()
     for epoch in range(1, epochs + 1):
@@ -657,9 +656,9 @@ def release(packed: Packed, overrides: list[str], shards: Path, trained: Path, i
     (trained / "run.json").write_text(packed.run.model_dump_json(by_alias=True))
     run = load_run(trained / "run.json", overrides=[*trained_as, *overrides])
     networks = build(run.model, run.data)
-    files = {key: value for file in trained.glob("*.npz") for key, value in np.load(file).items()}
-    for role, name in (("generator", f"epoch{made['selectedEpoch']:04d}"), ("discriminator", "discriminator")):
-        networks[role].set_weights([files[key] for key in sorted(files) if key.startswith(f"{name}:")])
+    for role, name in (("generator", f"epoch{made['selectedEpoch']}"), ("discriminator", "discriminator")):
+        with np.load(trained / f"{name}.npz") as saved:
+            networks[role].set_weights([saved[key] for key in sorted(saved.files)])
     selected = Progress(
         step=made["steps"],
         seconds=made["seconds"],
@@ -728,33 +727,19 @@ def main() -> None:
     parser.add_argument("--works", nargs="*", default=[])
     options = parser.parse_args()
     if options.action == "pack":
-        pack(options.preset, options.set, options.shards, options.into)
-        return
+        return pack(options.preset, options.set, options.shards, options.into)
     packed = Packed(options.packed)
     if options.action == "release":
-        release(packed, options.set, options.shards, options.trained, options.into)
-        return
-    print(jax.__version__, jax.devices(), os.cpu_count(), flush=True)
+        return release(packed, options.set, options.shards, options.trained, options.into)
+    if options.action == "train":
+        limits = {"epochs": options.epochs, "seconds": options.seconds, "keep": options.keep}
+        return train(packed, options.precision, options.into, folded=options.folded, **limits)
     if options.action == "check":
-        for work in options.works:
-            precision, _, folded = work.partition("/")
-            print(json.dumps({"of": work, **check(packed, precision, folded=bool(folded))}), flush=True)
-    elif options.action == "time":
+        for precision, _, folded in (work.partition("/") for work in options.works):
+            print(precision, folded, json.dumps(check(packed, precision, folded=bool(folded))), flush=True)
+    else:
         for row in timings(packed, options.works, options.seconds):
             print(json.dumps(row), flush=True)
-            if options.into:
-                with options.into.open("a") as file:
-                    file.write(json.dumps(row) + "\n")
-    else:
-        train(
-            packed,
-            options.precision,
-            options.into,
-            folded=options.folded,
-            epochs=options.epochs,
-            seconds=options.seconds,
-            keep=options.keep,
-        )
 
 
 if __name__ == "__main__":

@@ -28,6 +28,10 @@ class AllCells:
         """Of each cell that of its layer. values (B, L)."""
         return values[..., None, None]
 
+    def of_showers(self, values: tf.Tensor) -> tf.Tensor:
+        """Of each cell that of its shower. values (B, 1)."""
+        return values[..., None, None]
+
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """Of each cell that of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
         return tf.expand_dims(values, 3 - at)
@@ -52,7 +56,7 @@ class SomeCells(AllCells):
         self._cells = tf.where(chosen)
         self._batch, (_, self._depth, *self._across) = tf.shape(chosen)[0], chosen.shape
         shower, layer, *place = tf.unstack(tf.cast(self._cells, tf.int32), axis=1)
-        self._layer = shower * self._depth + layer
+        self._shower, self._layer = shower, shower * self._depth + layer
         self._lines = [self._layer * cells + number for cells, number in zip(self._across, place)]
         self._number = ((shower * self._across[0] + place[0]) * self._across[1] + place[1]) * self._depth + layer
 
@@ -68,6 +72,10 @@ class SomeCells(AllCells):
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
         """See `AllCells`."""
         return tf.gather(tf.reshape(values, (-1,)), self._layer)
+
+    def of_showers(self, values: tf.Tensor) -> tf.Tensor:
+        """See `AllCells`."""
+        return tf.gather(values[:, 0], self._shower)
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """See `AllCells`."""

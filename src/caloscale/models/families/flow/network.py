@@ -23,7 +23,7 @@ from caloscale.models.families.flow.representation import (
     layers_of_numbers,
     moments,
 )
-from caloscale.models.families.flow.targets import hold_moments, hold_sums
+from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_moments, hold_sums
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, register
 from caloscale.random import EventDraws
 
@@ -119,6 +119,8 @@ class ShowerFlow(PlainLayer):
         GeV (B, X, Y, L), whose layers have these energies, and whose shower nearly has these moments: the likeliest
         cell is hit where no other is."""
         detector, floor = self.detector, self.detector.floor_gev
+        full = tf.cast(layers >= LEAST_LAYER * floor, tf.float32)
+        reached = hold_cells(reached, full, across)
         highest = tf.reduce_max(reached, axis=(2, 3))
         if sparse:  # a comparison that what is not a number does not pass: it is seen then
             least = (tf.minimum(highest, 1.0) * (1 - 1e-6))[..., None, None]
@@ -133,10 +135,10 @@ class ShowerFlow(PlainLayer):
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), likeliest)
         # No cell has more than its layer, which the distribution of a single cell does not know.
         above = tf.nn.relu(tf.minimum(found, cells.of_layers(layers / floor)) - 1) * share
-        sums = layers * tf.cast(layers >= LEAST_LAYER * floor, tf.float32) / floor
+        sums = layers * full / floor
         wanted = tf.nn.relu(sums - cells.sum_layers(share))
         above = hold_moments(hold_sums(above, wanted, cells), share, wanted, across, axis, cells, detector)
-        found = share + above
+        found = share + hold_hits(above, share, across, cells, detector)
         return cells.whole(found * cells.of_layers(sums / cells.sum_layers(found) * floor))
 
     def losses_of(

@@ -19,6 +19,8 @@ EMPTY_GAP, EMPTY_WIDTH = 1.0, 1.5
 cannot make many showers with the same value, and it blurs a cut where many values are."""
 LEAST_LAYER = 2.0
 """A layer with less than this many faintest cells is empty: few real ones have so little."""
+ROUNDED = 0.1
+"""Added to the square of a radius, in cells: a cell of finite size."""
 _ROUNDING = 1e-3
 
 
@@ -129,7 +131,7 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
         third = tf.reduce_sum(share * distance**3, axis=(1, 2))
         found += [mean, slope, tf.math.log(variance) / 2, tf.asinh(third / variance**1.5)]
         distances.append(distance)
-    radius = tf.sqrt(distances[0][:, :, None] ** 2 + distances[1][:, None] ** 2 + 0.1)
+    radius = tf.sqrt(distances[0][:, :, None] ** 2 + distances[1][:, None] ** 2 + ROUNDED)
     found.append(tf.math.log(tf.reduce_sum(cells * radius, axis=(1, 2, 3)) / total + 1e-3))
     found.append(tf.math.log(tf.reduce_sum(cells * cells, axis=(1, 2, 3)) / total**2 + 1e-6))
     for threshold in (detector.floor_gev * (1 - _ROUNDING), detector.hit_gev):

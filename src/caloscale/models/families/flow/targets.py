@@ -1,7 +1,7 @@
-"""Cells that are drawn one by one get the sums and moments that stage 1 has drawn for their layers and their shower.
+"""Cells that are drawn one by one get the sums, numbers and moments that stage 1 has drawn for layers and shower.
 
-All arrays of cells are what all cells or some have above the faintest one, in its units (`cells`). How many cells are
-hit does not change.
+``above`` is what all cells or some have above the faintest one, in its units (`cells`). Only `hold_cells` changes how
+many cells have energy.
 """
 
 from __future__ import annotations
@@ -11,24 +11,32 @@ import tensorflow as tf
 
 from caloscale.models.families.flow.cells import AllCells
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.representation import depth_positions
+from caloscale.models.families.flow.representation import ROUNDED, depth_positions
 from caloscale.models.layers.plain import centred
 
-REPETITIONS = 2
-"""Corrections of the moments, each by Newton's method; after one the widths still are 10% of their spread off."""
-_FARTHEST = 0.5
-"""Largest logarithm of a correction's factors along an axis."""
-_RIDGE = 1e-2
-"""Added to the diagonal of the correlation of the three functions along an axis."""
-_LEAST = 0.05
-"""Added to the variance of each of them: a shower in one column of cells cannot be widened."""
+REPETITIONS = 3
+"""Corrections of the moments, each by Newton's method: with two the spread of the skewness is a fifth too small."""
+_COUNTS = 4
+"""Corrections of a level that a number of cells is to exceed."""
+_RAMP = 4.0
+"""Number of cells, of those beyond a level, that count in part as they are near to it: a jump of the number would make
+rounding visible."""
+_MOST = 2.0
+"""Largest change of a level."""
+_STEEPNESS = 1.2
+"""Relative change of the energy that a number of cells exceeds by that of the number, less than in most showers: with
+larger ones the corrections oscillate."""
+_FARTHEST = 1.0
+"""Largest logarithm of the factors of a correction."""
+_STEP = 0.5
+"""Largest change of the mean of a function along an axis, in its standard deviations: an untrained network wants what
+no shower has."""
+_RIDGE = 0.05
+"""Added to the diagonal of the correlation of the functions along an axis."""
+_LEAST = 0.5
+"""Added to the variance of each of them, as a shower in one column of cells cannot be widened: the slope along the
+depth, whose function varies least, is corrected by a part only."""
 _TINY = 1e-6
-_DIAGONAL = np.eye(3, dtype=np.float32).reshape(1, 9)
-_COFACTORS = tuple(
-    [3 * ((row + a) % 3) + (column + b) % 3 for row in range(3) for column in range(3)]
-    for a, b in ((1, 1), (2, 2), (1, 2), (2, 1))
-)
-"""Places of the elements whose products less products are the cofactors of a matrix."""
 
 
 def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
@@ -39,8 +47,40 @@ def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor
     """
     missing = wanted - cells.sum_layers(above)
     change = cells.of_layers(missing / (cells.sum_layers(above * above) + _TINY)) * above
-    above = tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0)))
-    return above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
+    return _scaled(tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0))), wanted, cells)
+
+
+def hold_cells(reached: tf.Tensor, full: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+    """exp q of all cells (B, L, X, Y), changed so that as many cells of a shower are hit as ``moments`` (B, 12) say.
+
+    full (B, L): 1 for a layer with energy. Depths of hits are exponential: the part 1 / t of them is deeper than ln t,
+    and what they exceed it by is exponential again, so that the energies of the cells do not change in the mean.
+    """
+    wanted, full = tf.maximum(tf.math.expm1(moments[:, -2]), 1.0)[:, None, None, None], full[..., None, None]
+    level = tf.ones_like(wanted)
+    for _ in range(_COUNTS):
+        found = tf.reduce_sum(_beyond(reached / level, wanted) * full, axis=(1, 2, 3), keepdims=True)
+        level = tf.clip_by_value(level * tf.maximum(found, 1.0) / wanted, 1 / _MOST, _MOST)
+    return reached / level
+
+
+def _beyond(ratio: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
+    """1 where ratio is above 1, 0 where it is not, and a part near to 1; wanted: number of cells that are above."""
+    return tf.clip_by_value((ratio - 1) * (wanted / _RAMP) + 0.5, 0.0, 1.0)
+
+
+def hold_hits(above: tf.Tensor, share: tf.Tensor, moments: tf.Tensor, cells: AllCells, detector: Detector) -> tf.Tensor:
+    """Cells of which as many are above ``detector.hit_gev`` as ``moments`` (B, 12) say. Energies near that are
+    multiplied by up to a factor that takes the energy that many cells have to it; it falls to 1 on either side."""
+    wanted, limit = tf.maximum(tf.math.expm1(moments[:, -1:]), 1.0), detector.hit_gev / detector.floor_gev
+    energy, level = share + above, tf.ones_like(wanted)
+    for _ in range(_COUNTS):
+        over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(wanted))
+        found = tf.reduce_sum(cells.sum_layers(over), axis=1, keepdims=True)
+        level = tf.clip_by_value(level * (found / wanted) ** _STEEPNESS, 1 / _MOST, _MOST)
+    level = cells.of_showers(tf.math.log(level))
+    distance = tf.math.log(tf.maximum(energy, _TINY) / limit) - level
+    return above * tf.exp(-level / (1 + distance * distance))
 
 
 def hold_moments(
@@ -52,21 +92,45 @@ def hold_moments(
     cells: AllCells,
     detector: Detector,
 ) -> tf.Tensor:
-    """Cells whose layers have these sums (B, L), of a shower with the barycentre, slope and rms of ``moments`` (B, 12).
+    """Cells whose layers have these sums (B, L), of a shower with the barycentre, slope, rms, skewness and mean radius
+    of ``moments`` (B, 12).
 
     hits: 1 for a cell with energy. axis (B, 2, L). Each cell is multiplied by functions of x and of y with the
-    exponents a d + b d^2 + c d z, d the distance from the barycentre, z the layer.
+    exponents a d + b d^2 + c d^3 + e d z, d the distance from the barycentre, z the layer, and of the radius.
     """
     frames = [_functions(moments, axis, at, detector) for at in (0, 1)]
     faintest = [cells.sum_along(hits, at) for at in (0, 1)]
+    squares = [cells.of_lines(frame * frame, at) for at, frame in enumerate(frames)]
+    radius = tf.sqrt(squares[0] + squares[1] + ROUNDED)
     for _ in range(REPETITIONS):
         factors = []
         for at in (0, 1):
-            goals = (moments[:, 4 * at + 1], moments[:, 4 * at + 2])
-            factors.append(_tilt(cells.sum_along(above, at), faintest[at], frames[at], *goals, detector))
+            goals = moments[:, 4 * at + 1 : 4 * at + 4]
+            factors.append(_tilt(cells.sum_along(above, at), faintest[at], frames[at], goals, detector))
         above = above * cells.of_lines(factors[0], 0) * cells.of_lines(factors[1], 1)
-        above = above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
+        above = _widen(_scaled(above, wanted, cells), hits, radius, moments, cells)
+        above = _scaled(above, wanted, cells)
     return above
+
+
+def _scaled(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
+    """Cells whose layers have these sums (B, L)."""
+    return above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
+
+
+def _widen(above: tf.Tensor, hits: tf.Tensor, radius: tf.Tensor, moments: tf.Tensor, cells: AllCells) -> tf.Tensor:
+    """Cells multiplied by a function of their distance from the barycentre, so that its mean is nearly that of
+    ``moments``."""
+
+    def total(values: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(cells.sum_layers(values), axis=1, keepdims=True)
+
+    energy = above + hits
+    own = cells.sum_layers(above * radius) / (cells.sum_layers(above) + _TINY)
+    inner = radius - cells.of_layers(own)
+    missing = tf.exp(moments[:, 8:9]) * total(energy) - total(energy * radius)
+    exponent = missing / (total(above * inner * inner) + _LEAST * total(energy) + _TINY)
+    return above * tf.exp(tf.clip_by_value(cells.of_showers(exponent) * inner, -_FARTHEST, _FARTHEST))
 
 
 def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
@@ -77,9 +141,11 @@ def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector)
 
 
 def _tilt(
-    above: tf.Tensor, faintest: tf.Tensor, distance: tf.Tensor, slope: tf.Tensor, width: tf.Tensor, detector: Detector
+    above: tf.Tensor, faintest: tf.Tensor, distance: tf.Tensor, wanted: tf.Tensor, detector: Detector
 ) -> tf.Tensor:
-    """Factors of the cells (B, L, X) along an axis, from energies summed over the other one."""
+    """Factors of the cells (B, L, X) along an axis, from energies summed over the other one. wanted (B, 3): slope,
+    width and skewness as `moments` has them."""
+    slope, width, skewness = tf.unstack(wanted, axis=1)
     energy = above + faintest
     layers, depth = tf.reduce_sum(energy, axis=2), depth_positions(detector)[:, 0]
     total = tf.reduce_sum(layers, axis=1, keepdims=True) + _TINY
@@ -87,25 +153,27 @@ def _tilt(
     spread = tf.reduce_sum(layers * layer**2, axis=1) / total[:, 0] + 1e-4
     share, own = energy / total[..., None], above / total[..., None]
     mean_of = own / (tf.reduce_sum(own, axis=2, keepdims=True) + _TINY)
-    functions = tf.stack([distance, distance * distance, distance * layer[..., None]], axis=1)
-    goals = tf.stack([tf.zeros_like(width), tf.exp(2 * width), slope * spread], axis=1)
+    square, variance = distance * distance, tf.exp(2 * width)
+    # d^3 alone nearly follows from d, and the equations could hardly be solved.
+    cube = distance * (square - 3 * variance[:, None, None])
+    functions = tf.stack([distance, square, distance * layer[..., None], cube], axis=1)
+    goals = tf.stack([tf.zeros_like(width), variance, slope * spread, tf.sinh(skewness) * tf.exp(3 * width)], axis=1)
     missing = goals - tf.reduce_sum(share[:, None] * functions, axis=(2, 3))
     inner = functions - tf.reduce_sum(mean_of[:, None] * functions, axis=3, keepdims=True)
-    flat = tf.reshape(inner, (-1, 3, inner.shape[2] * inner.shape[3]))
-    products = tf.matmul(tf.reshape(own[:, None] * inner, (-1, 3, flat.shape[2])), flat, transpose_b=True)
+    flat = tf.reshape(inner, (-1, functions.shape[1], inner.shape[2] * inner.shape[3]))
+    products = tf.matmul(tf.reshape(own[:, None] * inner, (-1, *flat.shape[1:])), flat, transpose_b=True)
     exponent = tf.reshape(tf.matmul(_solve(products, missing)[:, None], flat), (-1, *inner.shape[2:]))
     return tf.exp(tf.clip_by_value(exponent, -_FARTHEST, _FARTHEST))
 
 
 def _solve(matrix: tf.Tensor, right: tf.Tensor) -> tf.Tensor:
-    """Solution of three equations (B, 3) with a symmetric matrix (B, 3, 3), by its cofactors: OpenVINO has no
-    inverse."""
-    elements = tf.reshape(matrix, (-1, 9))
-    scales = tf.math.rsqrt(tf.gather(elements, [0, 4, 8], axis=1) + _LEAST)
-    scaled = tf.reshape(matrix * scales[:, None] * scales[..., None], (-1, 9))
-    scaled = scaled * (1 - _DIAGONAL) + (1 + _RIDGE) * _DIAGONAL
-    one, two, three, four = (tf.gather(scaled, places, axis=1) for places in _COFACTORS)
-    cofactors = one * two - three * four
-    determinant = tf.reduce_sum(scaled[:, :3] * cofactors[:, :3], axis=1, keepdims=True)
-    solution = tf.reduce_sum(tf.reshape(cofactors, (-1, 3, 3)) * (right * scales)[:, None], axis=2)
-    return solution / determinant * scales
+    """Solution of some equations (B, N) with a symmetric matrix (B, N, N), by elimination: OpenVINO has no inverse."""
+    size = matrix.shape[1]
+    one = tf.constant(np.eye(size, dtype=np.float32))[None]
+    scales = tf.math.rsqrt(tf.reduce_sum(matrix * one, axis=2) + _LEAST)
+    scaled = matrix * scales[:, None] * scales[..., None] * (1 - one) + (1 + _RIDGE) * one
+    rows = tf.concat([scaled, tf.clip_by_value(right * scales, -_STEP, _STEP)[..., None]], axis=2)
+    for at in range(size):
+        row = rows[:, at : at + 1] / rows[:, at : at + 1, at : at + 1]
+        rows = rows - (rows[:, :, at : at + 1] - one[:, :, at : at + 1]) * row
+    return rows[..., size] * scales
