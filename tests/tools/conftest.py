@@ -15,7 +15,7 @@ import pytest
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
 )
-SECONDS = 60.0
+SECONDS = 300.0
 
 
 class Browser:

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import os
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
 import yaml
+from kubernetes import client
 
 from tests.pipelines.conftest import TINY
 from tests.tools.conftest import Browser
 from tools.cluster.kubeflow import server, sources
+from tools.cluster.plane import ControlPlane
 
 TINY_RUN = yaml.safe_load(TINY)
 ROOT = "v2/artifacts/train-calorimeter-gan"
@@ -33,12 +33,12 @@ pytestmark = [
 class UI:
     """The UI in a browser, and the API beside it to see what it did."""
 
-    def __init__(self, browser: Browser, address: str) -> None:
-        self.browser, self.address = browser, address
+    def __init__(self, browser: Browser, plane: ControlPlane) -> None:
+        self.browser, self.pods = browser, client.CoreV1Api(plane.client())
 
     def open(self, page: str) -> None:
         self.browser.open("about:blank", 1300)
-        self.browser.open(f"{self.address}/#/{page}", 1300)
+        self.browser.open(f"{server.UI}/#/{page}", 1300)
 
     def click(self, element: str) -> None:
         """element: an expression that gives it; it is waited for."""
@@ -97,16 +97,42 @@ class UI:
             time.sleep(3)
         return str(state)
 
+    def states(self, run: str) -> dict[str, str]:
+        """States of the steps that have begun, by name."""
+        tasks = self.api(f"runs/{run}").get("run_details", {}).get("task_details", [])
+        return {each.get("display_name", ""): each.get("state", "") for each in tasks}
+
     def open_run(self, run: str) -> None:
         self.open(f"runs/details/{run}")
         self.sees("Report and bill")
 
+    def confirm(self, button: str, answer: str) -> None:
+        """Click a button, and an answer in the dialogue that it opens."""
+        self.button(button)
+        self.click(f"[...document.querySelectorAll('[role=dialog] button')].find(b => b.innerText == '{answer}')")
+
+    def cached(self) -> set[str]:
+        """Steps of the opened graph that came from the cache."""
+        cached = ".react-flow__node:has([data-testid=CloudDownloadIcon])"
+        return set(self.browser.value(f"[...document.querySelectorAll('{cached}')].map(n => n.innerText)"))
+
+    def open_steps(self, run: str) -> None:
+        """The graph of a run with the steps in its node Run, when their states are known."""
+        self.open_run(run)
+        self.click("document.querySelector('[data-testid=expand-button]')")
+        self.browser.wait("document.querySelectorAll('.react-flow__node').length > 10")
+        self.browser.wait("document.querySelector('[data-testid=execution-icon-active]')")
+
     def sees(self, text: str) -> None:
         self.browser.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
-    def api(self, path: str, **query: str) -> Any:
-        url = f"{self.address}/apis/v2beta1/{path}?{urllib.parse.urlencode(query)}"
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url) as answer:
+    def api(self, path: str, sent: Any = None) -> Any:
+        """The answer of the API, to a POST where something is sent."""
+        content = None if sent is None else json.dumps(sent).encode()
+        asked = urllib.request.Request(
+            f"{server.UI}/apis/v2beta1/{path}", content, {"content-type": "application/json"}
+        )
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
             return json.load(answer)
 
 
@@ -116,8 +142,8 @@ def _typed(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ui(browser: Browser) -> Iterator[UI]:
-    with server.kubeflow() as address:
-        made = UI(browser, address)
+    with server.kubeflow() as plane:
+        made = UI(browser, plane)
         made.upload("calorimeter", COMPILED)
         yield made
 
@@ -131,14 +157,13 @@ def first(ui: UI) -> str:
 
 
 def files(run: str) -> dict[str, str]:
-    """Digests of all objects of a run: its folder and its artifacts."""
-    page = _store().get_paginator("list_objects_v2").paginate(Bucket=server.BUCKET, Prefix=f"{ROOT}/{run}/")
+    """Digests of all objects of a run by key: its folder and its artifacts."""
+    page = server.store().get_paginator("list_objects_v2").paginate(Bucket=server.BUCKET, Prefix=f"{ROOT}/{run}/")
     return {each["Key"]: each["ETag"] for part in page for each in part.get("Contents", [])}
 
 
-def _store() -> Any:
-    key = {"aws_access_key_id": server.KEY, "aws_secret_access_key": server.SECRET, "region_name": "us-east-1"}
-    return boto3.client("s3", endpoint_url=f"http://{server.ADDRESS}:{server.PORTS['store']}", **key)
+def _object(key: str) -> str:
+    return str(server.store().get_object(Bucket=server.BUCKET, Key=key)["Body"].read().decode())
 
 
 def test_the_form_has_an_entry_for_each_parameter_with_its_default(ui: UI) -> None:
@@ -151,12 +176,15 @@ def test_the_form_has_an_entry_for_each_parameter_with_its_default(ui: UI) -> No
 
 
 def test_a_run_shows_its_graph_its_verdict_and_its_report(ui: UI, first: str) -> None:
-    ui.open_run(first)
-    ui.click("document.querySelector('[data-testid=expand-button]')")
+    ui.open_steps(first)
+    assert ui.cached() == set()
     for step in ("Plan machines", "Simulate showers", "Prepare showers", "Train", "Validate against Monte Carlo"):
         ui.sees(step)
+    ui.click("document.getElementById('artifact.train.speed')")
+    ui.click("[...document.querySelectorAll('button')].find(b => b.innerText == 'Visualization')")
+    ui.sees("usd")
+    ui.open_steps(first)
     ui.sees("Verdict")
-    ui.browser.wait("document.querySelectorAll('.react-flow__node').length > 10")
     ui.click("document.querySelector('[data-testid=expand-button]')")
     ui.sees("Undecided")
     ui.open_run(first)
@@ -177,6 +205,8 @@ def test_a_clone_with_another_seed_leaves_the_first_run_as_it_was(ui: UI, first:
     assert second != first and ui.end(second) == "SUCCEEDED"
     assert files(first) == before
     assert f"{ROOT}/{second}/summary.json" in files(second)
+    ui.open_steps(second)
+    assert ui.cached() == {"Simulate showers", "Prepare showers"}
     ui.open(f"compare?runlist={first},{second}")
     for each in ("first", "second", "seed"):
         ui.sees(each)
@@ -188,7 +218,7 @@ def test_a_run_that_is_not_accepted_is_seen_in_the_run_list(ui: UI, first: str) 
     judged = json.dumps({**TINY_RUN, "validation": validation})
     run = ui.start("judged", preset="", run=judged, fail_unless_accepted="true")
     assert ui.end(run) == "FAILED"
-    states = {task.get("display_name"): task["state"] for task in ui.api(f"runs/{run}")["run_details"]["task_details"]}
+    states = ui.states(run)
     assert states["validate"] == states["cost-report"] == "SUCCEEDED"
     ui.open("runs")
     ui.sees("judged")
@@ -196,17 +226,69 @@ def test_a_run_that_is_not_accepted_is_seen_in_the_run_list(ui: UI, first: str) 
     ui.browser.wait(f"{row}.querySelector('[data-testid=node-status-sign]').style.color == 'rgb(213, 0, 0)'")
 
 
-def test_a_run_that_is_terminated_ends(ui: UI) -> None:
-    run = ui.start("terminated", preset="", run=json.dumps(TINY_RUN), seed="11")
+def test_a_run_that_was_terminated_is_resumed_by_retry(ui: UI, first: str) -> None:
+    """Steps that had ended do not run again; the others continue in the folder of the run. Other preparation."""
+    other = json.dumps({**TINY_RUN, "data": {**TINY_RUN["data"], "preprocessing": {"power": 0.6}}})
+    run = ui.start("terminated", preset="", run=other, seed="11")
+    while ui.states(run).get("train") != "RUNNING":
+        time.sleep(1)
     ui.open_run(run)
-    ui.button("terminateRunBtn")
-    ui.click("[...document.querySelectorAll('[role=dialog] button')].find(b => b.innerText == 'Terminate')")
+    ui.confirm("terminateRunBtn", "Terminate")
     assert ui.end(run) in ("CANCELED", "FAILED")
+    before = files(run)
+    assert f"{ROOT}/{run}/summary.json" not in before
+    ui.open_steps(run)
+    assert ui.cached() == {"Simulate showers"}
+    ui.confirm("retryBtn", "Retry")
+    while ui.api(f"runs/{run}")["state"] in ("CANCELED", "FAILED"):
+        time.sleep(1)
+    assert ui.end(run) == "SUCCEEDED"
+    after = files(run)
+    assert json.loads(_object(f"{ROOT}/{run}/summary.json"))["outcome"] == "succeeded"
+    holder = f"{ROOT}/{run}/.holder/newest.json"  # which process writes there
+    assert {key for key, digest in before.items() if after.get(key) != digest} <= {holder}
 
 
-def test_the_form_makes_a_recurring_run(ui: UI) -> None:
+def test_the_pod_of_a_training_asks_for_the_gpus_of_the_form(ui: UI, first: str) -> None:
+    """Which are not there: the training ends, and does not take the processor in their place."""
+    run = ui.start("gpus", preset="", run=json.dumps(TINY_RUN), gpus="2")
+    assert ui.end(run) == "FAILED"
+    pods = ui.pods.list_namespaced_pod(server.NAMESPACE, label_selector=f"pipeline/runid={run}").items
+    limits = [each.resources.limits or {} for pod in pods for each in pod.spec.containers if each.name == "main"]
+    assert [each["nvidia.com/gpu"] for each in limits if "nvidia.com/gpu" in each] == ["2"]
+    assert "should have 2 accelerators (train.gpus)" in _object(f"{ROOT}/{run}/stages/train.json")
+
+
+def test_a_form_that_is_refused_has_a_report_and_starts_nothing_else(ui: UI) -> None:
+    run = ui.start("refused", preset="compct")
+    assert ui.end(run) == "FAILED"
+    states = ui.states(run)
+    assert states["plan"] == "FAILED" and states["cost-report"] == "SUCCEEDED" and not states.get("simulate")
+    (page,) = (key for key in files(run) if key.endswith("/report"))
+    assert "did you mean" in _object(page) and "This run failed" in _object(page)
+
+
+def test_runs_of_a_schedule_have_folders_of_their_own(ui: UI) -> None:
+    """The form makes one of every hour; the same by the API, more often, until it has started two runs."""
     ui.new_run()
     ui.click("document.querySelector('#recurringToggle input')")
-    assert ui.submit("weekly", recurring=True)
+    assert ui.submit("hourly", recurring=True)
     (job,) = ui.api("recurringruns")["recurringRuns"]
     assert job["status"] == "ENABLED" and "periodic_schedule" in job["trigger"]
+    often = {name: job[name] for name in ("pipeline_version_reference", "runtime_config", "mode", "service_account")}
+    often |= {
+        "display_name": "often",
+        "max_concurrency": "2",
+        "trigger": {"periodic_schedule": {"interval_second": 20}},
+    }
+    made = ui.api("recurringruns", often)["recurring_run_id"]
+    try:
+        while len(runs := [r["run_id"] for r in ui.api("runs")["runs"] if r.get("recurring_run_id") == made]) < 2:
+            time.sleep(1)
+    finally:
+        ui.api(f"recurringruns/{made}:disable", {})
+    for run in runs:
+        while not any(key == f"{ROOT}/{run}/run.yaml" for key in files(run)):
+            assert ui.states(run).get("plan") != "FAILED"
+            time.sleep(1)
+        ui.api(f"runs/{run}:terminate", {})

@@ -13,6 +13,7 @@ import yaml
 from tools.cluster.build import build as build_programs
 from tools.cluster.daemons import end_process
 from tools.cluster.errors import ClusterError, run_app
+from tools.cluster.kubeflow.server import UI
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
@@ -105,8 +106,8 @@ def kubeflow(
 ) -> None:
     """Kubeflow Pipelines with its UI, until Ctrl-C; the first call builds it (an hour on two cores). Linux, root."""
     build_kubeflow(clone)
-    with run_kubeflow() as address:
-        print(f"UI and API: {address}\nCtrl-C ends it; nothing stays", flush=True)
+    with run_kubeflow():
+        print(f"UI and API: {UI}\nCtrl-C ends it; nothing stays", flush=True)
         signal.pause()
 
 

@@ -16,6 +16,7 @@ import subprocess
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,7 @@ class Pods:
         self._plane, self._namespace, self._environment, self._mounts = plane, namespace, dict(environment), mounts
         self._folder = plane.folder / "pods"
         self._core = client.CoreV1Api(plane.client())
-        self._leases, self._custom = (
-            client.CoordinationV1Api(self._core.api_client),
-            client.CustomObjectsApi(self._core.api_client),
-        )
+        self._custom = client.CustomObjectsApi(self._core.api_client)
         self._running: dict[str, dict[str, subprocess.Popen[bytes]]] = {}
         self._seen: set[str] = set()
         self._ended = threading.Event()
@@ -109,8 +107,9 @@ class Pods:
                 selector = f"workflows.argoproj.io/workflow={workflow['metadata']['name']}"
                 for pod in self._core.list_namespaced_pod(self._namespace, label_selector=selector).items:
                     for process in self._running.pop(pod.metadata.uid, {}).values():
-                        for inside in psutil.Process(process.pid).children():
-                            inside.terminate()
+                        with suppress(psutil.NoSuchProcess):  # it has ended
+                            for inside in psutil.Process(process.pid).children():
+                                inside.terminate()
 
     def _take_pods(self) -> None:
         for event in watch.Watch().stream(self._core.list_namespaced_pod, self._namespace, timeout_seconds=300):
@@ -254,7 +253,7 @@ class Pods:
 
 
 def _node_status(port: int) -> dict[str, Any]:
-    capacity = {"cpu": "256", "memory": "1Ti", "pods": "500", "ephemeral-storage": "1Ti"}
+    capacity = {"cpu": "256", "memory": "1Ti", "pods": "500", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"}
     ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": _now()}
     return {
         "capacity": capacity,

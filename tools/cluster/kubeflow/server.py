@@ -34,27 +34,29 @@ PORTS = {
     "workflow-controller": 6060,  # health, of all addresses
     "scheduledworkflow": 9091,  # metrics, of all addresses
 }
+UI = f"http://{ADDRESS}:{PORTS['ui']}"
+"""The UI and, below /apis, the API."""
 NAMESPACE, BUCKET, KEY, SECRET = "kubeflow", "mlpipeline", "minio", "minio123"
 NAMES = ("seaweedfs", "minio-service", "ml-pipeline", "metadata-grpc-service")
 MARIADB = "/usr/sbin/mariadbd"
 
 
 @contextmanager
-def kubeflow() -> Iterator[str]:
-    """Everything from the control plane to the UI; gives the address of the UI, which is also that of the API."""
+def kubeflow() -> Iterator[ControlPlane]:
+    """Everything from the control plane, which is given, to the UI."""
     _check()
     with ControlPlane(operators=(), settings=Settings(has_fake_nodes=False)) as plane:
         server = Server(plane)
         server.objects()
         for daemon in (server.database(), server.store(), server.metadata()):
             plane.run(daemon)
-        _make_bucket()
+        store().create_bucket(Bucket=BUCKET)
         for daemon in (server.apiserver(), *server.controllers(), server.ui()):
             plane.run(daemon)
         pods = Pods(plane, NAMESPACE, server.step_environment(), server.mounts)
         pods.start()
         try:
-            yield f"http://{ADDRESS}:{PORTS['ui']}"
+            yield plane
         finally:
             pods.stop()
 
@@ -151,20 +153,13 @@ class Server:
     def ui(self) -> Daemon:
         """The node server with the React UI."""
         frontend = self.source / "frontend"
-        environment = {
-            "LISTEN": ADDRESS,
-            "ML_PIPELINE_SERVICE_HOST": ADDRESS,
-            "ML_PIPELINE_SERVICE_PORT": str(PORTS["apiserver"]),
-            "METADATA_ENVOY_SERVICE_SERVICE_HOST": ADDRESS,
-            "METADATA_ENVOY_SERVICE_SERVICE_PORT": str(PORTS["web"]),
-            "MINIO_ACCESS_KEY": KEY,
-            "MINIO_SECRET_KEY": SECRET,
-            "MINIO_NAMESPACE": NAMESPACE,
-            "FRONTEND_SERVER_NAMESPACE": NAMESPACE,
-            "ARGO_ARCHIVE_LOGS": "true",
-        }
+        parts = {"ML_PIPELINE_SERVICE": "apiserver", "METADATA_ENVOY_SERVICE_SERVICE": "web"}
+        hosts = {f"{part}_HOST": ADDRESS for part in parts}
+        ports = {f"{part}_PORT": str(PORTS[port]) for part, port in parts.items()}
+        store = {"MINIO_ACCESS_KEY": KEY, "MINIO_SECRET_KEY": SECRET, "MINIO_NAMESPACE": NAMESPACE}
+        other = {"LISTEN": ADDRESS, "FRONTEND_SERVER_NAMESPACE": NAMESPACE, "ARGO_ARCHIVE_LOGS": "true"}
         command = [str(node()), str(frontend / "server/dist/server.js"), str(frontend / "build"), str(PORTS["ui"])]
-        return self._daemon("ui", command, **environment)
+        return self._daemon("ui", command, **hosts, **ports, **store, **other)
 
     def step_environment(self) -> dict[str, str]:
         """Variables of the steps: this checkout's Python and the programs that Argo's and Kubeflow's images contain."""
@@ -176,7 +171,13 @@ class Server:
         line = contained(command, self.folder / name, self._own, str(ROOT))
         number = PORTS.get(port or name)
         log = self.plane.servers.log_folder / f"{name}.log"
-        return Daemon(name, line, log, lambda: number is None or _listens(number), {**self._environment, **environment})
+        return Daemon(
+            name,
+            line,
+            log,
+            lambda: number is None or _listens(number),
+            {**self._environment, **environment},
+        )
 
 
 def _check() -> None:
@@ -192,12 +193,13 @@ def _check() -> None:
         raise ClusterError("no Kubeflow here:" + "".join(f"\n  - {each}" for each in problems), remedy="mend these")
 
 
-def _make_bucket() -> None:
+def store() -> Any:
+    """A client of boto3 of the object store."""
     import boto3
 
     url = f"http://{ADDRESS}:{PORTS['store']}"
     key = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
-    boto3.client("s3", endpoint_url=url, **key).create_bucket(Bucket=BUCKET)
+    return boto3.client("s3", endpoint_url=url, **key)
 
 
 def _program(name: str) -> str:
