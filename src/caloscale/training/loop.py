@@ -212,13 +212,15 @@ def fit(
         model = _Model(replica_step(state, schedule))
         model.compile(jit_compile=False)
 
-    def end(_: int, losses: Mapping[str, tf.Tensor]) -> None:
-        if not after(dict(losses)):
+    # Keras gives ``logs`` by its name.
+    def begin(_: int, logs: object) -> None:
+        state.progress.assign(before())
+
+    def end(_: int, logs: Mapping[str, tf.Tensor]) -> None:
+        if not after(dict(logs)):
             model.stop_training = True
 
-    hooks = tf.keras.callbacks.LambdaCallback(
-        on_train_batch_begin=lambda *_: state.progress.assign(before()), on_train_batch_end=end
-    )
+    hooks = tf.keras.callbacks.LambdaCallback(on_train_batch_begin=begin, on_train_batch_end=end)
     model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
 
 
