@@ -30,7 +30,7 @@ class FlowSettings(Block):
 
     width: int = Field(128, ge=8, le=4096)
     """Units of the dense layers of the flow of the layers."""
-    layer_dropout: float = Field(0.1, ge=0, lt=1)
+    layer_dropout: float = Field(0.05, ge=0, lt=1)
     """Dropout rate of that flow: it sees few showers many times."""
     layer_steps: int = Field(8, ge=1, le=1000)
     """Steps of the midpoint rule from noise to layers."""
@@ -91,7 +91,7 @@ class Flow(Family):
             return None
         cells_x, cells_y, depth = data.shape
         cells, dependent = math.prod(data.shape), settings.cells == "dependent"
-        gflop = 0.00178 + 2.504e-6 * cells + 1.829e-5 * (cells_x + cells_y) * depth
+        gflop = 0.00597 + 2.504e-6 * cells + 1.829e-5 * (cells_x + cells_y) * depth
         if dependent:  # two 3 x 3 convolutions, in three passes, with layers as channels
             gflop += 1e-9 * 3 * 3 * 2 * 9 * settings.channels * cells
         megabytes = 1.63 + (0.16 if dependent else 0.0)

@@ -27,7 +27,7 @@ from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_m
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, register
 from caloscale.random import EventDraws
 
-REPETITIONS = 8
+REPETITIONS = 24
 """Points of the path of the layers' flow for each shower of a batch: they cost little beside its cells."""
 _LIKELIHOOD_UNIT = 300.0
 """Logarithm of the likelihood of a shower's cells is divided by this: the loss is then of the order of the others."""
