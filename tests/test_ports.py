@@ -42,5 +42,5 @@ def test_a_program_that_needs_one_port_is_refused_where_it_is_taken(monkeypatch)
         assert not ports.is_free(port) and not ports.is_free(port, "")
         monkeypatch.setattr(upstream, "MPI_PORT", port)
         with pytest.raises(ClusterError, match=f"port {port}, which the mpi-operator"):
-            upstream._mpi_operator(None, None)
+            upstream._mpi_operator(None, None, None)
     assert ports.is_free(port) and ports.is_free(port, "")

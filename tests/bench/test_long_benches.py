@@ -92,7 +92,7 @@ def test_the_section_of_the_physics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "| CaloDREAM | 6,480 | 0.531 | 0.521 | 0.681 | 24.7 | 0.02 |" in page
     assert (
         "0.8768 ± 0.0020" in page
-        and "6,000 showers are 10 times fewer" in page
+        and "60,000 of each kind, 10 times more updates an epoch" in page
         and "`make bench BENCH=physics`" in page
     )
     assert benchmark.write_page(page, benchmark.SECTIONS, []) == page

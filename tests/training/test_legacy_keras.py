@@ -66,7 +66,7 @@ def test_one_module_depends_on_tf_keras():
     source = ROOT / "src" / "caloscale"
     named = {path for path in source.rglob("*.py") if re.search(r"tf_keras|TF_USE_LEGACY_KERAS", path.read_text())}
     # The description of a field, and the list of software whose versions a bench states.
-    texts = {"spec/train.py", "bench/machine.py"}
+    texts = {"spec/train.py", "bench/results.py"}
     assert {str(path.relative_to(source)) for path in named} - texts == {"models/legacy_keras.py", "cli/main.py"}
 
 
