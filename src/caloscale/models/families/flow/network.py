@@ -32,6 +32,8 @@ REPETITIONS = 24
 _LIKELIHOOD_UNIT = 300.0
 """Logarithm of the likelihood of a shower's cells is divided by this: the loss is then of the order of the others."""
 
+_HITS = 2
+"""Corrections of the number of hits: the layer's energy that follows takes .3% of them away again."""
 _RAMP = 1e-3
 """Depth over which a cell rises from nothing to its energy: a jump would make rounding visible."""
 
@@ -138,8 +140,11 @@ class ShowerFlow(PlainLayer):
         sums = layers * full / floor
         wanted = tf.nn.relu(sums - cells.sum_layers(share))
         above = hold_moments(hold_sums(above, wanted, cells), share, wanted, across, axis, cells, detector)
-        found = share + hold_hits(above, share, across, cells, detector)
-        return cells.whole(found * cells.of_layers(sums / cells.sum_layers(found) * floor))
+        for _ in range(_HITS):
+            found = share + hold_hits(above, share, across, cells, detector)
+            found = found * cells.of_layers(sums / cells.sum_layers(found))
+            above = tf.nn.relu(found - share)
+        return cells.whole(found * floor)
 
     def losses_of(
         self, shower: tf.Tensor, latent: tf.Tensor, random: EventDraws

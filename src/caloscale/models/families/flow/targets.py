@@ -16,7 +16,7 @@ from caloscale.models.layers.plain import centred
 
 REPETITIONS = 3
 """Corrections of the moments, each by Newton's method: with two the spread of the skewness is a fifth too small."""
-_COUNTS = 4
+_COUNTS = 3
 """Corrections of a level that a number of cells is to exceed."""
 _RAMP = 4.0
 """Number of cells, of those beyond a level, that count in part as they are near to it: a jump of the number would make
