@@ -56,7 +56,7 @@ def hold_cells(reached: tf.Tensor, full: tf.Tensor, moments: tf.Tensor) -> tf.Te
     full (B, L): 1 for a layer with energy. Depths of hits are exponential: the part 1 / t of them is deeper than ln t,
     and what they exceed it by is exponential again, so that the energies of the cells do not change in the mean.
     """
-    wanted, full = tf.maximum(tf.math.expm1(moments[:, -2]), 1.0)[:, None, None, None], full[..., None, None]
+    wanted, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
     level = tf.ones_like(wanted)
     for _ in range(_COUNTS):
         found = tf.reduce_sum(_beyond(reached / level, wanted) * full, axis=(1, 2, 3), keepdims=True)
@@ -72,7 +72,7 @@ def _beyond(ratio: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
 def hold_hits(above: tf.Tensor, share: tf.Tensor, moments: tf.Tensor, cells: AllCells, detector: Detector) -> tf.Tensor:
     """Cells of which as many are above ``detector.hit_gev`` as ``moments`` (B, 12) say. Energies near that are
     multiplied by up to a factor that takes the energy that many cells have to it; it falls to 1 on either side."""
-    wanted, limit = tf.maximum(tf.math.expm1(moments[:, -1:]), 1.0), detector.hit_gev / detector.floor_gev
+    wanted, limit = tf.maximum(tf.exp(moments[:, -1:]) - 1, 1.0), detector.hit_gev / detector.floor_gev
     energy, level = share + above, tf.ones_like(wanted)
     for _ in range(_COUNTS):
         over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(wanted))
