@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 from caloscale.detector.angle import FAINT_LAYER, SMALLEST_DISTANCE_MM2
 from caloscale.detector.geometry import sensor_depth_mm
@@ -391,7 +392,7 @@ CASE = 2
 
 
 def step_of_product(run: Run, packed: Packed) -> dict[str, Any]:
-    """Random numbers, losses, squares of the optimisers and showers of the product's first step of a run."""
+    """Run, random numbers, losses, squares of the optimisers and showers of the first step of the product."""
     import tensorflow as tf
 
     from caloscale.models import build, family_of, latent, noise_size
@@ -421,6 +422,7 @@ def step_of_product(run: Run, packed: Packed) -> dict[str, Any]:
     losses = family.train_step(Step(family, run, networks, optimizers, batch, context, Schedule(0, "constant")))
     squares = {role: unpack(optimizers[role].square, network.trainable_variables) for role, network in networks.items()}
     return {
+        "case_run": np.array(run.model_dump_json(by_alias=True)),
         **listed("case_noise", noise),
         **listed("case_energy", energy),
         **listed("case_flips", flips),
@@ -434,9 +436,7 @@ def step_of_product(run: Run, packed: Packed) -> dict[str, Any]:
 def check(packed: Packed, precision: str = "float32", *, folded: bool = False) -> dict[str, float]:
     """Largest relative differences from the product's step: of a loss, of the gradients of a variable of each network
     (root mean squares; gradients are the roots of the optimiser's squares), of showers."""
-    run = build_run(json.loads(str(packed.arrays["run"])))
-    train = run.train.model_copy(update={"learning_rate": 1e-12, "label_flip": 0.4})
-    run = run.model_copy(update={"train": train, "model": run.model.model_copy(update={"dropout": 0.0})})
+    run = build_run(json.loads(str(packed.arrays["case_run"])))
     drawn = {
         "noise": np.stack(packed.list_of("case_noise")),
         "flips": np.stack(packed.list_of("case_flips")),
@@ -566,7 +566,11 @@ def train(packed: Packed, precision: str, into: Path, *, folded: bool, epochs: i
         about = {
             "jax": jax.__version__,
             "precision": precision,
-            "machine": {"processor": jax.devices()[0].device_kind, "cores": os.cpu_count(), "memoryGib": memory_gib()},
+            "machine": {
+                "processor": jax.devices()[0].device_kind,
+                "cores": os.cpu_count(),
+                "memoryGib": round(psutil.virtual_memory().total / 2**30, 1),
+            },
             "record": {
                 "steps": number,
                 "epochs": len(checks),
@@ -702,11 +706,6 @@ def release(packed: Packed, overrides: list[str], shards: Path, trained: Path, i
             figures=figures,
         )
         write_record(stage, folder)
-
-
-def memory_gib() -> float:
-    """Memory of this machine."""
-    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
 
 
 def main() -> None:
