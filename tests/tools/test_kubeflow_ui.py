@@ -245,7 +245,8 @@ def test_a_run_that_was_terminated_is_resumed_by_retry(ui: UI, first: str) -> No
     assert ui.end(run) == "SUCCEEDED"
     after = files(run)
     assert json.loads(_object(f"{ROOT}/{run}/summary.json"))["outcome"] == "succeeded"
-    # The training goes on from its checkpoint, if it had one; .holder: which process writes there.
+    # A training that had written a checkpoint resumes from it and changes its own files. The folder .holder records
+    # which process writes to the folder of the run.
     resumed = tuple(f"{ROOT}/{run}/{part}" for part in (".holder/", "training/", "stages/train.json"))
     assert not [key for key, digest in before.items() if after.get(key) != digest and not key.startswith(resumed)]
 

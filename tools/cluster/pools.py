@@ -84,7 +84,7 @@ PODS = Path(__file__).with_name("fake_pods.yaml")
 """Objects by which pods take over their namespace's annotations on how long they run and how they end."""
 PREFIX = "fake.caloscale.dev"
 RUN, EXIT, BROKEN = f"{PREFIX}/run", f"{PREFIX}/exit", f"{PREFIX}/broken"
-# kwok looks after nodes with this annotation and no others, so that real nodes can stand beside them.
+# kwok manages nodes with this annotation only, so that the cluster can have real nodes too.
 MARK = MappingProxyType({"kwok.x-k8s.io/node": "fake"})
 MARK_SELECTOR = "kwok.x-k8s.io/node=fake"
 
