@@ -47,8 +47,8 @@ LIMIT_BYTES = 5_000_000
 HEAD = """# Gallery
 
 Runs on two cores except for one, each with its run configuration, report with all gates, figures and bill; a plan;
-and a study. The variable-angle run was trained on one NVIDIA H200 by `tools/accelerator.py` and validated on two
-cores; its bill counts both at the price of an H100 machine.
+and a study. The variable-angle run was trained on one NVIDIA H200 by `tools/accelerator.py` of commit 81a33e4 and
+validated on two cores; its bill counts both at the price of an H100 machine.
 `python -m tools.gallery` writes this page from folders of runs. [How often a verdict is wrong](verdicts.md) has what
 the gates decide on good and on bad generators.
 

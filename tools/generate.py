@@ -101,6 +101,7 @@ def papers_page(data: dict[str, Any]) -> str:
         for number, one in enumerate(document["statements"], 1):
             state = f"{one['state']}: {one['why']}" if "why" in one else one["state"]
             how = f"`{one['command']}`" if "command" in one else ""
+            how += f" of commit {one['commit']}" if "commit" in one else ""
             how += f" ({one['machine']})" if one.get("machine", "any") != "any" else ""
             cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how]
             lines.append(f"|{'|'.join(cells)}|")

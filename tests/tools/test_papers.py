@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,10 @@ def test_a_statement_has_a_known_state_a_reason_and_a_command(statement: dict[st
     assert ("machine" in statement) == ("command" in statement)
     if "command" in statement:
         assert statement["machine"] in DATA["machines"]
-        require_command(statement["command"])
+        if "commit" in statement:
+            require_past_script(statement["command"], statement["commit"])
+        else:
+            require_command(statement["command"])
     else:
         assert statement["state"] in ("not done", "not possible here")
 
@@ -63,6 +67,16 @@ def require_command(text: str) -> None:
             preset = arguments[arguments.index("--preset") + 1]
             overrides = [value for option, value in pairwise(arguments) if option == "--set"]
             (load_solver_run if arguments[0] == "solve" else load_run)(preset=preset, overrides=overrides)
+
+
+def require_past_script(text: str, commit: str) -> None:
+    """Assert that a commit, if the clone reaches so far back, has a script of tools/ that today's tree has not."""
+    script = f"{text.removeprefix('python -m ').split()[0].replace('.', '/')}.py"
+    assert not (ROOT / script).exists()
+    git = ("git", "-C", str(ROOT))
+    if subprocess.run([*git, "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True, check=False).returncode:
+        pytest.skip(f"the clone does not have {commit}")
+    subprocess.run([*git, "cat-file", "-e", f"{commit}:{script}"], check=True)
 
 
 @pytest.mark.parametrize(
