@@ -44,7 +44,7 @@ from caloscale.showers.primaries import draw_table
 from caloscale.spec import Gate, Run, load_run
 from caloscale.spec.validation import AUCS
 from caloscale.storage.atomic import write_text
-from tools.benchmark_runs import table
+from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
 PRESET = "flow"

@@ -1,53 +1,38 @@
-"""Runs the benches that have no result yet and writes docs/benchmarks.md from the results.
+"""Runs the benches that have no result yet and writes docs/benchmarks.md and docs/verdicts.md from the results.
 
     python -m tools.benchmark [SECTION ...] [--again] [--write-only]
 
-Results are kept in runs/bench, so an interrupted round resumes where it was; --again measures anew. Each section of
-the page stands between two marks; what is written outside of them stays.
+Results are kept in runs/bench, so an interrupted round resumes where it was; --again measures anew. What is measured
+stands between two marks of a page; the text around them is written by hand.
 """
 
 import argparse
 import json
-import math
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from caloscale.bench.results import Bench, BenchMachine, bench_table, machine_text
 from caloscale.storage.atomic import write_text
-from tools import acceptance, physics_benchmark, verdicts
-from tools.benchmark_runs import runs_section, table
+from tools import acceptance, physics_benchmark, table, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE, VERDICTS_PAGE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "verdicts.md"
 RESULTS = ROOT / "runs" / "bench"
-SEEDS = (1, 2, 3)
-TITLE = """# Benchmarks
-
-`make bench` measures and writes this page; `make bench BENCH="step generate"` only some sections. Each section has its
-command and its machine. The reference is the published step or generator, layer by layer in plain Keras, in one
-tf.function with TensorFlow's default threads (`bench/reference_networks.py`, `bench/reference_step.py`). Contenders are
-separate processes and run alternately; figures are medians over the rounds with their quartiles.
-"""
+PROGRAMS = {"caloscale": [sys.executable, "-m", "caloscale.cli.main"], "python": [sys.executable]}
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """A command whose result is kept, in the file that its ``--output`` names."""
+    """A command whose result is kept: in the file that its --output names, a target of make knows where."""
 
     name: str
     command: tuple[str, ...]
-    module: str = ""
-    """Absent: a command of caloscale."""
-    made: bool = False
-    """A target of make that knows where its result belongs."""
 
     @property
     def result(self) -> Path:
@@ -58,23 +43,19 @@ class Measurement:
         """Measure."""
         print(f"$ {self.text}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        if self.made:
-            subprocess.run(["make", *self.command], check=True, cwd=ROOT)
-            return
-        called = [sys.executable, "-m", self.module or "caloscale.cli.main", *self.command]
-        subprocess.run([*called, "--output", str(self.result)], check=True, cwd=ROOT)
+        program, *arguments = self.command
+        output = () if program == "make" else ("--output", str(self.result))
+        subprocess.run([*PROGRAMS.get(program, [program]), *arguments, *output], check=True, cwd=ROOT)
 
     @property
     def text(self) -> str:
         """The command as one types it."""
-        if self.made:
-            return shlex.join(["make", *self.command])
-        return shlex.join([*(("python", "-m", self.module) if self.module else ("caloscale",)), *self.command])
+        return shlex.join(self.command)
 
 
 @dataclass(frozen=True)
 class Section:
-    """A section of the page."""
+    """A section of a page."""
 
     name: str
     title: str
@@ -82,28 +63,23 @@ class Section:
     write: Callable[[Sequence[Measurement]], str]
     """The text of those that have a result."""
     page: Path = PAGE
-    """Where it stands."""
 
 
 def bench(*command: str) -> Measurement:
     """A measurement by ``caloscale bench``."""
     words = [word for word in command if not word.startswith("--")]
-    return Measurement("-".join(words), ("bench", *command))
-
-
-def each(write: Callable[[Measurement], str]) -> Callable[[Sequence[Measurement]], str]:
-    """A section with a part for each measurement."""
-    return lambda measurements: "\n".join(write(one) for one in measurements)
+    return Measurement("-".join(words), ("caloscale", "bench", *command))
 
 
 def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> Section:
     """A section that a module of tools measures and writes."""
 
-    def write(measurement: Measurement) -> str:
+    def write(measurements: Sequence[Measurement]) -> str:
+        (measurement,) = measurements
         result = json.loads(measurement.result.read_text(encoding="utf-8"))
         return str(script.section(result, f"make bench BENCH={name}"))
 
-    return Section(name, title, (Measurement(name, (), module=script.__name__),), each(write), page)
+    return Section(name, title, (Measurement(name, ("python", "-m", script.__name__)),), write, page)
 
 
 def write_benches(measurements: Sequence[Measurement]) -> str:
@@ -115,42 +91,7 @@ def write_benches(measurements: Sequence[Measurement]) -> str:
         shown = bench_table(result)
         rows = table(list(shown.columns), [list(row) for row in shown.texts()])
         parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
-    return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."]) + "\n"
-
-
-def write_loads(measurements: Sequence[Measurement]) -> str:
-    """What the operator bears: a column for each load."""
-    results = [json.loads(one.result.read_text(encoding="utf-8")) for one in measurements]
-    loads = zip(measurements, results, strict=True)
-    columns = [f"{_load(result)}<br>`{one.text}`" for one, result in loads]
-    rows = [
-        ["how the runs ended", *(", ".join(f"{n} {phase}" for phase, n in one["phases"].items()) for one in results)],
-        ["time to drain", *(f"{one['secondsToDrain']:.0f} s" for one in results)],
-        ["writes to the API server in a run's life", *(f"{one['writesPerRun']:.1f}" for one in results)],
-        ["most memory of the operator", *(f"{one['peakMemoryMiB']:.0f} MiB" for one in results)],
-        ["its processor time", *(f"{one['processorSeconds']:.0f} s" for one in results)],
-        ["a reconcile, half / 99% below", *(_percentiles(one, "reconcile") for one in results)],
-        ["from an event to the status", *(_percentiles(one, "eventToStatus") for one in results)],
-    ]
-    machines = (BenchMachine.model_validate(one["machine"]) for one in results)
-    return (
-        f"{table(['', *columns], rows)}\n\nNodes have 8 GPUs. Control plane, fake nodes and operator share this "
-        "machine. [The process of the operator](operator-process.md#measured) has clusters that others use, too.\n\n"
-        f"Machine: {machine_text(*machines)}.\n"
-    )
-
-
-def _load(result: dict[str, Any]) -> str:
-    """What the operator had to do."""
-    each_run = "a node each" if result["nodesPerRun"] == 1 else f"{result['nodesPerRun']} nodes each"
-    return f"{result['runs']} runs of {result['runSeconds']} s created at once, {each_run}, on {result['nodes']}"
-
-
-def _percentiles(result: dict[str, Any], name: str) -> str:
-    """The medians and 99th percentiles of a histogram; JSON's Infinity is beyond its last bound, 30 s."""
-    bounds = (result[f"{name}P{part}Seconds"] for part in (50, 99))
-    shown = " / ".join(f"{bound:g} s" if math.isfinite(bound) else "above 30 s" for bound in bounds)
-    return f"{shown} (of {result[f'{name}Count']:.0f})"
+    return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."])
 
 
 NOTED = {
@@ -163,18 +104,13 @@ NOTED = {
 }
 
 
-def write_smoke(measurement: Measurement) -> str:
+def write_smoke(measurements: Sequence[Measurement]) -> str:
     """What the smoke tests noted, in Markdown."""
+    (measurement,) = measurements
     found = json.loads(measurement.result.read_text(encoding="utf-8"))
-    seconds = found["seconds"]
+    seconds, machine = found["seconds"], BenchMachine.model_validate(found["machine"])
     rows = [[what, f"{seconds[name]:.0f} s"] for name, what in NOTED.items() if name in seconds]
-    return (
-        f"### Trainings on the cluster\n\n`{measurement.text}`\n\n"
-        f"{table(['what', 'time'], rows)}\n\n"
-        "The compact network on two workers, checkpoints every 3 s. The time to the next step includes the detection "
-        "of the loss, the run's back-off, new pods when the node is back, TensorFlow's start and the compilation."
-        f"\n\nMachine: {machine_text(BenchMachine.model_validate(found['machine']))}.\n"
-    )
+    return f"`{measurement.text}`\n\n{table(['what', 'time'], rows)}\n\nMachine: {machine_text(machine)}."
 
 
 STEPS = tuple(
@@ -187,23 +123,14 @@ GENERATIONS = tuple(
     for threads, batches in (((), ("16", "64")), (("--threads", "1"), ("1", "1")))
     for preset, batch in zip(("variable-angle", "compact"), batches)
 )
-LOADS = tuple(
-    Measurement(f"operator-{runs}", ("--nodes", nodes, "--runs", runs, *more), module="tools.operator_load")
-    for runs, nodes, more in (("50", "60", ()), ("500", "1000", ("--nodes-per-run", "2")))
-)
 SECTIONS = (
     Section("step", "The training step", STEPS, write_benches),
     Section("generate", "Generation", GENERATIONS, write_benches),
-    Section("operator", "The operator under load", LOADS, write_loads),
-    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("smoke",), made=True),), each(write_smoke)),
+    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("make", "smoke")),), write_smoke),
     by_script("physics", "The classifiers of the CaloChallenge (90 minutes)", physics_benchmark),
+    by_script("verdicts", "Operating characteristics", verdicts, VERDICTS_PAGE),
+    by_script("acceptance", "False acceptance of each gate", acceptance, VERDICTS_PAGE),
 )
-VERDICTS_PAGE = ROOT / "docs" / "verdicts.md"
-ON_VERDICTS = (
-    by_script("verdicts", "Operating characteristics", verdicts, page=VERDICTS_PAGE),
-    by_script("acceptance", "False acceptance of each gate", acceptance, page=VERDICTS_PAGE),
-)
-RUNS = "runs"
 
 
 def measure(sections: Sequence[Section], *, again: bool) -> list[str]:
@@ -218,20 +145,6 @@ def measure(sections: Sequence[Section], *, again: bool) -> list[str]:
     return failed
 
 
-def run_seeds(*, again: bool) -> list[Path]:
-    """Folders of finished runs with each seed; those that are missing are made."""
-    folders = []
-    for seed in SEEDS:
-        folder = ROOT / "runs" / f"seed-{seed}"
-        folders.append(folder)
-        if again or not (folder / "summary.json").is_file():
-            command = ("--preset", "compact", "--set", f"train.seed={seed}", "--name", folder.name)
-            if again:
-                shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run([sys.executable, "-m", "pipelines.train_calorimeter_gan", *command], check=True, cwd=ROOT)
-    return folders
-
-
 def with_section(page: str, name: str, title: str, content: str) -> str:
     """The page with the content between the marks of a section; at its end when it has none."""
     begin, end = f"<!-- bench:{name} -->", f"<!-- end of bench:{name} -->"
@@ -242,7 +155,7 @@ def with_section(page: str, name: str, title: str, content: str) -> str:
     return page.rstrip() + f"\n\n{block}\n"
 
 
-def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> str:
+def write_page(page: str, sections: Sequence[Section]) -> str:
     """The page with all sections that have results."""
     packages: dict[str, list[str]] = {}
     for section in sections:
@@ -255,14 +168,12 @@ def write_page(page: str, sections: Sequence[Section], runs: Sequence[Path]) -> 
     if packages:
         lines = (f"- {', '.join(dict.fromkeys(titles))}: {versions}" for versions, titles in packages.items())
         page = with_section(page, "versions", "Versions", "\n".join(lines))
-    if runs and all((run / "summary.json").is_file() for run in runs):
-        page = with_section(page, RUNS, "Whole runs", runs_section(runs))
     return page
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure and write; exit code 1 when a bench failed."""
-    names = [*(section.name for section in (*SECTIONS, *ON_VERDICTS)), RUNS]
+    names = [section.name for section in SECTIONS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
     parser.add_argument("--again", action="store_true", help="measure anew what has a result")
@@ -271,15 +182,12 @@ def main(arguments: Sequence[str]) -> int:
     unknown = set(asked.sections) - set(names)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
-    chosen = [one for one in (*SECTIONS, *ON_VERDICTS) if not asked.sections or one.name in asked.sections]
+    chosen = [one for one in SECTIONS if not asked.sections or one.name in asked.sections]
     failed = [] if asked.write_only else measure(chosen, again=asked.again)
-    runs = [ROOT / "runs" / f"seed-{seed}" for seed in SEEDS]
-    if not asked.write_only and (not asked.sections or RUNS in asked.sections):
-        runs = run_seeds(again=asked.again)
-    page = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else TITLE
-    write_text(PAGE, write_page(page, SECTIONS, runs))
-    write_text(VERDICTS_PAGE, write_page(VERDICTS_PAGE.read_text(encoding="utf-8"), ON_VERDICTS, ()))
-    print(PAGE.relative_to(ROOT))
+    for path in (PAGE, VERDICTS_PAGE):
+        sections = [section for section in SECTIONS if section.page == path]
+        write_text(path, write_page(path.read_text(encoding="utf-8"), sections))
+        print(path.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)
     return 1 if failed else 0

@@ -29,6 +29,7 @@ from components.train.component import train
 from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem, train_calorimeter_gan
+from tools import table
 from tools.manifests import write_training_runtime
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -76,9 +77,8 @@ def component_page(component: Any, compiled: dict[str, Any]) -> str:
             for name, d in definitions.get(group, {}).items()
         ]
         if rows:
-            lines += [f"## {title}", "", "| name | type | what |", "|---|---|---|"]
-            lines += [f"| `{name}` | {kind} | {' '.join(what.split())} |" for name, kind, what in rows]
-            lines.append("")
+            cells = ((f"`{name}`", kind, " ".join(what.split())) for name, kind, what in rows)
+            lines += [f"## {title}", "", table(("name", "type", "what"), cells), ""]
     return "\n".join(lines)
 
 

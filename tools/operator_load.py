@@ -1,14 +1,12 @@
 """How the operator bears many runs, on a control plane of this machine with fake nodes.
 
-    python -m tools.operator_load --nodes 1000 --runs 500 --nodes-per-run 2 [--output FILE]
-    python -m tools.operator_load --nodes 500 --runs 1000 --shared --others 4000 --taken 50 --configurations 150
+    python -m tools.operator_load --nodes 500 --runs 1000 --others 4000 --taken 50 --configurations 150
 
-Prints time to drain, writes to the API server in a run's life, memory, reconcile times, times from an event to the
-status; `make bench BENCH=operator` puts them into docs/benchmarks.md. All runs are created at once. With --shared they
-run until they are ended, one a second, each reports every 15 seconds, pods of others are on the nodes, too, 100 of them
-change in a second, the runs that wait differ, nodes are cut off, and of two operators the leader is killed in the
-middle and started again. What others write, and the reports, go straight into etcd, as from another API server of the
-cluster: two cores could not write so much beside the rest.
+Prints cores, memory, rates, reconcile times and times from an event to the status (docs/operator-process.md). All runs
+are there at once. They run until they are ended, one a second, each reports every 15 seconds, pods of others are on the
+nodes, too, 100 of them change in a second, the runs that wait differ, nodes are cut off, and of two operators the
+leader is killed in the middle and started again. What others write, and the reports, go straight into etcd, as from
+another API server of the cluster: two cores could not write so much beside the rest.
 """
 
 import argparse
@@ -65,23 +63,21 @@ Counts = dict[str, dict[float, float]]
 
 
 def main() -> None:
-    """Make nodes and runs, wait until all have ended, print the figures."""
+    """Make a node and the runs, let the cluster change, print the figures."""
     given = options()
     # kwok renews leases four times until a node counts as lost: of 5,000 nodes 500 in a second where that is after 40 s
-    settings = Settings(grace_seconds=3600 if given.shared else 40)
-    cluster = ControlPlane(operators=("training-operator",), settings=settings)
+    cluster = ControlPlane(operators=("training-operator",), settings=Settings(grace_seconds=3600))
     with cluster as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)
-        machines.add_pool(api, Pool("load", 1 if given.shared else given.nodes))
+        machines.add_pool(api, Pool("load", 1))
         for namespace in namespaces(given):
             client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
             install_worker_account(Connection(api), namespace)
-            machines.fake_pods(api, namespace, run=None if given.shared else f"{given.run_seconds}s")
         operators = operators_of(plane, Path(folder))
         operators[0].start()
         try:
-            figures = share(plane, operators, given) if given.shared else drain(plane, operators[0], given)
+            figures = share(plane, operators, given)
         except Exception:
             print(
                 *(each.log.read_text(encoding="utf-8")[-4000:] for each in operators if each.log.exists()),
@@ -102,9 +98,6 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--runs", type=int, default=50)
-    parser.add_argument("--nodes-per-run", type=int, default=1)
-    parser.add_argument("--run-seconds", type=int, default=20, help="how long fake workers run")
-    parser.add_argument("--shared", action="store_true", help="a cluster with pods of others")
     parser.add_argument("--others", type=int, default=0, help="pods of others")
     parser.add_argument("--taken", type=int, default=0, help="so many of them have all GPUs of a node")
     parser.add_argument("--configurations", type=int, default=1, help="different specs of the runs")
@@ -123,30 +116,6 @@ def operators_of(plane: ControlPlane, folder: Path) -> list[OperatorProcess]:
         (folder / name).mkdir()
         operators.append(OperatorProcess(plane, folder / name, POD_NAME=name))
     return operators
-
-
-def drain(plane: ControlPlane, operator: OperatorProcess, given: argparse.Namespace) -> dict[str, Any]:
-    """Create the runs and wait for their ends: seconds, phases, memory in MiB, and what the operator measured."""
-    connection, begun = Connection(plane.client()), time.monotonic()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda i: connection.apply(training_run(i, given), manager="load"), range(given.runs)))
-    found, seconds = Counter[str](), 0.0
-    while found["Succeeded"] + found["Failed"] < given.runs and seconds < given.most_seconds:
-        time.sleep(2)
-        found, seconds = phases(connection.each(names.KIND)), time.monotonic() - begun
-        print(f"{seconds:.0f} s {dict(found)}", file=sys.stderr, flush=True)
-    used, measured = psutil.Process(operator.pid).cpu_times(), counts(operator.metrics_port)
-    return {
-        **{"nodes": given.nodes, "runs": given.runs, "nodesPerRun": given.nodes_per_run},
-        "runSeconds": given.run_seconds,
-        "phases": found,
-        "secondsToDrain": seconds,
-        "processorSeconds": used.user + used.system,
-        "peakMemoryMiB": most_memory_mib(operator.pid),
-        "writesPerRun": measured["writes"][INFINITE] / given.runs,
-        "loadAverage": os.getloadavg()[0],
-        **times({}, measured),
-    }
 
 
 def most_memory_mib(pid: int) -> float:
@@ -531,7 +500,7 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
     """A run on whole nodes with 8 GPUs."""
     hardware = {
         "accelerator": "nvidia-tesla-v100",
-        "count": 8 * given.nodes_per_run,
+        "count": 8,
         "perNode": 8,
         "region": "europe-west4",
     }

@@ -38,7 +38,7 @@ from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.atomic import write_text
-from tools.benchmark_runs import table
+from tools import table
 from tools.trained_runs import RUNS, held_out_showers, identity, trained
 
 PRESET = "compact"
@@ -73,15 +73,6 @@ JUDGES = {
     "residual": "residual network, cells",
     "null": "dense network, high-level features, Geant4 against Geant4",
 }
-NOT_COMPARABLE = """Architecture, features, learning rate, batch, dropout, split, selection and calibration are the
-published ones. Not comparable are:
-
-- the detector and the task: 5 to 40 GeV and 60 to 120 degrees into tungsten and silicon on a square grid, where the
-  challenge has 1 GeV to 1 TeV at one angle and cylinders about the axis;
-- the number of showers: the published classifiers train on 60,000 of each kind, {fewer:.0f} times more updates an epoch
-  than {train} give, and test 20,000; FPD and KPD are of 100,000 instead of {showers};
-- the residual network trains {residual_epochs} epochs with batches of {residual_batch} (published: 50 epochs,
-  batches of 1,000); each classifier trains once (published: the mean of ten)."""
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
@@ -89,14 +80,10 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.physics_benchmark", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--showers", type=int, default=SHOWERS, help="Geant4 and generated showers that judge, each")
-    parser.add_argument("--training-showers", type=int, default=SHOWERS, help="showers that train the generator")
-    parser.add_argument("--epochs", type=int, default=EPOCHS, help="epochs of the generator")
-    parser.add_argument("--dense-epochs", type=int, default=DENSE_EPOCHS, help="epochs of the dense classifiers")
-    parser.add_argument("--residual-epochs", type=int, default=RESIDUAL_EPOCHS)
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="FIELD=VALUE")
     asked = parser.parse_args(list(arguments))
-    if min(asked.showers, asked.training_showers) < FEWEST_SHOWERS:
-        parser.error(f"--showers and --training-showers: FPD and KPD need at least {FEWEST_SHOWERS}")
+    if asked.showers < FEWEST_SHOWERS:
+        parser.error(f"--showers: FPD and KPD need at least {FEWEST_SHOWERS}")
     return asked
 
 
@@ -144,8 +131,8 @@ def main(arguments: Sequence[str]) -> int:
 
     asked = options(arguments)
     training = (
-        *(f"data.showers={asked.training_showers}", "data.validationFraction=0.1"),
-        *(f"train.epochs={asked.epochs}", "train.maxMinutes=120", *asked.overrides),
+        *(f"data.showers={SHOWERS}", "data.validationFraction=0.1"),
+        *(f"train.epochs={EPOCHS}", "train.maxMinutes=120", *asked.overrides),
     )
     run = load_run(preset=PRESET, overrides=training)
     real = held_out_showers(asked.showers, preset=PRESET, overrides=asked.overrides)
@@ -156,7 +143,7 @@ def main(arguments: Sequence[str]) -> int:
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate_table(primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
-    settings = f"{identity(run)} {asked.showers} {asked.dense_epochs} {asked.residual_epochs}"
+    settings = f"{identity(run)} {asked.showers}"
     results = RUNS / "bench" / f"physics-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
     axes, seed = axes_of(run.data), run.validation.seed
     x, y, layers = run.data.shape
@@ -170,9 +157,9 @@ def main(arguments: Sequence[str]) -> int:
 
     def judged(first: Showers, second: Showers, features: Callable[[Showers], Floats], which: str) -> dict[str, Any]:
         pair = features(first), features(second)
-        build, epochs, batch = partial(dense_network, pair[0].shape[1]), asked.dense_epochs, BATCH
+        build, epochs, batch = partial(dense_network, pair[0].shape[1]), DENSE_EPOCHS, BATCH
         if which == "residual":
-            build, epochs, batch = partial(residual_network, layers_first), asked.residual_epochs, RESIDUAL_BATCH
+            build, epochs, batch = partial(residual_network, layers_first), RESIDUAL_EPOCHS, RESIDUAL_BATCH
         return dataclasses.asdict(judge(*pair, build, epochs=epochs, seed=seed, batch=batch, label=JUDGES[which]))
 
     def distances() -> dict[str, Any]:
@@ -251,26 +238,15 @@ DISTANCE_COLUMNS = (("value", "uncertainty"), ("null", "nullUncertainty"))
 def section(result: dict[str, Any], command: str) -> str:
     """The text of docs/benchmarks.md about a result."""
     found = result["found"]
-    train = found["dense-low"]["showers"][0]
     minutes = sum(one["seconds"] for one in found.values()) / 60
-    limits = NOT_COMPARABLE.format(
-        train=f"{train:,}",
-        fewer=60_000 / train,
-        residual_epochs=found["residual"]["epochs"],
-        residual_batch=RESIDUAL_BATCH,
-        showers=f"{found['distances']['fpd']['showers']:,}",
-    )
     low, high = result["energyGev"]
     changed = f" Changed: {', '.join(result['overrides'])}." if result["overrides"] else ""
     return (
         f"`{command}`: the compact network, trained {result['epochs']} epochs on {result['trainingShowers']:,} showers "
         f"of {low:g} to {high:g} GeV ({result['source']}), judged by {result['showers']:,} others and as many "
-        f"generated ones.{changed} The classifiers are those of the CaloChallenge (arXiv:2410.21611, code at "
-        f"github.com/CaloChallenge/homepage), ported to Keras (`bench/classifiers.py`).\n\n{tables(result)}\n\n"
-        "AUC and JSD after calibration; uncertainties of the test showers alone. Below ours: the published values, "
-        "datasets 2 and 3, FPD and KPD times 1,000.\n\n"
-        f"{limits}\n\nFeatures, distances and classifiers took {minutes:.0f} minutes. "
-        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
+        f"generated ones.{changed}\n\n{tables(result)}\n\n"
+        f"Features, distances and classifiers took {minutes:.0f} minutes. "
+        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}."
     )
 
 

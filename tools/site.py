@@ -26,7 +26,7 @@ from caloscale.spec import Run, SolverRun
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from caloscale.status import RunStatus
-from tools.benchmark_runs import table
+from tools import table
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIELDS = ("key", "type", "default", "meaning, unit and reason")

@@ -24,7 +24,7 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.storage.atomic import write_text
-from tools.benchmark_runs import table
+from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
 NORMAL = "normal run"

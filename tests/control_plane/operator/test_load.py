@@ -1,4 +1,4 @@
-"""The operator in a small cluster that others use, too: the load of tools.operator_load --shared, less of it."""
+"""The operator in a small cluster that others use, too: the load of tools.operator_load, less of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.cluster import ControlPlane, Pool, machines
 
 GIVEN = operator_load.options(
     [
-        *("--shared", "--nodes=6", "--runs=12", "--others=30", "--configurations=4", "--namespaces=2"),
+        *("--nodes=6", "--runs=12", "--others=30", "--configurations=4", "--namespaces=2"),
         *("--seconds=16", "--cut-off=1"),
     ]
 )
