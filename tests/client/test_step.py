@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from caloscale.errors import Terminated
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.stages.workspace import keep_configuration
-from caloscale.status import RunCost, RunProgress, RunStatus
+from caloscale.status import Condition, RunCost, RunProgress, RunStatus
 from caloscale.storage.objects import download
 from tests.client.server import Server, seen
 
@@ -72,14 +73,19 @@ def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(tmp_pa
     assert done.status.phase == "Succeeded" and (tmp_path / "model" / "generator.keras").read_text() == "weights"
 
 
-def test_the_metrics_of_a_run_say_only_what_is_known() -> None:
+def test_the_metrics_of_a_run_say_only_what_is_known(caplog: pytest.LogCaptureFixture) -> None:
+    why = "no spot price of gpu v100"
+    unpriced = Condition(
+        type="Priced", status="False", reason="NoPrice", message=why, last_transition_time=dt.datetime.now(dt.UTC)
+    )
     progress = RunProgress(step=40, epoch=2.0, showers_per_second=1200.0)
     known = RunStatus(progress=progress, cost=RunCost(usd=1.25))
     for status, figures in (
         (known, {"attempts": 0, "steps": 40, "epochs": 2.0, "showersPerSecond": 1200.0, "usd": 1.25}),
-        (RunStatus(cost=RunCost()), {"attempts": 0}),
+        (RunStatus(cost=RunCost(), conditions=(unpriced,)), {"attempts": 0}),
     ):
         assert metrics_of(RunOnCluster("gan", "physics", {}, status, "")) == figures
+        assert (why in caplog.text) == ("usd" not in figures)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from caloscale import spec, stages
 from caloscale.errors import InputError
+from caloscale.stages import training
 from caloscale.stages.planning import NO_SPEED, bill_of, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
@@ -73,6 +75,20 @@ def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None
     assert [attempt.interruptions for attempt in used.attempts] == [1, 0]
     assert bill_of(tmp_path).usd == pytest.approx(13_800 / 3600 * USD_PER_HOUR, abs=1e-4)
     assert training_usd(COMPACT, tmp_path, DAY) == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)
+
+
+@pytest.mark.parametrize("region", ["us-central1", "nowhere1"])
+def test_a_step_logs_why_its_metrics_have_no_dollars(
+    tmp_path: Path, region: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(tmp_path, "train", 3_600)
+    monkeypatch.setattr(training, "train", lambda *_: SimpleNamespace(metrics={"steps": 3.0}))
+    run = spec.load_run(preset="compact", overrides=[f"budget.pricedAs.region={region}"])
+    metrics = training.train_as_step(run, str(tmp_path), tmp_path, tmp_path)
+    if region == "us-central1":
+        assert metrics == {"steps": 3, "usd": pytest.approx(USD_PER_HOUR, abs=1e-4)} and not caplog.messages
+    else:
+        assert metrics == {"steps": 3} and "no on-demand price of vcpu n1 in nowhere1" in caplog.text
 
 
 def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ def failure_of(state: str, message: str | None) -> str | None:
 
 
 def metrics_of(run: RunOnCluster) -> dict[str, float]:
-    """What a finished run shows on a metrics page."""
+    """What a finished run shows on a metrics page; where it has no dollars, the log has the reason."""
     progress, cost = run.status.progress, run.status.cost
     figures = {"attempts": float(sum(attempt.count for attempt in run.status.attempts))}
     if progress is not None:
@@ -130,6 +130,8 @@ def metrics_of(run: RunOnCluster) -> dict[str, float]:
         figures["showersPerSecond"] = progress.showers_per_second
     if cost is not None and cost.usd is not None:
         figures["usd"] = cost.usd
+    elif (priced := run.status.condition("Priced")) is not None:
+        log.warning("the US dollars of the training are not known: %s", priced.message)
     return figures
 
 

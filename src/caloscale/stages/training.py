@@ -1,6 +1,7 @@
 """Training of the run's networks on a dataset, in this process or by several workers of this machine."""
 
 import json
+import logging
 import os
 import shutil
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -34,6 +35,8 @@ from caloscale.termination import end_with_parent, ended_by_sigterm
 from caloscale.training.processor import set_processor
 from caloscale.training.record import TrainingRecord
 from caloscale.training.strategy import worker_of
+
+log = logging.getLogger(__name__)
 
 RESULT_FILE = "record.json"
 GRACE_SECONDS = 30.0
@@ -186,11 +189,16 @@ def train(
 
 
 def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[str, float]:
-    """As `train`, for the step of a pipeline: what its page of metrics shows, with the US dollars of all attempts."""
+    """As `train`, for the step of a pipeline: what its page of metrics shows, with the US dollars of all attempts.
+
+    Without a price on the day of its end a training is not lost: the log has the reason, the page no dollars.
+    """
     metrics = train(run, workspace, dataset, model).metrics
-    # without a price on the day of its end a training is not lost
-    with open_workspace(workspace, shared=True) as folder, suppress(InputError):
-        metrics["usd"] = training_usd(run, folder, today())
+    with open_workspace(workspace, shared=True) as folder:
+        try:
+            metrics["usd"] = training_usd(run, folder, today())
+        except InputError as missing:
+            log.warning("the US dollars of the training are not known: %s", missing.sentence)
     return metrics
 
 
