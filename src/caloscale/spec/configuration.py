@@ -348,7 +348,7 @@ def _source(layers: Sequence[_Layer], location: Location, file: object) -> str |
 
 
 def load_preset(name: str) -> dict[str, Any]:
-    """The raw mapping of a preset: what differs from the defaults."""
+    """The raw mapping of a preset: what differs from the defaults, with what its ``base``, another preset, gives."""
     return copy.deepcopy(_read_preset(name))
 
 
@@ -356,7 +356,9 @@ def load_preset(name: str) -> dict[str, Any]:
 def _read_preset(name: str) -> dict[str, Any]:
     """Read once: an operator parses configurations all the time."""
     text = resources.files("caloscale.spec").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
-    return parse_yaml(text, file=f"preset {name}")
+    given = parse_yaml(text, file=f"preset {name}")
+    base = given.pop("base", None)
+    return given if base is None else _merge(_read_preset(base), given)
 
 
 def dump_run(run: Run | SolverRun) -> str:
