@@ -26,8 +26,6 @@ Terminated                  stopped by SIGTERM: exit code 143; not an error, as 
 After an exit code of 128 or more the same command resumes; Kubeflow's policy ExitCode restarts such a worker.
 """
 
-from __future__ import annotations
-
 import reprlib
 import sys
 from types import TracebackType
@@ -135,7 +133,7 @@ class ConfigurationError(InputError):
     Remedy: Correct the fields that the message names; the page Run configuration has types, units and defaults.
     """
 
-    also: tuple[ConfigurationError, ...] = ()
+    also: tuple["ConfigurationError", ...] = ()
     """Further problems of the same configuration."""
 
     def __str__(self) -> str:

@@ -1,7 +1,5 @@
 """Worker 0 reports the training's progress file into the run's TrainingProgress."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import logging
@@ -10,6 +8,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
@@ -44,7 +43,7 @@ class ProgressReporter:
         self._reported: str | None = None
         self._connection: Connection | None = None
 
-    def __enter__(self) -> ProgressReporter:
+    def __enter__(self) -> Self:
         if self._name and self._index == 0:
             self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
             self._thread.start()

@@ -1,8 +1,6 @@
 """Settings of a run on a Kubernetes cluster, and what happens when machines are preempted or lost."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -54,7 +52,7 @@ class Cluster(Block):
     """PriorityClass of the workers: the scheduler preempts pods of lower priority for them. Absent: the default."""
 
     @model_validator(mode="after")
-    def _has_no_priority_in_a_train_job(self) -> Cluster:
+    def _has_no_priority_in_a_train_job(self) -> Self:
         if self.backend == "TrainJob" and self.priority_class_name is not None:
             remedy = "leave it out, or set backend: TFJob or JobSet"
             raise InvalidValueError("priorityClassName is set, which a TrainJob cannot carry", remedy=remedy)

@@ -1,7 +1,5 @@
 """The one parser of run configurations: YAML, presets, dotted overrides, errors with a remedy."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import itertools
@@ -46,6 +44,29 @@ class _Workload(Generic[_B]):
 _TRAINING = _Workload(Run, "model", PRESETS, "variable-angle", "caloscale run")
 _SOLVING = _Workload(SolverRun, "solver", SOLVER_PRESETS, "proxy", "caloscale solve")
 _WORKLOADS: tuple[_Workload[Any], ...] = (_TRAINING, _SOLVING)
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """Values of a run configuration from one source."""
+
+    source: str
+    """Name in messages; empty when there is none to name, as for a custom resource."""
+    values: Mapping[str, Any]
+    node: yaml.Node | None = None
+
+    def position(self, location: Location) -> str | None:
+        """The source with the line of the value at a location; None when the layer has no such value."""
+        value: Any = self.values
+        node: Any = self.node
+        for part in location:
+            inside = (
+                value.keys() if isinstance(value, Mapping) else range(len(value)) if isinstance(value, list) else ()
+            )
+            if part not in inside:
+                return None
+            value, node = value[part], _child(node, part)
+        return self.source if node is None else f"{self.source}:{node.start_mark.line + 1}"
 
 
 def load_run(file: str | Path | None = None, *, preset: str | None = None, overrides: Iterable[str] = ()) -> Run:
@@ -171,29 +192,6 @@ def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
 def build_run_of_layers(layers: Mapping[str, Mapping[str, Any]]) -> Run:
     """The run of several raw mappings by the names of their sources in messages, the last above the others."""
     return _build(_TRAINING, [_Layer(source, values) for source, values in layers.items()], None)
-
-
-@dataclass(frozen=True)
-class _Layer:
-    """Values of a run configuration from one source."""
-
-    source: str
-    """Name in messages; empty when there is none to name, as for a custom resource."""
-    values: Mapping[str, Any]
-    node: yaml.Node | None = None
-
-    def position(self, location: Location) -> str | None:
-        """The source with the line of the value at a location; None when the layer has no such value."""
-        value: Any = self.values
-        node: Any = self.node
-        for part in location:
-            inside = (
-                value.keys() if isinstance(value, Mapping) else range(len(value)) if isinstance(value, list) else ()
-            )
-            if part not in inside:
-                return None
-            value, node = value[part], _child(node, part)
-        return self.source if node is None else f"{self.source}:{node.start_mark.line + 1}"
 
 
 def _read_file(file: str | Path) -> _Layer:

@@ -1,9 +1,7 @@
 """The showers of a run: where they come from, the detector, how they are prepared."""
 
-from __future__ import annotations
-
 import math
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic.alias_generators import to_camel
@@ -161,7 +159,7 @@ class Geometry(Block):
         return value
 
     @model_validator(mode="after")
-    def _fits(self) -> Geometry:
+    def _fits(self) -> Self:
         if min(self.cells) < 1 or max(self.cells) > 1000:
             remedy = "give three positive numbers such as [51, 51, 25]"
             raise InvalidValueError(f"cells {list(self.cells)} is impossible: each must be 1 to 1000", remedy=remedy)
@@ -264,7 +262,7 @@ class Data(PrimaryRanges):
     """What the networks see."""
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Data:
+    def _is_possible(self) -> Self:
         low, high = self.energy_gev
         if not 0 < low <= high <= HIGHEST_GEV:
             remedy = f"0 < lower <= upper <= {HIGHEST_GEV}, such as [5, 40]"

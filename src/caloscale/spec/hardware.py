@@ -1,11 +1,9 @@
 """The machines of a run, as far as the run configuration fixes them; the planner chooses the rest."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from importlib import resources
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, model_validator
@@ -84,7 +82,7 @@ class Hardware(Block):
         return given
 
     @model_validator(mode="after")
-    def _agrees(self) -> Hardware:
+    def _agrees(self) -> Self:
         for whole, part, number in (("count", "per_node", "nodes"), ("count", "accelerators_per_worker", "workers")):
             total, size, factor = (getattr(self, name) for name in (whole, part, number))
             if total is not None and size is not None and total % size:

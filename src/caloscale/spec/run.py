@@ -1,6 +1,6 @@
 """The run configuration: one model that is the YAML file, the custom resource's spec and the pipeline's parameter."""
 
-from __future__ import annotations
+from typing import Self
 
 from pydantic import model_validator
 
@@ -44,7 +44,7 @@ class Run(Block):
         return f"Run({self.model.preset}, {showers}, {self.train.epochs} epochs, {where})"
 
     @model_validator(mode="after")
-    def _has_its_workers_on_nodes_or_on_this_machine(self) -> Run:
+    def _has_its_workers_on_nodes_or_on_this_machine(self) -> Self:
         if self.train.workers_per_node > 1 and self.hardware is not None:
             raise InvalidValueError(
                 f"train.workersPerNode {self.train.workers_per_node} is for this machine, and the run has hardware",
@@ -64,14 +64,14 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
-    def _is_no_mpi_job(self) -> Run:
+    def _is_no_mpi_job(self) -> Self:
         if self.cluster.backend == "MPIJob":
             remedy = "leave cluster.backend out"
             raise InvalidValueError("cluster.backend MPIJob is for the ranks of a solver", remedy=remedy)
         return self
 
     @model_validator(mode="after")
-    def _keeps_its_grace_period_in_a_queue(self) -> Run:
+    def _keeps_its_grace_period_in_a_queue(self) -> Self:
         queued = self.hardware is not None and self.hardware.queue is not None
         if (
             queued
@@ -83,7 +83,7 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
-    def _check_that_the_maximum_can_differ(self) -> Run:
+    def _check_that_the_maximum_can_differ(self) -> Self:
         layers = self.data.shape[2]
         for gate in self.validation.judging:
             if gate.quantity == "showerMaximum" and gate.limit >= layers - 1:

@@ -1,9 +1,7 @@
 """The inverse-problem workload: which problem is solved, by which optimiser, on how many ranks."""
 
-from __future__ import annotations
-
 import re
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -173,7 +171,7 @@ class Solver(Block):
         return _checked(name, ("generator", "bayesian"))
 
     @model_validator(mode="after")
-    def _is_possible(self) -> Solver:
+    def _is_possible(self) -> Self:
         if self.groups is not None and self.groups > self.ranks:
             remedy = "a group needs a rank at least"
             raise InvalidValueError(f"groups {self.groups} is more than ranks {self.ranks}", remedy=remedy)
@@ -233,7 +231,7 @@ class SolverRun(Block):
     """The cluster."""
 
     @model_validator(mode="after")
-    def _has_ranks_that_fit_its_nodes(self) -> SolverRun:
+    def _has_ranks_that_fit_its_nodes(self) -> Self:
         hardware, ranks = self.hardware or Hardware(), self.solver.ranks
         if hardware.topology is not None or hardware.placement == "Free":
             remedy = "leave out hardware.topology and hardware.placement"
@@ -251,7 +249,7 @@ class SolverRun(Block):
         return self
 
     @model_validator(mode="after")
-    def _is_an_mpi_job(self) -> SolverRun:
+    def _is_an_mpi_job(self) -> Self:
         if self.cluster.backend not in ("auto", "MPIJob"):
             problem = f"cluster.backend {self.cluster.backend} cannot hold the ranks of a solver"
             raise InvalidValueError(problem, remedy="leave cluster.backend out")

@@ -1,8 +1,6 @@
 """How a run trains, saves and selects."""
 
-from __future__ import annotations
-
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -146,14 +144,14 @@ class Train(Block):
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
 
     @model_validator(mode="after")
-    def _repeats_its_choices(self) -> Train:
+    def _repeats_its_choices(self) -> Self:
         if self.deterministic and self.convolutions == "measured":
             problem = "train.convolutions measured may differ from run to run, so that train.deterministic cannot hold"
             raise InvalidValueError(problem, remedy="set train.convolutions to auto or keras")
         return self
 
     @model_validator(mode="after")
-    def _drawn_energies_have_a_target(self) -> Train:
+    def _drawn_energies_have_a_target(self) -> Self:
         drawn = self.primaries == "uniform"
         if drawn != (self.ecal_sum_fit is not None):
             remedy = "give the coefficients of the sum's fit in train.ecalSumFit, or set train.primaries to batch"

@@ -1,7 +1,5 @@
 """The record of a stage: how long it took, whether it succeeded, what it measured."""
 
-from __future__ import annotations
-
 import os
 import resource
 import threading
@@ -10,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -231,7 +229,7 @@ class _PeakMemory:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _PeakMemory:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,14 +1,12 @@
 """What the labels of nodes say: a table by vendor (labels.csv), before which the rows of a user's own files go."""
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -43,7 +41,7 @@ class LabelRow(SourcedRow):
     """What else a reader should know."""
 
     @model_validator(mode="after")
-    def _is_usable(self) -> LabelRow:
+    def _is_usable(self) -> Self:
         try:
             groups = re.compile(self.value).groups
         except re.error as error:

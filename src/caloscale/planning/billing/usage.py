@@ -1,8 +1,7 @@
 """What a run really used: the input of the bill, and what the planner is calibrated with."""
 
-from __future__ import annotations
-
 import datetime as dt
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -72,7 +71,7 @@ class Attempt(Block):
     """Interruptions that ended it, or those that it sums up."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Attempt:
+    def _fits(self) -> Self:
         if self.active_seconds > self.held_seconds + WALL_TOLERANCE_SECONDS:
             problem = f"activities take {self.active_seconds:.0f} s, the nodes were held for {self.held_seconds:.0f} s"
             raise InvalidValueError(problem, remedy="give wall seconds, not summed over nodes")

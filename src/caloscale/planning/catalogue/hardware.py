@@ -1,11 +1,9 @@
 """Hardware of the catalogue: accelerators, machine types, TPU slices, and what is known of a network beforehand."""
 
-from __future__ import annotations
-
 import datetime as dt
 import functools
 import math
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -53,7 +51,7 @@ class Network(SourcedRow):
     cells: int = Field(gt=0)
     """Cells of a shower for which arithmetic and memory are valid."""
 
-    def on(self, cells: int) -> Network:
+    def on(self, cells: int) -> Self:
         """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
 
         Fewer layers save less than this: a compact network on a fifth of them does half of the arithmetic.
@@ -185,7 +183,7 @@ class Machine(SourcedRow):
     """What else a reader should know."""
 
     @model_validator(mode="after")
-    def _is_whole(self) -> Machine:
+    def _is_whole(self) -> Self:
         if bool(self.accelerator) != bool(self.per_node):
             raise InvalidValueError("accelerator and per_node belong together", remedy="give both or neither")
         if bool(self.price_sku) == (self.priced_by == "none"):
@@ -287,7 +285,7 @@ class Slice(SourcedRow):
     """What else a reader should know."""
 
     @model_validator(mode="after")
-    def _divides(self) -> Slice:
+    def _divides(self) -> Self:
         if hosts_of(self.topology, self.chips_per_host) != self.hosts:
             problem = f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts"
             raise InvalidValueError(problem, remedy="hosts = product(topology) / chips per host")

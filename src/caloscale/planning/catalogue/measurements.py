@@ -1,11 +1,9 @@
 """Measured training steps: the study's runs as facts with their source, and the user's own."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -61,7 +59,7 @@ class Measurement(SourcedRow):
     """What else a reader should know."""
 
     @model_validator(mode="after")
-    def _adds_up(self) -> Measurement:
+    def _adds_up(self) -> Self:
         known = load_accelerators()
         if self.accelerator not in known:
             problem = f"{shorten(self.accelerator)} is not an accelerator of the catalogue"

@@ -1,13 +1,11 @@
 """Dated prices, what a node costs per hour from them, and money in parts that add up."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +69,7 @@ class PriceRow(SourcedRow):
         return usd
 
     @model_validator(mode="after")
-    def _has_a_period(self) -> PriceRow:
+    def _has_a_period(self) -> Self:
         if self.effective_to is not None and self.effective_to < self.effective_from:
             raise InvalidValueError("effective_to is before effective_from", remedy="give the last day of the period")
         return self
@@ -80,7 +78,7 @@ class PriceRow(SourcedRow):
         """Whether the price is in effect on a day."""
         return self.effective_from <= day and (self.effective_to is None or day <= self.effective_to)
 
-    def overlaps(self, other: PriceRow) -> bool:
+    def overlaps(self, other: Self) -> bool:
         """Whether there is a day on which both are in effect."""
         ends = [row.effective_to for row in (self, other) if row.effective_to is not None]
         return max(self.effective_from, other.effective_from) <= min(ends, default=dt.date.max)
@@ -121,7 +119,7 @@ class Prices:
         """All rows, those of the files with precedence first."""
         return [row for layer in reversed(self._layers) for rows in layer.values() for row in rows]
 
-    def no_older_than(self, days: float) -> Prices:
+    def no_older_than(self, days: float) -> Self:
         """The same prices, of which those are refused that were seen more than ``days`` before they are used."""
         limited = copy.copy(self)
         limited._max_age_days = days

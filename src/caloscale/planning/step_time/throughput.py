@@ -7,8 +7,6 @@ standard normals. a, b, the alphas and the two layout terms are fitted (non-nega
 errors); cv, the steps' own scatter in the quietest run, and beta are put in.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -35,7 +33,7 @@ class Setups:
     batch: Numbers
     """Showers in a replica's batch."""
 
-    def __getitem__(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> Setups:
+    def __getitem__(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> "Setups":
         return Setups(self.replicas[chosen], self.workers[chosen], self.nodes[chosen], self.batch[chosen])
 
     def __len__(self) -> int:
