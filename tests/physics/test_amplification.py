@@ -171,8 +171,9 @@ def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
     )
 
 
-def test_primaries_of_own_data_are_not_those_that_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are drawn from the training showers; training showers are refused as held-out ones."""
+def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the training showers, a finite sample too, would add their fluctuation to the error of the generator;
+    training showers are refused as held-out ones."""
     energy_gev = np.random.default_rng(1).uniform(10, 40, 400).astype(np.float32)
     cells = np.random.default_rng(2).gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
     (tmp_path / "own").mkdir()
@@ -194,7 +195,7 @@ def test_primaries_of_own_data_are_not_those_that_judge(tmp_path: Path, monkeypa
     monkeypatch.setattr(stage, "report", lambda *_: None)
     assert amplification([folder], showers=2000).reference == 75
     training, judging = (set(read_split(folder / DATASET, split).energy_gev) for split in ("train", "validation"))
-    assert set(drawn[0]) <= training and not set(drawn[0]) & judging
+    assert set(drawn[0]) <= judging and not set(drawn[0]) & training
     with pytest.raises(InputError, match="the networks were trained on"):
         amplification([folder], held_out=folder / DATASET)
 

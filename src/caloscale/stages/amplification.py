@@ -15,7 +15,7 @@ from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
 from caloscale.stages.reporting import report
-from caloscale.stages.validation import draw_primaries, judging_showers, training_showers
+from caloscale.stages.validation import draw_primaries, judging_showers
 from caloscale.storage.atomic import write_text
 from caloscale.training.input import check_manifest
 
@@ -50,11 +50,6 @@ def amplification(
             raise InputError(problem, file=held_out, field="--held-out", remedy=remedy)
         else:
             reference = shards.read("train")
-    training = reference
-    if run.data.source != "simulate":  # its primaries are independent of the showers that are held out
-        with open_shards(runs[0] / DATASET) as shards:
-            check_manifest(shards.path, shards.manifest, run.data)
-            training = shards.read("train", training_showers(shards.manifest, run))
     pairs = []
     for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
         # Primaries and noise of their own for each member: a common fluctuation would hide in the scatter.
@@ -62,9 +57,10 @@ def amplification(
         drawn = configuration.model_copy(
             update={"validation": configuration.validation.model_copy(update={"seed": seed})}
         )
-        generated = generate_table(generator, draw_primaries(drawn, training, showers), seed=seed, finite=False)
+        # Of own data the held-out primaries: another finite sample of them would differ by more than the generators do.
+        generated = generate_table(generator, draw_primaries(drawn, reference, showers), seed=seed, finite=False)
         comparison = compare(
-            reference, generated, training=training, untrained=None, data=run.data, validation=drawn.validation
+            reference, generated, training=reference, untrained=None, data=run.data, validation=drawn.validation
         )
         if comparison.samples.unusable:
             problem = "generated showers have cells that are not finite or negative"

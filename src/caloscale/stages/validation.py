@@ -167,16 +167,16 @@ def _showers_in_memory(run: Run) -> int:
     return max(1, min(MOST_SHOWERS, CELLS_BYTES // (4 * math.prod(run.data.shape))))
 
 
-def draw_primaries(run: Run, training: Showers, count: int) -> dict[str, NDArray[np.float32]]:
-    """The table of primaries of ``count`` generated showers, independent of the validation showers.
+def draw_primaries(run: Run, own: Showers, count: int) -> dict[str, NDArray[np.float32]]:
+    """The table of primaries of ``count`` generated showers.
 
     Simulated data have the distribution of the run configuration: uniform in its ranges. That of own data is not
-    known, so primaries are drawn from the training showers, with repetition.
+    known, so primaries are drawn from ``own``, with repetition.
     """
     random = np.random.default_rng([run.validation.seed, PRIMARIES])
     if run.data.source == "simulate":
         return draw_table(run.data, count, random)
-    return rows(training.primaries, random.integers(0, len(training), count))
+    return rows(own.primaries, random.integers(0, len(own), count))
 
 
 def _generate(generator: Runtime, primaries: Table, seed: int) -> tuple[Showers, float]:
