@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,21 +12,6 @@ from caloscale.errors import ConfigurationError
 from caloscale.spec import EMPTY_FORM, FORM, load_run, run_of_form
 from caloscale.spec.data import SEEN_BY_NETWORKS, first_unlike
 
-EMPTY = {
-    "preset": "",
-    "energy_gev": [],
-    "angle_deg": [],
-    "showers": 0,
-    "epochs": 0,
-    "batch": 0,
-    "precision": "",
-    "seed": -1,
-    "gpus": 0,
-    "accelerator": "",
-    "nodes": 0,
-    "capacity_type": "",
-    "max_usd": 0.0,
-}
 GIVEN = {
     "preset": ("flow", "model.preset=flow"),
     "energy_gev": ([10, 20], "data.energyGev=[10, 20]"),
@@ -44,11 +30,17 @@ GIVEN = {
 
 
 def test_a_form_without_entries_is_the_run_beneath() -> None:
-    assert EMPTY_FORM == EMPTY and {name: type(value) for name, value in EMPTY.items()} == {
-        name: field.kind for name, field in FORM.items()
-    }
     beneath = {"model": {"preset": "compact"}, "train": {"epochs": 5}}
     assert run_of_form(EMPTY_FORM, beneath) == load_run(preset="compact", overrides=["train.epochs=5"])
+
+
+def test_no_field_can_have_the_value_that_means_nothing() -> None:
+    for name, field in FORM.items():
+        if name != "accelerator":  # any text is one, as far as the parser knows
+            with pytest.raises(ConfigurationError) as refused:
+                load_run(preset="flow", overrides=[f"{field.name}={json.dumps(field.empty)}"])
+            assert str(refused.value.field).startswith(field.name)
+        assert isinstance(GIVEN[name][0], field.kind)
 
 
 def test_entries_are_the_fields_of_a_file() -> None:
