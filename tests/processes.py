@@ -3,8 +3,6 @@
 No wait has a time of its own: the timeout of pytest ends a test that hangs, however busy the machine is.
 """
 
-from __future__ import annotations
-
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """The names that a notebook uses: these, typed and described, without TensorFlow until it is needed."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import json

@@ -1,7 +1,5 @@
 """The Azure ML job of a plan: what is in it, what the SDK's own schema says to it, and bad input."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import io

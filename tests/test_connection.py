@@ -1,7 +1,5 @@
 """Which cluster and namespace are meant, what is asked of an API server, and what its answers mean."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable, Iterator

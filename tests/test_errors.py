@@ -1,7 +1,5 @@
 """Errors carry problem, place and remedy as fields, and show them in one layout."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

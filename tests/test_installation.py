@@ -1,7 +1,5 @@
 """The command that installs an extra: of a clone, and of an installation without one."""
 
-from __future__ import annotations
-
 import ast
 import sys
 import tomllib

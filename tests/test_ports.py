@@ -1,7 +1,5 @@
 """Ports that are free, and stay it beside others."""
 
-from __future__ import annotations
-
 import socket
 from pathlib import Path
 

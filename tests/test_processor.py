@@ -1,7 +1,5 @@
 """Cores for processes: by NUMA node, equal shares, none twice; the largest memory of a process is its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

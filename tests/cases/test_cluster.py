@@ -1,7 +1,5 @@
 """Kubeconfigs and answers of servers from which nothing right can follow: refused with exit code 4."""
 
-from __future__ import annotations
-
 import json
 import re
 import socketserver

@@ -1,7 +1,5 @@
 """Run configurations that were read wrongly: YAML 1.1, converted kinds, aliases, and values of --set."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

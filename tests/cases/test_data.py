@@ -1,7 +1,5 @@
 """Files of the user's own whose numbers are not all there, or cannot be read here: refused with what is the case."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

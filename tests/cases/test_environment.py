@@ -1,7 +1,5 @@
 """Environments of a user, and paths that would be taken for folders: each in a process of its own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Addresses of buckets and answers of their server: what a repetition cannot mend is refused with exit code 2."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

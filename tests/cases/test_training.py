@@ -1,7 +1,5 @@
 """What a training is given to work with, and what it must not accept."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

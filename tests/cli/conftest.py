@@ -1,7 +1,5 @@
 """The command in this process: quicker than a process of its own, and the same way through errors."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import NamedTuple

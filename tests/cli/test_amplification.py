@@ -1,7 +1,5 @@
 """`caloscale amplification` on run folders with fresh networks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

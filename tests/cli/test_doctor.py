@@ -1,7 +1,5 @@
 """caloscale doctor, and the first steps that `caloscale` alone prints."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

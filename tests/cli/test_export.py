@@ -1,7 +1,5 @@
 """The command export: files as the simulations call them, seen with ONNX Runtime alone; checks; bad input."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The command generate: the files it leaves, read by h5py alone; processes that are stopped; bad input."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """caloscale inspect, as its user sees it."""
 
-from __future__ import annotations
-
 import h5py
 import numpy as np
 import pytest

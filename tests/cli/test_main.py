@@ -1,7 +1,5 @@
 """The command as its user sees it: help, exit codes, errors without tracebacks."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import signal

@@ -1,7 +1,5 @@
 """caloscale plan, bill, prices and calibrate: what a person reads, what a script reads, and bad input."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import json

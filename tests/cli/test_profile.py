@@ -1,7 +1,5 @@
 """caloscale profile, as its user sees it."""
 
-from __future__ import annotations
-
 
 def test_a_run_has_a_profile_by_phase_alone(command, tmp_path):
     done = command("profile", str(tmp_path), "--by", "layer")

@@ -1,7 +1,5 @@
 """caloscale status: how a run is, in a row."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """caloscale stop, as its user sees it; on a real API server in tests/control_plane/operator."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.client.server import Server, seen

@@ -1,7 +1,5 @@
 """caloscale study, as its user sees it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

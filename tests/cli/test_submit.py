@@ -1,7 +1,5 @@
 """caloscale submit, as its user sees it."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """Tables fit a terminal of 80 columns without wrapped cells; --wide shows the columns that are left out."""
 
-from __future__ import annotations
-
 import datetime as dt
 import io
 import json

@@ -1,7 +1,5 @@
 """The exit status of `caloscale validate --require-release` for each decision; a real one: tests/pipelines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What a pod of a run does, in this process: train from the environment, report, leave the model in the workspace."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

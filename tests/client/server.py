@@ -1,7 +1,5 @@
 """An API server that answers as a test sets it up, for tests that need no real one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """What a run on a cluster leaves on one's own machine, for its bill and for later plans."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path

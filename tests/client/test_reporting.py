@@ -1,7 +1,5 @@
 """Worker 0's reports, against an API server of a few lines that really listens."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator

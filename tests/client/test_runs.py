@@ -1,7 +1,5 @@
 """Runs from the outside, on an API server whose answers a test chooses; tests/control_plane/operator has a real one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the pipeline's training step does around its run; the run itself is in tests/control_plane/operator."""
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 from typing import Any

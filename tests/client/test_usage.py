@@ -1,7 +1,5 @@
 """What a run on a cluster used, for its bill and for later plans."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

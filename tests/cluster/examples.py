@@ -1,7 +1,5 @@
 """Nodes, pools and runs for the tests, as the API server would give them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from typing import Any

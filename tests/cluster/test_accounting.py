@@ -1,7 +1,5 @@
 """Nodes that a run used and what they cost, by tables with the figures worked out by hand."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Manifests: golden files, and what must hold of every one of them."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

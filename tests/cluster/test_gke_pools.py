@@ -1,7 +1,5 @@
 """Node pools of GKE as gcloud commands."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """Nodes of every vendor by the table of labels: read, planned on, aligned, and priced where there is a price."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A solver run as an MPIJob: slots, hosts, what launcher and workers run, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

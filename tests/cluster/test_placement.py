@@ -1,7 +1,5 @@
 """Where runs go, what is missing when they cannot, and whether they are where they should be."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ The server's defaulting and pruning are written here a second time, from the rul
 draft 4 has the same exclusive bounds as OpenAPI v3.0. CEL is tried on a real API server (tests/control_plane).
 """
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A real control plane for the tests below this folder; they are skipped where its programs are not built."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import re

@@ -1,7 +1,5 @@
 """The chart on an API server: installed, upgraded and removed by helm, and what is left behind."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Iterator

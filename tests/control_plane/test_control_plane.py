@@ -1,7 +1,5 @@
 """The control plane itself: upstream operators run fake pods to their end on fake machines."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

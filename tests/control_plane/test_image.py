@@ -1,7 +1,5 @@
 """What the operator's image holds is what the operator imports, no more and no less."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

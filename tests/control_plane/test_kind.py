@@ -1,7 +1,5 @@
 """kind's configuration, as far as it can be seen without kind: nodes like those of the fake pools."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

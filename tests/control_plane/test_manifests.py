@@ -1,7 +1,5 @@
 """The bundle: manifests as files, and every one of them before a real API server."""
 
-from __future__ import annotations
-
 import copy
 import json
 import os

@@ -1,7 +1,5 @@
 """A cluster that is somebody's, by its context."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

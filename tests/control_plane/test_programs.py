@@ -1,7 +1,5 @@
 """What builds and starts a control plane, as far as it can be seen without one."""
 
-from __future__ import annotations
-
 import socket
 import ssl
 import subprocess

@@ -1,7 +1,5 @@
 """The workflows of the hosted runner: small rights, pinned parts, and commands that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

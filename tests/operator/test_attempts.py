@@ -1,7 +1,5 @@
 """What a user reads in the course of a run, and at which moment the operator acts when nothing happens."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from typing import Any

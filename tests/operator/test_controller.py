@@ -1,7 +1,5 @@
 """What the operator does with the API server's answers; the server is a dictionary here."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import threading

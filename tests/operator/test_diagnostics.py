@@ -1,7 +1,5 @@
 """Why workers do not start."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from typing import Any

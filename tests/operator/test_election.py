@@ -1,7 +1,5 @@
 """Who leads: two operators whose clocks differ, of which one is stopped and comes back. The server is a dictionary."""
 
-from __future__ import annotations
-
 import copy
 import datetime as dt
 import threading

@@ -1,7 +1,5 @@
 """Events: the table of the reference names every reason that the operator's modules can give an event."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 from typing import get_args

@@ -1,7 +1,5 @@
 """What a run may cost and how long it may last: budget, deadline, queue."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Of several workers that ended, the one whose exit explains the failure."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 from typing import Any

@@ -1,7 +1,5 @@
 """Waiting runs: those that can be launched are tried, and only those of whom it is not known that they cannot."""
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 from collections import Counter

@@ -1,7 +1,5 @@
 """The phases of a run without a cluster: phases, recovery, money, and an operator that ends anywhere."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import itertools

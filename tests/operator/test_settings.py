@@ -1,7 +1,5 @@
 """Settings of the operator and what must agree with them."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A solver run through the same decisions as a training: an MPIJob with its launcher."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.cluster import examples as ex

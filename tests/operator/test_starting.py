@@ -1,7 +1,5 @@
 """Workers that never start: no machines, no image, no mount, refused pods."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 from typing import Any

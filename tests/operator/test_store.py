@@ -1,7 +1,5 @@
 """What the operator knows: events in any order, lists, and whom they concern."""
 
-from __future__ import annotations
-
 import dataclasses
 import datetime as dt
 import json

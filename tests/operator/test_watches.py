@@ -1,7 +1,5 @@
 """Lists and watches: pages, bookmarks, versions that are too old, errors. The API server is a list of answers."""
 
-from __future__ import annotations
-
 import json
 import tracemalloc
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A run that lives: it shrinks, it grows back, and worker 0 validates when the others are done."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

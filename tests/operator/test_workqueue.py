@@ -1,7 +1,5 @@
 """The work queue against its contract: what client-go's queue promises, with a clock that only the test moves."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 

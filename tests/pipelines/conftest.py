@@ -1,7 +1,5 @@
 """A tiny run under Kubeflow's local runner and the same run by README's command: made once for all tests here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

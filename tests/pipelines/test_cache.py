@@ -1,7 +1,5 @@
 """Which change of the form reruns which step: from the compiled pipeline, by what the server keys its cache with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run of the preset par04 on a file as the CaloChallenge writes them: MeV, calibrated, no attributes."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The compiled pipeline and its components, as the Kubeflow UI and a cluster see them."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

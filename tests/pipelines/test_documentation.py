@@ -7,8 +7,6 @@ whole: a block of YAML or CSV behind the line ``<!-- file: NAME -->`` becomes th
 is compared with what was printed since the last one.
 """
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

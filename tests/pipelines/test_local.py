@@ -1,7 +1,5 @@
 """A whole run of a tiny configuration: the pipeline under KFP, the same by the command, and a failure in it."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil

@@ -1,7 +1,5 @@
 """What is shown of a pipeline's log and what is only kept."""
 
-from __future__ import annotations
-
 import io
 
 from pipelines.log import PipelineLog

@@ -1,7 +1,5 @@
 """The tutorial that is a notebook: executed by a kernel, with few showers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run over a list of primaries with entries and azimuths, from Geant4 to a hybrid simulation with its generator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

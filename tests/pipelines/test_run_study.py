@@ -1,7 +1,5 @@
 """The pipeline of a study: a loop over the points that are whole runs, each a training with a name of its own."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

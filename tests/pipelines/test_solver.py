@@ -1,7 +1,5 @@
 """The pipeline of an inverse problem: compiled, and run here by Kubeflow's local runner on one rank."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

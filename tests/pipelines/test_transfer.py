@@ -1,7 +1,5 @@
 """The study of a changed detector at a small size: from random weights and from the model of a finished run."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that is interrupted, event by event: the independent truth of the formulas in spot.py."""
 
-from __future__ import annotations
-
 import heapq
 import random
 

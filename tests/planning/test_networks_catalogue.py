@@ -1,7 +1,5 @@
 """The planner imports no TensorFlow, so what it knows of the networks is data: held here against the networks."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Machines at hand: closed forms of what training, generating and simulating take on them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

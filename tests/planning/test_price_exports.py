@@ -1,7 +1,5 @@
 """Price lists in the formats of the clouds: small files of a few real entries."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

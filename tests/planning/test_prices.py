@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import io

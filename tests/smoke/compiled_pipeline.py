@@ -3,8 +3,6 @@
 It knows as much of the pipeline specification as our pipelines use, and refuses the rest.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """A cluster of real nodes with the operator, the bucket and the images: once for all tests that need it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

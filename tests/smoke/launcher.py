@@ -8,8 +8,6 @@ as it does not in Kubeflow. It needs the trainer's image and nothing else of thi
 /gcs where that cannot be made.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

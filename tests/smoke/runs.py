@@ -1,7 +1,5 @@
 """TrainingRuns on real nodes, as a test sees them."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

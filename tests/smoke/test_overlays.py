@@ -1,7 +1,5 @@
 """The overlays for GKE on real nodes: nothing in them is only for GKE, so they are deployed and not only looked at."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.smoke.runs import image_of

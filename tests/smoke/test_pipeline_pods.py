@@ -4,8 +4,6 @@ arguments of the compiled pipeline, artifacts in the bucket, the training a Trai
 No Kubeflow Pipelines server runs here: `compiled_pipeline` plays its driver, `launcher` its launcher.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

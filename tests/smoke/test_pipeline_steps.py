@@ -3,8 +3,6 @@
 No Kubeflow Pipelines server runs here: `compiled_pipeline` plays its driver, `launcher` its launcher.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

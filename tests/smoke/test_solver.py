@@ -1,7 +1,5 @@
 """An inverse problem on real nodes: ranks in the pods of an MPIJob, started over ssh, and what becomes of lost ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """manifests/storage: what they render to, and that the image's Dockerfile and the wheel are the same thing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ What is not the pods' own: TF_CONFIG (which training-operator gives them) names 
 folder of the test, and progress goes to a server of a few lines instead of the cluster's API.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The product on real nodes: workers in containers, gradients over the pod network, a bucket; and what disturbs it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Reading what caloscale wrote, also when somebody else wrote into it since."""
 
-from __future__ import annotations
-
 import inspect
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The parser of run documents: round trips, presets, overrides, errors, and a fuzz."""
 
-from __future__ import annotations
-
 import string
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The typed entries of a form: kinds, empty values, the run that they make, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of accelerators."""
 
-from __future__ import annotations
-
 import csv
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """The last value that each check takes and the first that it refuses; arithmetic of the blocks; what a remedy says."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from decimal import Decimal

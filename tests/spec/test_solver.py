@@ -1,7 +1,5 @@
 """The run configuration of the inverse-problem workload."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

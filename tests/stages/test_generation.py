@@ -1,7 +1,5 @@
 """What a generation writes, and one that is stopped at any place."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Geant4 and a generator together: sums cell by cell, files that are kept, models that do not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Several workers of a training on this machine: real processes, their cores, their weights, their ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

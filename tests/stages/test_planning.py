@@ -1,7 +1,5 @@
 """The plan of a run in its folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Records of stages: what is measured, what a failure leaves, what a new attempt clears."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

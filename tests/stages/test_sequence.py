@@ -1,7 +1,5 @@
 """Folders of runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

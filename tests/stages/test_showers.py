@@ -1,7 +1,5 @@
 """The shards of a run on a cluster: made once by worker 0, found by the others and by later attempts."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 from pathlib import Path

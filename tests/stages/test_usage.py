@@ -1,7 +1,5 @@
 """What a run on one's own machine used, from its records to its bill and its page."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path

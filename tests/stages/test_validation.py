@@ -1,7 +1,5 @@
 """How showers are generated for a comparison, and what a validation leaves in the model folder."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The folder of a run, on a disk and in a bucket."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """gs:// against a real server (fake-gcs-server) and against servers that refuse."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os

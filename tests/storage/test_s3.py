@@ -1,7 +1,5 @@
 """s3:// and minio:// against a real server of the protocol (moto) and against none."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

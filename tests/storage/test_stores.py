@@ -1,7 +1,5 @@
 """What the stores have in common: a folder, and buckets of real servers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

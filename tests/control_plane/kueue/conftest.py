@@ -1,7 +1,5 @@
 """A control plane with Kueue beside the operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """Runs in queues of a real Kueue: quota, gangs, priorities, borrowing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import random
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A cluster of real nodes for the tests of this folder: one for all; where it cannot run they are skipped."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What tests ask of pods and nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kubernetes import client

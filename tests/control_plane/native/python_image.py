@@ -1,7 +1,5 @@
 """An image with the Python that runs the tests and nothing else: what pods of the tests run, made without an engine."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

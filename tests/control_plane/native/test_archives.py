@@ -1,7 +1,5 @@
 """Images as files."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

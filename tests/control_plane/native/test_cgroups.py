@@ -1,7 +1,5 @@
 """Groups of processes in this machine's own hierarchies."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import uuid

@@ -1,7 +1,5 @@
 """Configuration of real nodes."""
 
-from __future__ import annotations
-
 import ipaddress
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """Nodes that are drained, lost, cut off, and what becomes of their pods."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The first process of a node, in namespaces of its own but without a node's programs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

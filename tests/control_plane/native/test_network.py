@@ -1,7 +1,5 @@
 """Addresses and cables of real nodes."""
 
-from __future__ import annotations
-
 import ipaddress
 
 import pytest

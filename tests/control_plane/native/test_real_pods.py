@@ -1,7 +1,5 @@
 """Real pods on real nodes: logs, names, grace, whole nodes, jobs. Root and some Debian packages are needed."""
 
-from __future__ import annotations
-
 import json
 import time
 from typing import Any

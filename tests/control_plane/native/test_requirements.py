@@ -1,7 +1,5 @@
 """A clear word on what is missing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

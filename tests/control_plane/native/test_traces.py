@@ -1,7 +1,5 @@
 """What a cluster leaves on the machine: nothing. The last file of this folder, for it ends the cluster."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """All that a cluster of real nodes could leave on a machine, apart from what others do there meanwhile."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """An operator for the tests of this folder, and runs for it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line against a real API server: what a person types from submission to the bill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands of the pages that need a cluster, on the control plane: as shown, but for what waits for a person."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Two operators, of which the leading one is stopped and comes back."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A name is not a run: what another object or an earlier run left under it stays theirs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

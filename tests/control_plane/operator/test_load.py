@@ -1,7 +1,5 @@
 """The operator in a small cluster that others use, too: the load of tools.operator_load, less of it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Phases of runs through the upstream operators."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

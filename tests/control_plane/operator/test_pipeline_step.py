@@ -1,7 +1,5 @@
 """The pipeline's training step on a real API server: the same run for each retry, none after a cancellation."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Machines go away: once, all at once, for good; and the operator itself."""
 
-from __future__ import annotations
-
 import datetime as dt
 import itertools
 import random

@@ -1,7 +1,5 @@
 """What the API server refuses before anybody plans anything, and that it says what the parser says."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The operator's rights are enough and none too many: what it asked of the API server, beside what it may ask."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The samples, as they are, on pools as `caloscale node-pools` would make them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

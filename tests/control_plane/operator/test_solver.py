@@ -1,7 +1,5 @@
 """Solver runs as MPIJobs of the real mpi-operator; the fake nodes run no process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The same run on fake nodes with the labels and taints of each vendor, through a real scheduler."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A control plane with Kubeflow Trainer and, if it is built, Kueue beside the operator, without training-operator."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

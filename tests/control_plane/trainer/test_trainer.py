@@ -1,7 +1,5 @@
 """Runs as TrainJobs of a real Kubeflow Trainer v2."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any
