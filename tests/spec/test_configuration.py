@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from caloscale import spec
@@ -228,6 +228,7 @@ def test_any_override_is_a_mapping_or_a_configuration_error(text: str) -> None:
 
 
 @given(st.dictionaries(st.text(alphabet=string.ascii_letters, min_size=1, max_size=5), scalars, max_size=5))
+@example({"A": "\x85", "B\u2028": "\u2029 c"})
 def test_yaml_is_read_as_it_was_written(raw: dict) -> None:
     """Also by a reader of YAML 1.1."""
     finite = {k: v for k, v in raw.items() if v == v}

@@ -84,6 +84,15 @@ def _constructor(kind: str, pattern: str) -> Callable[[yaml.SafeLoader, yaml.Sca
 
 
 _Loader.add_constructor(f"{_TAG}str", _text)
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Line breaks of Unicode are escaped: PyYAML writes them unquoted, and reads them as blanks."""
+    style = '"' if re.search("[\x85\u2028\u2029]", text) else None
+    return dumper.represent_scalar(f"{_TAG}str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
 for _kind, _pattern in _SCALARS.items():
     for _class in (_Loader, _Dumper):
         _class.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(rf"(?:{_pattern})\Z"), None)
