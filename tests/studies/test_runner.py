@@ -303,6 +303,13 @@ def test_studies_that_are_not_valid(computed, tmp_path, case):
     assert error.value.exit_code == 2 and error.value.remedy
 
 
+@pytest.mark.parametrize("conclusions", ["costs", "waterfall"])
+def test_conclusions_are_refused_before_points_are_computed(computed, tmp_path, conclusions):
+    with pytest.raises(ConfigurationError):
+        run_study(study(conclusions=conclusions), CONTEXT, tmp_path, "x")
+    assert computed[0] == []
+
+
 def test_studies_are_found_by_name():
     with pytest.raises(ConfigurationError, match="did you mean 'cost'"):
         load_study("costs")

@@ -15,14 +15,18 @@ from caloscale.errors import ConfigurationError
 from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
 from caloscale.report.html import render
 from caloscale.storage.atomic import atomic_writer, write_text
-from caloscale.studies.conclusions import cost_statements, crossing_statements, waterfall_statements
+from caloscale.studies.conclusions import SWEEP, cost_statements, crossing_statements, waterfall_statements
 from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SPEED_UP, Plot, SpeedUp, Study, Sweep
 
-CONCLUSIONS = {"cost": cost_statements, "crossing": crossing_statements, "waterfall": waterfall_statements}
-"""Functions that draw statements from the points, by the name in a study."""
+CONCLUSIONS = {
+    "cost": (cost_statements, ("flat", "tpu", "tpu-host", "time", "layouts")),
+    "crossing": (crossing_statements, ()),
+    "waterfall": (waterfall_statements, (SWEEP,)),
+}
+"""Functions that draw statements from the points, and the sweeps that they read, by the name in a study."""
 
 
 @dataclass(frozen=True)
@@ -182,6 +186,7 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
 
     Points that the folder holds are taken from there. Raises the error of the first point when all points failed.
     """
+    _require_conclusions(study)
     points = run_points(study, context, folder)
     tables = [SweepTable(sweep, points[sweep.name]) for sweep in study.sweeps]
     for table in tables:
@@ -236,19 +241,24 @@ def _tidy(table: SweepTable) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """None where a point failed. Raises ConfigurationError when the conclusions are not known or miss a sweep."""
-    if study.conclusions is None or any(point.error is not None for made in points.values() for point in made):
-        return []
-    name, where = study.conclusions, "conclusions"
+def _require_conclusions(study: Study) -> None:
+    """Raise ConfigurationError where the conclusions are not known or miss a sweep: before points are computed."""
+    if (name := study.conclusions) is None:
+        return
     if name not in CONCLUSIONS:
         remedy = f"one of {', '.join(CONCLUSIONS)}, or leave them out"
-        raise ConfigurationError("are not known", field=where, value=name, remedy=remedy)
-    try:
-        return CONCLUSIONS[name](points)
-    except KeyError as missing:
-        problem = f"need a sweep or value {missing}"
-        raise ConfigurationError(problem, field=where, value=name, remedy="leave them out") from missing
+        raise ConfigurationError("are not known", field="conclusions", value=name, remedy=remedy)
+    missing = [sweep for sweep in CONCLUSIONS[name][1] if sweep not in {each.name for each in study.sweeps}]
+    if missing:
+        problem = f"need a sweep {', '.join(missing)}"
+        raise ConfigurationError(problem, field="conclusions", value=name, remedy="leave them out")
+
+
+def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[Statement]:
+    """None where a point failed."""
+    if study.conclusions is None or any(point.error is not None for made in points.values() for point in made):
+        return []
+    return CONCLUSIONS[study.conclusions][0](points)
 
 
 def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
