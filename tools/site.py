@@ -14,6 +14,7 @@ import typer
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from prometheus_client import Metric
+from typer.cli import get_docs_for_click
 
 from caloscale import errors
 from caloscale.cli.main import app, main
@@ -64,12 +65,7 @@ def notebook_page(path: Path) -> str:
 
 def cell(text: str) -> str:
     """Text on one line, as a cell of a table."""
-    return code(text).replace("<", "&lt;")
-
-
-def code(text: str) -> str:
-    """The same within backticks, where nothing is an entity."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def type_of(schema: dict[str, Any]) -> str:
@@ -152,33 +148,10 @@ def solver_configuration() -> str:
 
 def commands() -> str:
     """Every command with arguments and options, as in its --help."""
-    parts = [
-        "# Commands",
-        "`caloscale COMMAND --help` prints the text of this page. Commands that a script may need have `--json`.",
-    ]
-    for name, command in typer.main.get_group(app).commands.items():
-        if not command.hidden:
-            parts += command_parts(f"caloscale {name}", command)
-    return "\n\n".join(parts)
-
-
-def command_parts(name: str, command: click.Command, level: int = 2) -> Iterator[str]:
-    """Heading, text and options of a command, then its subcommands."""
-    context = click.Context(command, info_name=name)
-    yield f"{'#' * level} {name}"
-    yield (command.help or "").replace("<", "&lt;")
-    yield f"```text\n{' '.join(command.get_usage(context).removeprefix('Usage:').split())}\n```"
-    if command.epilog:
-        yield f"```bash\n{command.epilog.removeprefix('Example: ')}\n```"
-    records = [record for p in command.params if (record := p.get_help_record(context)) and record[0] != "--help"]
-    arguments = [p for p in command.params if isinstance(p, click.Argument)]
-    shown = {record[0] for record in records}
-    rows = [(p.make_metavar(context), str(getattr(p, "help", "") or "")) for p in arguments]
-    rows = [row for row in rows if row[0] not in shown] + records
-    if rows:
-        yield table(("argument or option", "meaning"), ((f"`{code(a)}`", cell(b)) for a, b in rows))
-    for inner, subcommand in getattr(command, "commands", {}).items():
-        yield from command_parts(f"{name} {inner}", subcommand, level + 1)
+    group = typer.main.get_group(app)
+    text = get_docs_for_click(obj=group, ctx=click.Context(group, info_name="caloscale"), name="caloscale")
+    text = re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text.partition("**Commands**")[2])
+    return f"# Commands\n\n`caloscale COMMAND --help` prints the text of this page.\n\n**Commands**{text}"
 
 
 def error_classes() -> Iterator[type[errors.CaloscaleError]]:
