@@ -2,10 +2,9 @@
 
     python -m tools.mutants PART [--sample N] [--seed N] [--processes N]
 
-Sources and tests of each part, and what is not changed, are in pyproject.toml. The work is done in a copy of the tree,
-build/mutants/PART. Each mutant is tested in a fork of one process that has imported the tests, by those that reach its
-function. A run that was interrupted resumes. After a change, mutants of the changed functions are tested again, and
-those that survived if a test has changed.
+Sources and tests of each part, and what is not changed, are in pyproject.toml. mutmut runs in a copy of the tree,
+build/mutants/PART. A run that was interrupted resumes. After a change, mutants of the changed functions are tested
+again, and those that survived if a test has changed.
 """
 
 from __future__ import annotations
@@ -17,35 +16,24 @@ import io
 import json
 import os
 import random
-import select
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import time
 import tomllib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter
 from pathlib import Path
-from resource import RLIMIT_CPU, setrlimit
-from typing import TYPE_CHECKING, Any, NamedTuple
 
-if TYPE_CHECKING:
-    import pytest
+from scipy.stats import binomtest
 
 ROOT = Path(__file__).resolve().parent.parent
 SEED = 34
 AT_IMPORT = ("__get_pydantic_core_schema__", "_check_of", "_constructor", "_refuse_other_kinds")
-"""Functions that are called while modules are imported, when no mutant is chosen yet: no test reaches it."""
+"""Functions that are called while modules are imported, when mutmut has not chosen a mutant yet: no test reaches it."""
 KILLED = ("killed", "timeout", "segfault")
-NO_TESTS, TIMEOUT = 33, 36
-"""Exit codes as mutmut has them."""
-REACHED = Path("mutants/reached.json")
 
 
 def main() -> None:
-    """Test the mutants of a part; print the survivors and the score."""
+    """Test the mutants of a part; print the score and the survivors."""
     parts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutants"]
     parser = argparse.ArgumentParser(description="Mutation tests of a part")
     parser.add_argument("part", choices=parts)
@@ -53,13 +41,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the choice of the sample")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    part = parts[options.part]
     copy = ROOT / "build" / "mutants" / options.part
-    changed = _copy_tree(copy, part)
+    tests_changed = _copy_tree(copy, parts[options.part])
     os.chdir(copy)  # mutmut reads its settings here
-    if changed:
-        REACHED.unlink(missing_ok=True)
-    if any(name.startswith("tests/") for name in changed):
+    if tests_changed:
         _forget_survivors()
     _generate(options.processes)
     results = _results()
@@ -68,145 +53,14 @@ def main() -> None:
         mutants = sorted(random.Random(options.seed).sample(mutants, options.sample))  # noqa: S311
     pending = [name for name in mutants if results[name] == "not checked"]
     if pending:
-        _test(pending, part["tests"], options.processes)
+        chosen = pending if len(mutants) < len(results) else []
+        mutmut = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", str(options.processes)]
+        subprocess.run([*mutmut, *chosen], check=True)
     _print(options.part, mutants, total=len(results))
 
 
-class Running(NamedTuple):
-    """A fork that tests a mutant."""
-
-    mutant: str
-    process: int
-    until: float
-    """When it hangs, s."""
-
-
-def _test(mutants: list[str], selection: list[str], processes: int) -> None:
-    """Test mutants and keep the results."""
-    sources = Path("mutants/src").resolve()
-    sys.path[:0] = [str(sources), str(Path.cwd())]
-    os.environ |= {"MUTANT_UNDER_TEST": "", "PYTHONPATH": str(sources)}
-    import pytest
-
-    with tempfile.TemporaryDirectory() as folder:
-        pytest.main(["--capture=no", *selection], plugins=[Forks(mutants, processes, folder)])
-
-
-class Forks:
-    """A plugin of pytest that runs the collected tests for each mutant in a fork."""
-
-    def __init__(self, mutants: list[str], processes: int, folder: str) -> None:
-        self._pending, self._processes, self._folder = mutants[::-1], processes, folder
-        self._reached: dict[str, dict[str, float]] = defaultdict(dict)
-        """For each function the tests that reach it, and how long they take, s."""
-        self._hits: set[str] = set()
-        self._begun = 0.0
-
-    def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Instead of running the tests once."""
-        if not REACHED.exists() and os.waitpid(self._fork(lambda: self._note(session)), 0)[1]:
-            sys.exit("a test fails without any mutant")
-        reached: dict[str, dict[str, float]] = json.loads(REACHED.read_text(encoding="utf-8"))
-        running: dict[int, Running] = {}
-        while self._pending or running:
-            while self._pending and len(running) < self._processes:
-                mutant = self._pending.pop()
-                tests = reached.get(mutant.rpartition("__mutmut_")[0], {})
-                if not tests:
-                    _keep(mutant, NO_TESTS)
-                    continue
-                seconds = sum(tests.values())
-                process = self._fork(lambda: self._try(session, mutant, tests), limit=int(10 + 20 * seconds))  # noqa: B023
-                running[os.pidfd_open(process)] = Running(mutant, process, time.monotonic() + 60 + 60 * seconds)
-            ended, _, _ = select.select(list(running), [], [], 1.0)
-            for handle, one in list(running.items()):
-                late = handle not in ended and time.monotonic() > one.until
-                if late:
-                    os.kill(one.process, signal.SIGKILL)
-                if late or handle in ended:
-                    code = os.waitstatus_to_exitcode(os.waitpid(one.process, 0)[1])
-                    _keep(one.mutant, TIMEOUT if late else code)
-                    os.close(handle)
-                    del running[handle]
-        return True
-
-    def _fork(self, call: Callable[[], int], limit: int | None = None) -> int:
-        """A process that ends with the exit code of the call, or after so many seconds of processor time."""
-        sys.stdout.flush()
-        process = os.fork()
-        if not process:
-            code = 1
-            try:
-                folder = Path(self._folder, str(os.getpid()))
-                folder.mkdir()
-                os.environ["PYTEST_DEBUG_TEMPROOT"] = str(folder)
-                if limit is not None:
-                    setrlimit(RLIMIT_CPU, (limit, limit + 5))
-                    for descriptor in range(3):
-                        os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
-                code = call()
-            finally:
-                os._exit(code)
-        return process
-
-    def _try(self, session: pytest.Session, mutant: str, tests: dict[str, float]) -> int:
-        """Whether a test fails, files that take little time first."""
-        from mutmut.mutation import trampoline
-
-        os.environ["MUTANT_UNDER_TEST"] = mutant
-        trampoline.__dict__["get_mutant_under_test"] = lambda: mutant  # quicker than the environment
-        items = [item for item in session.items if item.nodeid in tests]
-        seconds: Counter[Path] = Counter()
-        for item in items:
-            seconds[item.path] += tests[item.nodeid]  # type: ignore[assignment]
-        return self._run(session, sorted(items, key=lambda item: (seconds[item.path], item.path)))
-
-    def _run(self, session: pytest.Session, items: list[pytest.Item]) -> int:
-        """1: a test failed, after which no other one is run."""
-        for item, following in zip(items, [*items[1:], None]):
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            if session.testsfailed:
-                return 1
-        return 0
-
-    def _note(self, session: pytest.Session) -> int:
-        """Note which tests reach which functions; all of them have to pass without a mutant."""
-        from mutmut.mutation import trampoline
-
-        hits = {
-            "record_trampoline_hit": lambda name, **_: self._hits.add(name),
-            "get_mutant_under_test": lambda: "stats",
-        }
-        trampoline.__dict__.update(hits)
-        code = self._run(session, session.items)
-        if not code:
-            REACHED.write_text(json.dumps(self._reached), encoding="utf-8")
-        return code
-
-    def pytest_runtest_logstart(self) -> None:
-        """A test begins."""
-        self._hits, self._begun = set(), time.process_time()
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """A part of it has ended."""
-        if report.failed:
-            print(report.longreprtext)
-
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """It ends."""
-        for name in self._hits:
-            self._reached[name][nodeid] = time.process_time() - self._begun
-
-
-def _keep(mutant: str, code: int) -> None:
-    for data in _data():
-        if mutant in data.exit_code_by_key:
-            data.exit_code_by_key[mutant] = code
-            data.save()
-
-
-def _copy_tree(copy: Path, part: dict[str, list[str]]) -> set[str]:
-    """Copy what differs; returns the names of these files."""
+def _copy_tree(copy: Path, part: dict[str, list[str]]) -> bool:
+    """Copy what differs; whether a test has changed."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,
@@ -227,17 +81,20 @@ def _copy_tree(copy: Path, part: dict[str, list[str]]) -> set[str]:
     for name in gone:
         (copy / name).unlink()
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    chosen = f"[tool.mutmut]\nonly_mutate = {json.dumps(part['sources'])}\n"
-    settings, file = settings.replace("[tool.mutmut]\n", chosen), copy / "pyproject.toml"
+    selection = {"only_mutate": part["sources"], "pytest_add_cli_args_test_selection": part["tests"]}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in selection.items())
+    settings, file = settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}"), copy / "pyproject.toml"
     if not file.is_file() or file.read_text(encoding="utf-8") != settings:
         file.write_text(settings, encoding="utf-8")
         changed.add("tests/")  # perhaps others are chosen
-    return changed | gone
+    return any(name.startswith("tests/") for name in changed | gone)
 
 
 def _forget_survivors() -> None:
+    """Survivors are tested again, and what reaches which function is measured again."""
     from mutmut.stats import status_by_exit_code
 
+    Path("mutants/mutmut-stats.json").unlink(missing_ok=True)
     for path in Path("mutants/src").rglob("*.meta"):
         meta = json.loads(path.read_text(encoding="utf-8"))
         codes = meta["exit_code_by_key"]
@@ -261,27 +118,22 @@ def _generate(processes: int) -> None:
     begun.unlink()
 
 
-def _data() -> Iterator[Any]:
-    """What mutmut keeps of the mutants of each file."""
+def _results() -> dict[str, str]:
+    """Mutants and their states."""
     from mutmut.mutation.data import SourceFileMutationData
+    from mutmut.stats import status_by_exit_code
     from mutmut.utils.file_utils import walk_mutatable_files
 
+    results = {}
     for path in walk_mutatable_files():
         data = SourceFileMutationData(path=path)
         data.load()
-        yield data
-
-
-def _results() -> dict[str, str]:
-    """Mutants and their states."""
-    from mutmut.stats import status_by_exit_code
-
-    return {name: status_by_exit_code[code] for data in _data() for name, code in data.exit_code_by_key.items()}
+        results.update({name: status_by_exit_code[code] for name, code in data.exit_code_by_key.items()})
+    return results
 
 
 def _print(part: str, mutants: list[str], total: int) -> None:
     from mutmut.mutation.diff_apply import get_diff_for_mutant
-    from scipy.stats import binomtest
 
     results = _results()
     for name in mutants:
