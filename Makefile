@@ -17,7 +17,6 @@ TRAINER   ?=
 SOLVER    ?=
 NAMESPACE ?= caloscale-system
 FORCE     ?=
-CLUSTER   ?=
 ON        ?=
 PART      ?= spec
 SAMPLE    ?=
@@ -81,16 +80,16 @@ test-control-plane: control-plane-build ## The operator's tests on a real contro
 	@$(BIN)/pytest tests/control_plane -m 'control_plane and not long' --durations=10
 
 .PHONY: cluster-up
-cluster-up: $(VENV)/.dev ## Three real nodes on this machine: CLUSTER=native (root) or kind (Docker, Podman)
-	@$(BIN)/python -m tools.cluster nodes up --cluster '$(CLUSTER)'
+cluster-up: $(VENV)/.dev ## Three real nodes on this machine (root on Linux)
+	@$(BIN)/python -m tools.cluster nodes up
 
 .PHONY: cluster-down
 cluster-down: $(VENV)/.dev ## End them; nothing stays
-	@$(BIN)/python -m tools.cluster nodes down --cluster '$(CLUSTER)'
+	@$(BIN)/python -m tools.cluster nodes down
 
 .PHONY: cluster-status
 cluster-status: $(VENV)/.dev ## What is missing for them, what runs
-	@$(BIN)/python -m tools.cluster nodes status --cluster '$(CLUSTER)'
+	@$(BIN)/python -m tools.cluster nodes status
 
 .PHONY: deploy
 deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1
@@ -110,14 +109,14 @@ base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no r
 	@$(BIN)/python -m tools.images base $(if $(REFRESH),--refresh)
 
 .PHONY: smoke
-smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them: CLUSTER=native (root) or kind; or CONTEXT= REGISTRY= OVERLAY=
+smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them (root); or CONTEXT= REGISTRY= OVERLAY=
 	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu solver operator storage')
-	@CLUSTER='$(CLUSTER)' CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
+	@CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
 .PHONY: smoke-short
 smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is lost (ten minutes)
 	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
-	@CLUSTER='$(CLUSTER)' $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
+	@$(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
 .PHONY: test-integration
 test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (seven minutes)

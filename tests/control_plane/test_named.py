@@ -27,7 +27,7 @@ def test_it_is_used_as_it_is(kubeconfig: Path, add_nodes: Callable[..., list[str
         assert cluster.kubeconfig != kubeconfig and cluster.kubeconfig.stat().st_mode & 0o077 == 0
         assert cluster.import_image(Path("none.tar")) == []
         wanted = hardware_of(cluster.get("nodes", *names)["items"])
-        with pytest.raises(NotOursError, match="CLUSTER=native or kind"):
+        with pytest.raises(NotOursError, match="make smoke without CONTEXT"):
             cluster.lose_node(names[0])
         with pytest.raises(NotOursError):
             cluster.inside(names[0], "true")

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.cluster import kind
 from tools.images.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -86,12 +85,3 @@ def test_dependency_updates_cover_every_folder_with_pins() -> None:
     modules = {f"/{path.parent.relative_to(ROOT)}" for path in (ROOT / "tools").glob("*/go.mod")}
     assert {each["directory"] for each in updates if each["package-ecosystem"] == "gomod"} == modules
     assert {each["package-ecosystem"] for each in updates} == {"github-actions", "docker", "pip", "gomod"}
-
-
-def test_kind_is_the_one_that_the_node_image_goes_with() -> None:
-    (line,) = (
-        step["run"]
-        for step in steps(ROOT / ".github" / "workflows" / "smoke.yaml")
-        if "sigs.k8s.io/kind" in step.get("run", "")
-    )
-    assert line.endswith(f"sigs.k8s.io/kind@{kind.VERSION}")

@@ -18,9 +18,7 @@ from caloscale.storage.objects import upload
 from tests.smoke.runs import BUCKET, NAMESPACE, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
-from tools.cluster.kind import KindCluster
 from tools.cluster.native import NativeCluster
-from tools.cluster.nodes import choose
 from tools.cluster.programs import ADDITIONS, is_built
 from tools.cluster.real import OPERATORS, NamedCluster, RealCluster
 from tools.deploy import deploy
@@ -73,12 +71,12 @@ def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
 
 
 def _cluster() -> RealCluster:
-    """The cluster of CONTEXT, when make was given one; else one of our own, of the kind CLUSTER."""
+    """The cluster of CONTEXT, when make was given one; else one of our own."""
     if context := os.environ.get("CONTEXT"):
         return NamedCluster(context)
     try:
         archives(IMAGES)
-        return KindCluster() if choose(os.environ.get("CLUSTER", "")) == "kind" else _native()
+        return _native()
     except (ClusterError, ImageError) as error:
         pytest.skip(f"{error}; make smoke does it all")
 

@@ -225,7 +225,7 @@ def _ends_as_undisturbed(
 def _install(runs: Runs, name: str, *manifests: str) -> None:
     """Objects of ours that go with an addition; skips where the cluster does not have it."""
     if not is_built(additions=[name]) or not isinstance(runs.cluster, NativeCluster):
-        pytest.skip(f"no {name}: python -m tools.cluster build --{name} builds it once, for CLUSTER=native")
+        pytest.skip(f"no {name}: python -m tools.cluster build --{name} builds it once, for nodes of our own")
     for manifest in manifests:
         runs.cluster.apply(list(yaml.safe_load_all((ROOT / "manifests" / manifest).read_text(encoding="utf-8"))))
 

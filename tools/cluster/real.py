@@ -46,11 +46,6 @@ class RealCluster(Access):
     def nodes(self) -> list[str]:
         """Names of all nodes for pods, in the order of the pools, also of those that are lost."""
 
-    @property
-    def shared_folder(self) -> Path:
-        """A folder that every node sees as SHARED, as it would see a network disk."""
-        return self.folder / "shared"
-
     @abstractmethod
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
         """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; their names."""
@@ -80,7 +75,7 @@ class RealCluster(Access):
         self._refuse(name)
 
     def _refuse(self, name: str) -> Never:
-        raise NotOursError(f"node {name} of {self.context} is not ours", remedy="CLUSTER=native or kind")
+        raise NotOursError(f"node {name} of {self.context} is not ours", remedy="make smoke without CONTEXT")
 
     def drain(self, name: str, *, seconds: int = 120) -> None:
         """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tools.cluster import nodes
 from tools.cluster.__main__ import app
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster, requirements
@@ -74,33 +73,12 @@ def test_root_without_the_rights_is_told(without: Sequence[str], shown: str) -> 
     assert not list(Path("/sys/fs/cgroup").rglob("caloscale-probe-*"))
 
 
-def test_kind_where_it_is_installed_and_else_native_for_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    (tmp_path / "podman").touch(mode=0o755)
-    assert nodes.choose() == "native"
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(ClusterError, match="kind with Docker or Podman is not installed, and this is not root"):
-        nodes.choose()
-    (tmp_path / "kind").touch(mode=0o755)
-    assert nodes.choose() == "kind"
-    # What runs is what status and down mean.
-    ClusterPlan(Network(0), DEFAULT_POOLS).write(nodes.running_folder())
-    assert nodes.choose() == "native"
-    assert nodes.choose("kind") == "kind"
-
-
 def test_the_commands_say_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     run = CliRunner().invoke
-    assert "is no kind of cluster" in str(run(app, ["nodes", "up", "--cluster", "swarm"]).exception)
-    assert "neither Docker nor Podman" in str(run(app, ["nodes", "up", "--cluster=kind"]).exception)
-    (tmp_path / "docker").touch(mode=0o755)
-    assert "kind is missing" in str(run(app, ["nodes", "up", "--cluster=kind"]).exception)
-    assert "no cluster of real nodes runs" in str(run(app, ["nodes", "import", "--cluster=native", "x"]).exception)
-    shown = run(app, ["nodes", "status", "--cluster=native"]).output
+    assert "no cluster of real nodes runs" in str(run(app, ["nodes", "import", "x"]).exception)
+    shown = run(app, ["nodes", "status"]).output
     assert "no cluster of real nodes runs: make cluster-up" in shown
     assert "apt-get install" in shown
 
@@ -137,7 +115,7 @@ def test_ready_says_by_its_exit_code_whether_a_cluster_can_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path))
-    lacking = CliRunner().invoke(app, ["nodes", "ready", "--cluster", "native"])
+    lacking = CliRunner().invoke(app, ["nodes", "ready"])
     assert lacking.exit_code == 1 and "are not built" in lacking.output
     monkeypatch.setattr(requirements, "check", lambda: None)
-    assert CliRunner().invoke(app, ["nodes", "ready", "--cluster", "native"]).exit_code == 0
+    assert CliRunner().invoke(app, ["nodes", "ready"]).exit_code == 0

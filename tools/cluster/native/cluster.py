@@ -76,7 +76,7 @@ class NativeCluster(RealCluster):
         folder = folder or running_folder()
         plan = read_plan(folder)
         if plan is None or not programs_of(folder):
-            raise ClusterError("no cluster of real nodes runs", remedy="make cluster-up CLUSTER=native")
+            raise ClusterError("no cluster of real nodes runs", remedy="make cluster-up")
         cluster = cls(folder, pools=plan.pools, operators=(), outlives_us=True)
         cluster.folder, cluster._machines = folder, plan.machines(folder, outlive_us=True)
         return cluster
@@ -127,6 +127,11 @@ class NativeCluster(RealCluster):
     def nodes(self) -> list[str]:
         """Names of all nodes, also of those that are lost."""
         return list(self._machines)
+
+    @property
+    def shared_folder(self) -> Path:
+        """A folder that every node sees as SHARED, as it would see a network disk."""
+        return self.folder / "shared"
 
     @property
     def log_folder(self) -> Path:

@@ -36,7 +36,7 @@ BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 def check(*, programs: bool = True) -> None:
     """Raise ClusterError that lists all that is missing (of our own programs only on wish), and how to get it."""
     if platform.system() != "Linux":
-        raise ClusterError("real nodes need Linux", remedy="make cluster-up CLUSTER=kind, with Docker or Podman")
+        raise ClusterError("real nodes need Linux", remedy="a cluster of yours: make smoke CONTEXT=...")
     problems, packages = missing_of_machine(), missing_packages()
     if packages:
         problems.append(f"packages are missing: apt-get install --no-install-recommends {' '.join(packages)}")
@@ -44,7 +44,7 @@ def check(*, programs: bool = True) -> None:
         problems.append("kubelet and others are not built: python -m tools.cluster build --nodes")
     if problems:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise ClusterError(f"no real nodes here:{listed}", remedy="mend these, or make cluster-up CLUSTER=kind")
+        raise ClusterError(f"no real nodes here:{listed}", remedy="mend these, or make smoke CONTEXT=...")
 
 
 def missing_packages() -> list[str]:
@@ -71,7 +71,7 @@ def missing_of_machine() -> list[str]:
     if _drops_bridged():
         problems.append(
             "this machine's firewall drops what passes a bridge (Docker does that): "
-            "sysctl net.bridge.bridge-nf-call-iptables=0, or CLUSTER=kind"
+            "sysctl net.bridge.bridge-nf-call-iptables=0"
         )
     return problems
 
