@@ -286,7 +286,7 @@ def test_what_is_no_answer_of_an_api_server_names_the_server(
 ) -> None:
     server.answers = [(200, answer)]
     counted: list[tuple[str, str, int]] = []
-    connected.count_with(lambda *what: counted.append(what))
+    connected.count = lambda *what: counted.append(what)
     with pytest.raises(ApiException, match=f"{server.address} does not answer as an API server") as raised:
         call(connected)
     assert raised.value.status == 0 and [code for _, _, code in counted] == [0]
@@ -294,7 +294,7 @@ def test_what_is_no_answer_of_an_api_server_names_the_server(
 
 def test_requests_are_counted_by_method_kind_and_code(server: ApiServer, connected: Connection) -> None:
     counted: list[tuple[str, str, int]] = []
-    connected.count_with(lambda *what: counted.append(what))
+    connected.count = lambda *what: counted.append(what)
     server.answers = [(200, GAN), refused(409), (200, b"")]
     connected.get("TrainingRun", "a", "gan")
     with pytest.raises(ApiException) as raised:
@@ -305,7 +305,7 @@ def test_requests_are_counted_by_method_kind_and_code(server: ApiServer, connect
 
 
 def test_nothing_is_sent_by_who_may_not_write(server: ApiServer, connected: Connection) -> None:
-    connected.fence_with(lambda: False)
+    connected.may_write = lambda: False
     server.answers = [(200, GAN)]
     for write in (
         lambda: connected.create(GAN),
@@ -394,7 +394,7 @@ def test_requests_and_silent_watches_have_time_outs(connected: Connection) -> No
     connected.get("TrainingRun", "a", "gan")
     list(connected.watch("Pod", None, 7, seconds=300))
     connected.create(GAN)
-    connected.fence_with(lambda: True)
+    connected.may_write = lambda: True
     connected.create(GAN)
     connected.get("TrainingRun", "a", "gan")
     assert given == [60.0, (60.0, 120.0), 60.0, 5.0, 60.0]

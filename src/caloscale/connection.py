@@ -93,16 +93,10 @@ class Connection:
         """``seconds``: time-out of a request, s."""
         # of the dynamic client its requests alone: the kinds are known, none has to be discovered
         self.api, self._client, self._seconds = api, DynamicClient(api, discoverer=lambda *_: None), seconds
-        self._count: Callable[[str, str, int], None] | None = None
-        self._may_write: Callable[[], bool] | None = None
-
-    def fence_with(self, may_write: Callable[[], bool]) -> None:
-        """Ask before every write from now on; a write ends within WRITE_SECONDS. It raises FencedError when refused."""
-        self._may_write = may_write
-
-    def count_with(self, count: Callable[[str, str, int], None]) -> None:
-        """Report method, kind and status of every request from now on."""
-        self._count = count
+        self.count: Callable[[str, str, int], None] | None = None
+        """Called with method, kind and status of every request."""
+        self.may_write: Callable[[], bool] | None = None
+        """Asked before every write, which then ends within WRITE_SECONDS, or raises FencedError when it is refused."""
 
     def get(self, kind: str, namespace: str | None, name: str) -> Object | None:
         """An object; None when there is none. Raises ApiException 404 where the cluster does not know the kind."""
@@ -223,9 +217,9 @@ class Connection:
         stream: bool = False,
     ) -> Any:
         status, seconds = 0, self._seconds
-        if method != "GET" and self._may_write is not None:
+        if method != "GET" and self.may_write is not None:
             seconds = WRITE_SECONDS
-            if not self._may_write():
+            if not self.may_write():
                 raise FencedError("this operator leads no more", remedy="none is needed: another one takes over")
         try:
             answer = self._client.request(
@@ -245,8 +239,8 @@ class Connection:
                 error.body = error.body.decode(errors="replace")
             raise
         finally:
-            if self._count is not None:
-                self._count(method, kind, status)
+            if self.count is not None:
+                self.count(method, kind, status)
 
     def _document(self, method: str, kind: str, content: bytes, *, listed: bool) -> Object:
         """The object or list of an answer. kind: empty for one of the API itself, which has no metadata."""

@@ -1,28 +1,5 @@
 """The tree of errors. Every error says what is wrong, where, and what to do about it.
 
-CaloscaleError
-├── InputError              what the user gave cannot be used: exit code 2
-│   ├── ConfigurationError       the run configuration
-│   ├── ShowerFileError     HDF5, TFRecord or manifest
-│   ├── CheckpointError     a checkpoint or model that cannot be used
-│   ├── PriceError          a price that is missing, stale or nonsense
-│   └── StorageError        a disk that is full, a bucket that does not exist or refuses
-│       ├── ChangedError        an object that another process has changed meanwhile
-│       └── UnreachableError    a bucket that does not answer: exit code 144, try again later
-│   └── HeldError           a workspace that another process writes into
-├── SimulationError         Geant4 is not there or failed: exit code 3
-├── TrainingError           the training cannot continue: exit code 5
-├── ClusterError            a cluster that cannot be reached or refuses: exit code 4
-├── NotAcceptedError        validate --require-release of a model that is not accepted: exit code 10
-├── BenchError              what is measured, or its reference, failed: exit code 6
-├── GenerationError         a runtime does not compute: exit code 9
-├── PeerLostError           another worker is lost: exit code 138, restart from the checkpoint
-├── RankLostError           a rank of a solver was killed: exit code 138, the same command resumes
-├── SupersededError         a later attempt has taken over the checkpoints: exit code 145
-└── DeviceError             assigned accelerators are missing: exit code 140, restart elsewhere
-
-Terminated                  stopped by SIGTERM: exit code 143; not an error, as Ctrl-C (exit code 130)
-
 After an exit code of 128 or more the same command resumes; Kubeflow's policy ExitCode restarts such a worker.
 """
 

@@ -72,7 +72,7 @@ def test_kubeflow_trainer_is_the_one_that_is_tested() -> None:
 def test_samples_are_documents(path: Path) -> None:
     (sample,) = read(path)
     assert sample["metadata"]["name"] == path.stem
-    run = build_any_run(sample["spec"], file=path)
+    run = build_any_run(sample["spec"])
     assert run.hardware is not None
 
 

@@ -171,7 +171,7 @@ def test_nobody_writes_after_the_deadline(server: Server, clock: Clock) -> None:
 
     connection = Connection(ApiClient())
     connection._client.request = request
-    connection.fence_with(lambda: leader.leads)
+    connection.may_write = lambda: leader.leads
     assert leader.renew()
     clock.seconds += RENEW_SECONDS - 0.1
     connection.delete("TFJob", "physics", "gan-1")

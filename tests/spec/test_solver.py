@@ -86,11 +86,8 @@ def test_either_workload_is_told_by_its_block_or_preset(tmp_path: Path) -> None:
     assert caught.value.file == f"{train}:1" and caught.value.field == "model"
 
 
-def test_a_custom_resource_is_named_by_its_source() -> None:
+def test_a_custom_resource_has_no_file() -> None:
     for raw, field in (({"solver": {"ranks": 0}}, "solver.ranks"), ({"train": {"epochs": 0}}, "train.epochs")):
-        with pytest.raises(ConfigurationError) as caught:
-            spec.build_any_run(raw, file="trainingrun/gan")
-        assert (caught.value.file, caught.value.field) == ("trainingrun/gan", field)
         with pytest.raises(ConfigurationError) as caught:
             spec.build_any_run(raw)
         assert (caught.value.file, caught.value.field) == (None, field)
@@ -99,8 +96,8 @@ def test_a_custom_resource_is_named_by_its_source() -> None:
     assert caught.value.file is None
     several = {"model": {"preset": "compact"}, "data": {"showers": 9}, "train": {"workersPerNode": 2}, "hardware": {}}
     with pytest.raises(ConfigurationError, match="is for this machine") as caught:  # of two blocks: it has no place
-        spec.build_any_run(several, file="trainingrun/gan")
-    assert caught.value.file == "trainingrun/gan"
+        spec.build_run(several, file="run.yaml")
+    assert caught.value.file == "run.yaml"
 
 
 def test_a_preset_that_was_read_can_be_changed() -> None:

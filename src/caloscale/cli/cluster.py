@@ -125,7 +125,8 @@ def submit(
         return
     if image:
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
-    name = name or _new_name(run)
+    preset = run.solver.preset if isinstance(run, SolverRun) else run.model.network
+    name = name or f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
     if send is False:
         _show_plan(run, make_plan)
         typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace or "default"), sort_keys=False), nl=False)
@@ -140,11 +141,6 @@ def _refuse(options: Mapping[str, object], to: Target) -> None:
             other = next(target for target in Target if target != to)
             remedy = "leave it out, or change --to"
             raise InputError(f"is for --to {other} only, and this goes to {to}", field=option, remedy=remedy)
-
-
-def _new_name(run: AnyRun) -> str:
-    preset = run.solver.preset if isinstance(run, SolverRun) else run.model.network
-    return f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
 
 
 def _to_cluster(
@@ -268,7 +264,8 @@ def status(
 
     found = read()
     if as_json:
-        typer.echo(_as_json(found, one=name is not None))
+        listed = [{"name": r.name, "status": json.loads(r.status.model_dump_json(by_alias=True))} for r in found]
+        typer.echo(json.dumps(listed[0]["status"] if name else listed, indent=2))
         return
     if not watch:
         console().print(_table(found, where, wide=wide))
@@ -279,11 +276,6 @@ def status(
         while True:
             time.sleep(REFRESH_SECONDS)
             live.update(_table(read(), where, wide=wide), refresh=True)
-
-
-def _as_json(found: list[RunOnCluster], *, one: bool) -> str:
-    listed = [{"name": r.name, "status": json.loads(r.status.model_dump_json(by_alias=True))} for r in found]
-    return json.dumps(listed[0]["status"] if one else listed, indent=2)
 
 
 def _table(found: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:

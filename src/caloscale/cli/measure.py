@@ -376,8 +376,6 @@ def doctor(context: Context = None, namespace: Namespace = None, as_json: Json =
     """Show what this machine can do: processor, memory, TensorFlow, Geant4, cluster; and how to get what is missing."""
     checks = [*_machine(), _tensorflow(), *_overridden(), *_packages(), *_cluster(context, namespace)]
     if as_json:
-        import json
-
         typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
         return
     for check in checks:
@@ -401,8 +399,6 @@ def _machine() -> list[Check]:
 
 def _tensorflow() -> Check:
     try:
-        from caloscale.tensorflow_import import load_tensorflow_quietly
-
         load_tensorflow_quietly()
         import tensorflow as tf
     except ImportError:

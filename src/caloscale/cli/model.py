@@ -72,14 +72,13 @@ def generate(
         typer.echo(f"warning: {warning}", err=True)
     if precision == "auto":
         typer.echo(f"precision {record.precision}: {record.precision_reason}", err=True)
-    if as_json:
-        typer.echo(record.as_json())
-    else:
-        typer.echo(
-            f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB) in {record.precision}: "
-            f"{record.showers_per_second:.0f} showers/s, {record.milliseconds_per_shower:.2f} ms each, "
-            f"{record.peak_memory_mib:.0f} MiB of memory"
-        )
+    typer.echo(
+        record.as_json()
+        if as_json
+        else f"{record.showers} showers in {record.file} ({record.bytes / 1e6:.1f} MB) in {record.precision}: "
+        f"{record.showers_per_second:.0f} showers/s, {record.milliseconds_per_shower:.2f} ms each, "
+        f"{record.peak_memory_mib:.0f} MiB of memory"
+    )
 
 
 def export(
@@ -106,13 +105,12 @@ def export(
                 raise InputError("does not go with --check", field=name, value=str(value), remedy="leave it out")
         load_tensorflow_quietly()
         done = check_file(check, model)
-        if as_json:
-            typer.echo(done.as_json())
-        else:
-            typer.echo(
-                f"{done.file}: {done.target}, {done.showers} primaries, largest deviation {done.deviation:.1e} "
-                f"(allowed {done.tolerance:g}), {done.milliseconds_per_shower:.2f} ms a shower on one thread"
-            )
+        typer.echo(
+            done.as_json()
+            if as_json
+            else f"{done.file}: {done.target}, {done.showers} primaries, largest deviation {done.deviation:.1e} "
+            f"(allowed {done.tolerance:g}), {done.milliseconds_per_shower:.2f} ms a shower on one thread"
+        )
         return
     for name, value in (("--target", target), ("--model", model), ("--output", output)):
         if value is None:
@@ -121,11 +119,9 @@ def export(
     read_card(model)  # a folder that is no model is refused before TensorFlow is loaded
     load_tensorflow_quietly()
     record = export_model(model, target, output)
-    if as_json:
-        typer.echo(record.as_json())
-    else:
-        file = next(name for name in FILES.values() if name in record.files)
-        typer.echo(f"{output / file} for {target}, deviation {record.deviation:.1e}; {output / 'README.md'}, {RECORD}")
+    file = next(name for name in FILES.values() if name in record.files)
+    text = f"{output / file} for {target}, deviation {record.deviation:.1e}; {output / 'README.md'}, {RECORD}"
+    typer.echo(record.as_json() if as_json else text)
 
 
 def amplification(

@@ -59,8 +59,9 @@ def plan(
     The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
-    from caloscale.report.plan import describe_speed, is_met
+    from caloscale.report.plan import describe_speed, draw_plan, is_met
     from caloscale.stages.planning import keep_speeds, load_speeds
+    from caloscale.storage.atomic import atomic_writer
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
@@ -73,7 +74,8 @@ def plan(
         typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
     result = planned(run, prices, measurements, as_of, speeds=load_speeds(speeds), generate=generate)
     if figure is not None:
-        _draw(result, figure)
+        with atomic_writer(figure) as temporary:
+            draw_plan(result, temporary)
     if as_json:
         typer.echo(result.as_json())
     else:
@@ -82,14 +84,6 @@ def plan(
             typer.echo(f"figure: {figure}")
     if not is_met(result):
         raise typer.Exit(NO_PLAN)
-
-
-def _draw(made: Plan, figure: Path) -> None:
-    from caloscale.report.plan import draw_plan
-    from caloscale.storage.atomic import atomic_writer
-
-    with atomic_writer(figure) as temporary:
-        draw_plan(made, temporary)
 
 
 def _show_candidates(made: Plan, wide: bool) -> None:

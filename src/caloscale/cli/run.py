@@ -63,13 +63,11 @@ def simulate(
         _with_generators(data, models, output, as_json=as_json)
         return
     record = simulate(data, output)
-    if as_json:
-        typer.echo(record.as_json())
-    else:
-        rate = f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
-        rate = rate if record.showers_per_second else "speed not recorded"
-        reused = ", simulated before" if record.reused else ""
-        typer.echo(f"{record.showers} showers ({record.source}) in {output}: {rate}{reused}")
+    rate = f"{record.showers_per_second:.1f} showers/s, {record.core_seconds_per_shower:.3f} core seconds each"
+    rate = rate if record.showers_per_second else "speed not recorded"
+    reused = ", simulated before" if record.reused else ""
+    text = f"{record.showers} showers ({record.source}) in {output}: {rate}{reused}"
+    typer.echo(record.as_json() if as_json else text)
 
 
 def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: bool) -> None:
@@ -81,12 +79,11 @@ def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: b
     from caloscale.stages.hybrid import simulate_hybrid
 
     record = simulate_hybrid(data, models, output)
-    if as_json:
-        typer.echo(record.as_json())
-        return
     typer.echo(
-        f"{record.showers} showers in {output}: {record.generated} particles with {record.generated_energy:.0%} of the "
-        f"energy were generated; {record.geant4_core_seconds_per_shower:.3f} core seconds of Geant4 and "
+        record.as_json()
+        if as_json
+        else f"{record.showers} showers in {output}: {record.generated} particles with {record.generated_energy:.0%} "
+        f"of the energy were generated; {record.geant4_core_seconds_per_shower:.3f} core seconds of Geant4 and "
         f"{record.generator_seconds_per_shower:.4f} s of the generators each"
     )
 
@@ -110,11 +107,9 @@ def preprocess(
         remedy = "give --showers FOLDER (made by caloscale simulate), or set data.source to your files"
         raise ConfigurationError("there are no showers to read", field="data.source", value=source, remedy=remedy)
     manifest = preprocess_showers(data, source, output)
-    if as_json:
-        typer.echo(manifest.as_json())
-    else:
-        counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
-        typer.echo(f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}")
+    counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
+    text = f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}"
+    typer.echo(manifest.as_json() if as_json else text)
 
 
 def train(
@@ -134,14 +129,13 @@ def train(
     _say_what_is_decided()
     run = resolve(configuration, preset, overrides, workspace)
     record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
-    if as_json:
-        typer.echo(record.as_json())
-    else:
-        typer.echo(
-            f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
-            f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
-            f"selected epoch {record.selected_epoch}; model in {workspace.rstrip('/')}/training/model"
-        )
+    typer.echo(
+        record.as_json()
+        if as_json
+        else f"{record.steps} steps of {record.global_batch_size} on {record.replicas} {record.device}, "
+        f"{record.epochs} epochs, {record.showers_per_second:.0f} showers/s, "
+        f"selected epoch {record.selected_epoch}; model in {workspace.rstrip('/')}/training/model"
+    )
 
 
 def _say_what_is_decided() -> None:

@@ -50,9 +50,7 @@ class RunOnCluster(NamedTuple):
     uid: str = ""
 
 
-def manifest_of(
-    run: AnyRun, name: str, namespace: str, labels: dict[str, str] | None = None, client_pod: str | None = None
-) -> dict[str, Any]:
+def manifest_of(run: AnyRun, name: str, namespace: str, client_pod: str | None = None) -> dict[str, Any]:
     """The TrainingRun of a run configuration, every field resolved.
 
     Raises ConfigurationError for a name that is not valid for pods, and for what a cluster needs besides.
@@ -67,7 +65,7 @@ def manifest_of(
         raise ConfigurationError("is needed on a cluster", field="hardware", remedy=remedy)
     if isinstance(run, SolverRun):
         require_shared_folder(run)
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace, **({"labels": labels} if labels else {})}
+    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
     if client_pod:
         metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))

@@ -31,8 +31,8 @@ def main() -> None:
     # a connection of its own: a renewal waits behind no other request
     election = Election(connect(seconds=RENEW_SECONDS / 2), settings.namespace, settings.identity)
     connection = connect(seconds=REQUEST_SECONDS)
-    connection.fence_with(lambda: election.leads)
-    connection.count_with(metrics.count)
+    connection.may_write = lambda: election.leads
+    connection.count = metrics.count
     controller = Controller(connection, settings, metrics)
     metrics.registry.register(RunsCollector(controller.store, lambda: controller.leads))
     worker = threading.Thread(target=controller.run, name="controller", daemon=True)

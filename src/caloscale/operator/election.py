@@ -2,7 +2,7 @@
 
 Whether a lease has run out is counted from the moment at which this process saw it change, on its own monotonic clock:
 the clocks of two machines need not agree. A leader renews with requests that end before its deadline. After the
-deadline `Election.leads` is false and the connection refuses to write (`Connection.fence_with`), also in a process that
+deadline `Election.leads` is false and the connection refuses to write (`Connection.may_write`), also in a process that
 was stopped and has come back. A write that was begun before ends before another operator may take the lease.
 """
 

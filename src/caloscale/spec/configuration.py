@@ -142,13 +142,13 @@ def build_solver_run(raw: Mapping[str, Any]) -> SolverRun:
     return _build(_SOLVING, [_Layer("run", raw)], None)
 
 
-def build_any_run(raw: Mapping[str, Any], *, file: object = None) -> Run | SolverRun:
+def build_any_run(raw: Mapping[str, Any]) -> Run | SolverRun:
     """The run of a raw mapping such as the spec of a TrainingRun: a solver run where it has a block solver and no
     model.
 
     Its family of generators need not be installed here: the machines that train have it, and check its settings.
     """
-    return _build(_workload_of(raw), [_Layer("" if file is None else str(file), raw)], file, trained_elsewhere=True)
+    return _build(_workload_of(raw), [_Layer("", raw)], None, trained_elsewhere=True)
 
 
 def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:

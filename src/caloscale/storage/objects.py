@@ -84,9 +84,9 @@ def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None
     return store.get(name)
 
 
-def write_object(content: bytes, uri: str, *, retry_seconds: float | None = None) -> None:
+def write_object(content: bytes, uri: str) -> None:
     """Write an object; it changes as a whole. Raises StorageError; see `locate`."""
-    store, name = locate(uri, retry_seconds=retry_seconds)
+    store, name = locate(uri)
     store.put(name, content)
 
 
