@@ -576,6 +576,8 @@ def test_a_worker_in_another_pool_than_planned_is_a_mismatch() -> None:
     (verified,) = (c for c in w.status["conditions"] if c["type"] == "PlacementVerified")
     assert (verified["status"], verified["reason"]) == ("False", "Mismatch")
     assert verified["message"] == "gan-1-worker-1 runs in pool other, v100-8 is planned"
+    (event,) = w.events
+    assert (event.kind, event.reason, event.message) == ("Warning", "PlacementMismatch", verified["message"])
 
 
 def test_who_waits_says_what_is_missing_now_and_since_when() -> None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.cluster import examples as ex
-from tests.operator.world import World, ended, settled
+from tests.operator.world import World, settled
 
 SPEC: dict[str, Any] = {
     "solver": {"ranks": 16},
@@ -56,13 +56,6 @@ def test_it_waits_for_all_its_nodes() -> None:
     w.nodes["n1"] = ex.node("n1")
     w.until(settled)
     assert w.phase == "Succeeded"
-
-
-def test_an_error_of_the_configuration_ends_it() -> None:
-    w = world()
-    w.user_error = (2, "rank 0: solver.dataSets.0.source: does not exist on this machine")
-    w.until(ended)
-    assert w.phase == "Failed" and "does not exist" in w.status["message"] and len(w.attempts) == 1
 
 
 def test_a_solver_that_is_not_understood_keeps_its_nodes() -> None:

@@ -31,15 +31,6 @@ def test_an_autoscaler_is_given_pods_to_make_nodes_for() -> None:
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
-def test_what_an_autoscaler_could_not_make_is_given_back() -> None:
-    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "90s", "backoff": "1s"}}, nodes=0)
-    w.until(lambda w: w.phase == "Starting")
-    for i in range(3):
-        w.nodes[f"a{i}"] = ex.spot(f"a{i}")
-    w.until(lambda w: w.phase == "Running")
-    assert w.attempts[0]["reason"] == "Unschedulable" and w.status["layout"] == "2x8" and w.status["restarts"] == 0
-
-
 def test_an_autoscaler_without_machines_is_asked_less_and_less_often() -> None:
     """Each attempt holds, and pays, what it is given until the rest is given up."""
     w = world(
@@ -98,46 +89,8 @@ def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> 
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
-def test_pods_that_the_cluster_refuses_are_reported_and_not_tried_for_ever() -> None:
-    w = world({"recovery": {"maxRestarts": 2, "backoff": "1s", "waitForCapacity": "60s"}})
-    w.refuses_pods = True
-    w.until(ended)
-    assert w.phase == "Failed" and len(w.attempts) == 3
-    assert "made no pods; kubectl describe shows the reason" in w.status["message"]
-
-
 def blocked(w: World) -> dict[str, Any]:
     return next((c for c in w.status.get("conditions", []) if c["type"] == "Blocked"), {})
-
-
-def test_an_image_that_does_not_come_is_reported_at_once_and_not_paid_for_ever() -> None:
-    w = world()
-    w.has_image = False
-    w.until(blocked)
-    assert (w.now - START).total_seconds() < 5 and w.phase == "Starting"
-    assert blocked(w)["reason"] == "ImagePullBackOff" and 'pulling image "nowhere:1"' in blocked(w)["message"]
-    assert "remedy: check that the image exists under this name" in w.status["message"]
-    w.until(settled)
-    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["StartupFailed"]
-    assert 55 <= w.attempts[0]["nodeHours"] * 3600 / 4 < 70, "recovery.waitForCapacity is 60 s"
-    w.has_image, w.generation = True, 2  # the document names another image
-    w.until(settled)
-    assert w.phase == "Succeeded" and blocked(w)["status"] == "False"
-
-
-def test_warnings_of_the_cluster_are_reported_while_workers_do_not_start() -> None:
-    w = world()
-    w.refuses_pods = True
-    quota = 'pods "gan-1-worker-0" is forbidden: exceeded quota: small'
-    w.warnings = [Diagnostic("gan-1", "FailedCreatePod", quota)]
-    w.until(blocked)
-    remedy = "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
-    assert blocked(w)["message"] == f"gan-1: {quota}; remedy: {remedy}"
-    assert [event.reason for event in w.events].count("FailedCreatePod") == 1
-    w.refuses_pods = False
-    w.warnings = []
-    w.until(lambda w: w.phase == "Running")
-    assert blocked(w)["status"] == "False"
 
 
 @pytest.mark.parametrize(

@@ -8,27 +8,6 @@ from tests.cluster import examples as ex
 from tests.operator.world import World, ended, settled, world
 
 
-def test_it_shrinks_when_the_capacity_stays_away_and_grows_back() -> None:
-    w = world(steps=3000)
-    batch = None
-    w.until(lambda w: w.phase == "Running")
-    batch = w.status["placement"]["globalBatch"]
-    w.lose_node("n0")
-    w.lose_node("n1")
-    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
-    placement = w.status["placement"]
-    assert (placement["nodes"], placement["plannedNodes"], w.status["layout"]) == (2, 4, "2x8")
-    assert placement["globalBatch"] == batch == 2 * 8 * placement["batchPerReplica"] * placement["accumulate"]
-    w.until(lambda w: w.step >= 500)
-    for i in range(2):
-        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
-    w.until(lambda w: len(w.attempts) == 3 and w.phase == "Running")
-    assert w.status["layout"] == "4x8" and w.attempts[1]["reason"] == "ScaledUp"
-    assert w.attempts[1].get("stepsLost", 0) == 0 or w.attempts[1]["stepsLost"] < w.save_every
-    w.until(settled)
-    assert w.phase == "Succeeded" and w.status["restarts"] == 1 and w.most_live_jobs == 1
-
-
 def test_it_does_not_grow_where_the_document_forbids() -> None:
     w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "elastic": {"scaleUp": False}}}, steps=1500)
     w.until(lambda w: w.phase == "Running")
@@ -110,21 +89,6 @@ def test_below_min_nodes_it_waits() -> None:
     assert w.phase == "Recovering" and len(w.attempts) == 1
 
 
-def test_a_pool_that_got_another_name_is_found_again() -> None:
-    w = world(steps=1000).until(lambda w: w.phase == "Running" and w.step > 100)
-    for name in list(w.nodes):
-        w.lose_node(name)
-    w.until(lambda w: w.phase == "Recovering")
-    w.nodes.update({f"r{i}": ex.spot(f"r{i}", "renamed") for i in range(4)})
-    w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running", most_seconds=120)
-    placement = w.status["placement"]
-    assert placement["pool"] == "renamed" and placement["plannedNodes"] == placement["nodes"] == 4
-    assert placement["nodeSelector"]["cloud.google.com/gke-nodepool"] == "renamed"
-    w.until(settled)
-    assert w.phase == "Succeeded" and float(w.status["cost"]["usd"]) == round(w.node_seconds() / 3600 * SPOT_USD, 2)
-
-
-SPOT_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443
 ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
 
 
