@@ -1,10 +1,10 @@
 """Nodes, pools and runs for the tests, as the API server would give them."""
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from caloscale.cluster.capacity.nodes import Node, Pool, Use, node_of, pools_of
+from caloscale.cluster.capacity.nodes import Capacity, Node, Pool, Use, node_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.capacity.resizing import worker_configuration
@@ -94,6 +94,18 @@ def cpu_node(name: str, pool: str = "default") -> dict[str, Any]:
 
 def nodes(*raw: dict[str, Any]) -> list[Node]:
     return [node_of(one) for one in raw]
+
+
+def pools_of(
+    nodes: Iterable[Node], uses: Iterable[Use] = (), coming: Mapping[str, int] | None = None
+) -> tuple[list[Pool], list[str]]:
+    """The pools of a cluster with these nodes and bound pods, and why others were refused."""
+    capacity = Capacity()
+    for node in nodes:
+        capacity.put(node)
+    for use in uses:
+        capacity.add(use, 1)
+    return capacity.pools(coming=coming)
 
 
 def pools(*raw: dict[str, Any], uses: tuple[Use, ...] = (), coming: dict[str, int] | None = None) -> list[Pool]:

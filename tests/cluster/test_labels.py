@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.capacity.labels import load_labels
-from caloscale.cluster.capacity.nodes import node_of, pools_of
+from caloscale.cluster.capacity.nodes import node_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.workload.backends import render
 from caloscale.errors import ConfigurationError, InputError, PriceError
@@ -105,7 +105,7 @@ def test_pods_of_every_vendor_are_golden(vendor: str) -> None:
 def test_gpus_that_are_not_whole_or_not_known_are_refused(vendor: str, labels: dict[str, str], says: str) -> None:
     raw = ex.VENDORS[vendor]("n0")
     raw["metadata"]["labels"] |= labels
-    pools, refused = pools_of([node_of(raw)], ())
+    pools, refused = ex.pools_of([node_of(raw)], ())
     assert pools == [] and len(refused) == 1 and says in refused[0]
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from caloscale.cluster.capacity import pool_plan
 from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
-from caloscale.cluster.capacity.nodes import Use, node_of, pools_of
+from caloscale.cluster.capacity.nodes import Use, node_of
 from caloscale.cluster.capacity.placement import choose_placement, shortage, verify_placement
 from caloscale.cluster.capacity.resizing import resize, shrink, worker_configuration
 from caloscale.cluster.workload.pod_template import pod_template
@@ -80,7 +80,7 @@ def test_a_gpu_node_is_not_for_processors() -> None:
 
 def test_shared_pools_are_refused_with_the_reason() -> None:
     shared = ex.node("n0", "cheap", labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"})
-    found, refused = pools_of([node_of(shared)], ())
+    found, refused = ex.pools_of([node_of(shared)], ())
     assert found == [] and len(refused) == 1 and "pool cheap shares its GPUs" in refused[0]
 
 
@@ -242,7 +242,7 @@ def test_a_thousand_nodes_are_read_and_planned_on() -> None:
     read = ex.nodes(*raw)
     choose_placement(run, ex.pools(*raw[:10]), ex.CATALOGUE)  # the catalogue is read once
     start = time.perf_counter()
-    found, _ = pools_of(read, ())
+    found, _ = ex.pools_of(read, ())
     pooled = time.perf_counter()
     choice = choose_placement(run, found, ex.CATALOGUE)
     print(f"pools {1000 * (pooled - start):.1f} ms, placement {1000 * (time.perf_counter() - pooled):.1f} ms")

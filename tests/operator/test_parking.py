@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from caloscale.cluster.capacity.nodes import PoolKey, Use, node_of, pools_of
+from caloscale.cluster.capacity.nodes import PoolKey, Use, node_of
 from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.operator import controller as module
@@ -198,15 +198,15 @@ def test_pools_are_kept_up_to_date_as_if_they_were_counted_anew() -> None:
                 kept.remove(name)
             case 2 | 3:
                 uses.append(Use(name, *drawn.choice(sizes)))
-                kept.take(uses[-1])
+                kept.add(uses[-1], 1)
             case 4 if uses:
-                kept.give(uses.pop(drawn.randrange(len(uses))))
+                kept.add(uses.pop(drawn.randrange(len(uses))), -1)
         own = drawn.sample(uses, min(3, len(uses)))
         others = list(uses)
         for use in own:
             others.remove(use)
-        assert kept.pools(coming={"a": 1}) == pools_of(nodes.values(), uses, {"a": 1})
-        assert kept.pools(own) == pools_of(nodes.values(), others)
+        assert kept.pools(coming={"a": 1}) == ex.pools_of(nodes.values(), uses, {"a": 1})
+        assert kept.pools(own) == ex.pools_of(nodes.values(), others)
 
 
 def test_when_several_nodes_are_free_as_many_of_a_class_are_launched(crowd: Crowd) -> None:
@@ -265,7 +265,7 @@ def test_who_waits_behind_others_is_decided_about_where_something_is_its_own(
     assert crowd.settle() == decided
 
 
-A, B = (pools_of([node_of(ex.node("n", name))], ())[0][0].key for name in "ab")
+A, B = (ex.pools_of([node_of(ex.node("n", name))], ())[0][0].key for name in "ab")
 ONE, TWO, THREE = (RunKey("physics", name, name) for name in ("one", "two", "three"))
 
 

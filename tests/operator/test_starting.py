@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.accounting import KEPT_ATTEMPTS
-from caloscale.cluster.capacity.nodes import node_of, pools_of
+from caloscale.cluster.capacity.nodes import node_of
 from caloscale.cluster.capacity.pods import Diagnostic
 from caloscale.errors import ConfigurationError
 from caloscale.spec import load_run
@@ -106,7 +106,7 @@ def test_a_placement_that_cannot_be_is_a_condition_with_a_remedy(hardware: dict[
     unknown = {"cloud.google.com/gke-accelerator": "", "nvidia.com/gpu.product": "Own-GPU-9000"}
     own = ex.node("n0", "own", 4, labels={**unknown, "node.kubernetes.io/instance-type": "own-machine"})
     w = World(own, spec={"model": {"preset": "variable-angle"}, "hardware": {"region": "europe-west4", **hardware}})
-    w.spec["hardware"]["accelerator"] = pools_of([node_of(own)], ())[0][0].key.accelerator
+    w.spec["hardware"]["accelerator"] = ex.pools_of([node_of(own)], ())[0][0].key.accelerator
     w.reconcile()
     (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
     assert planned["status"] == "False" and said in planned["message"] and "leave hardware" in planned["message"]

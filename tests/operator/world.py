@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from caloscale.cluster.capacity.nodes import node_of, pools_of
+from caloscale.cluster.capacity.nodes import node_of
 from caloscale.cluster.capacity.pods import JOB_KINDS, Diagnostic, Pod, job_of, pod_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
@@ -86,7 +86,7 @@ class World:
             progress=self.report,
             has_progress="TrainingProgress/gan-progress" in self.others,
             nodes={name: node["status"]["conditions"][0]["status"] == "True" for name, node in self.nodes.items()},
-            pools=lambda: pools_of(
+            pools=lambda: ex.pools_of(
                 [node_of(node, (self.catalogue or ex.CATALOGUE).labels) for node in self.nodes.values()], ()
             ),
             catalogue=self.catalogue or ex.CATALOGUE,

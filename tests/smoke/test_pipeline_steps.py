@@ -52,8 +52,8 @@ def test_a_step_writes_its_artifacts_into_the_bucket(bucket_server: str, tmp_pat
     assert walk.ended == {"plan": 0, "simulate": 7, "cost-report": 7}, (tmp_path / "plan.log").read_text()
     form = {**spec.EMPTY_FORM, **{name: value for name, value in PLANNED.items() if name != "run"}}
     here = stages.plan(spec.run_of_form(form, PLANNED["run"]), tmp_path / "here")
-    assert text_of(walk.artifact("plan", "plan")) == here.table
-    assert "nvidia-tesla-v100" in here.table
+    assert text_of(walk.artifact("plan", "plan")) == here
+    assert "nvidia-tesla-v100" in here
     names = {path.name for path in download(f"{bucket_server}/runs/one", tmp_path / "workspace")}
     assert names == {"run.yaml", "plan.json"}
     assert (tmp_path / "workspace/run.yaml").read_text() == (tmp_path / "here/run.yaml").read_text()

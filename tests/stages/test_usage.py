@@ -11,7 +11,7 @@ import pytest
 from caloscale import spec, stages
 from caloscale.errors import InputError
 from caloscale.stages import training
-from caloscale.stages.planning import NO_SPEED, bill_of, read_use
+from caloscale.stages.planning import NO_SPEED, bill_of, read_plan, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
 from caloscale.stages.usage import training_usd
@@ -106,7 +106,8 @@ def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
 def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
     overrides = ["hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", "hardware.region=europe-west4"]
     run = spec.load_run(preset="compact", overrides=overrides)
-    made = stages.plan(run, tmp_path).plan
+    stages.plan(run, tmp_path)
+    made = read_plan(tmp_path)
     assert made is not None and made.chosen is not None
     keep(tmp_path, "simulate", 3_600, outcome="failed")
     page = stages.report(run, tmp_path).html

@@ -394,10 +394,9 @@ class Store:
     def _use(self, before: Use | None, after: Use | None) -> None:
         """A pod takes of its node something else than before."""
         if before != after:
-            if before is not None:
-                self.capacity.give(before)
-            if after is not None:
-                self.capacity.take(after)
+            for use, sign in ((before, -1), (after, 1)):
+                if use is not None:
+                    self.capacity.add(use, sign)
 
     def _count_coming(self, run: RunKey) -> None:
         """Count the workers of a run that will take a node and are not bound to one yet."""

@@ -120,7 +120,7 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
             prepared_part(data).model_dump_json(by_alias=True),
             GPU if gpus else "",
             str(gpus or ""),
-            plan(configured, folder).table,
+            plan(configured, folder),
         )
 
 

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
@@ -44,27 +43,20 @@ ON_PROCESSORS = (
 )
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A plan, and how it is shown."""
+def plan(run: Run, workspace: str | Path) -> str:
+    """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises.
 
-    plan: Plan | None
-    """The plan; None when there is nothing to plan, and the table states why."""
-    table: str
-    """Markdown."""
-
-
-def plan(run: Run, workspace: str | Path) -> Planned:
-    """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises."""
+    Returns the plan as Markdown, or why there is nothing to plan.
+    """
     with open_workspace(workspace, shared=True) as folder:
         refuse_another(run, folder)
         made = plan_of(run)
         keep_configuration(run, folder)
         if made is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)
-            return Planned(None, NO_HARDWARE if run.hardware is None else ON_PROCESSORS)
+            return NO_HARDWARE if run.hardware is None else ON_PROCESSORS
         write_text(folder / PLAN_FILE, made.as_json())
-        return Planned(made, plan_markdown(made))
+        return plan_markdown(made)
 
 
 def plan_of(run: Run) -> Plan | None:

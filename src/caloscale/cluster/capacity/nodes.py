@@ -292,14 +292,6 @@ class Capacity:
         if node is not None and (members := self._members.get(node.key)) and members.nodes.pop(name, None):
             self._regroup(node.key)
 
-    def take(self, use: Use) -> None:
-        """A pod is bound to a node."""
-        self._add(use, 1)
-
-    def give(self, use: Use) -> None:
-        """A pod uses its node no more."""
-        self._add(use, -1)
-
     def grown(self) -> dict[PoolKey, bool]:
         """Pools in which there is more room than when this was asked last, or (True) whose nodes are others."""
         grown, self._grown = self._grown, {}
@@ -362,7 +354,8 @@ class Capacity:
         node = self.nodes.get(name)
         return node if node is not None and node.ready and node.open and not node.refused else None
 
-    def _add(self, use: Use, sign: int) -> None:
+    def add(self, use: Use, sign: int) -> None:
+        """A pod is bound to a node (1), or uses it no more (-1)."""
         self._count(use, sign)
         if (node := self._open(use.node)) is None:
             return
@@ -396,15 +389,3 @@ class Capacity:
             and node.cpus - cpus >= pool.worker_cpus - 1e-6
             and node.memory_gib - memory_gib >= pool.worker_memory_gib - 1e-6
         )
-
-
-def pools_of(
-    nodes: Iterable[Node], uses: Iterable[Use], coming: Mapping[str, int] | None = None
-) -> tuple[list[Pool], list[str]]:
-    """The pools of a cluster with these nodes and bound pods (`Capacity.pools`)."""
-    capacity = Capacity()
-    for node in nodes:
-        capacity.put(node)
-    for use in uses:
-        capacity.take(use)
-    return capacity.pools(coming=coming)
