@@ -39,6 +39,8 @@ HEADINGS = {
     "variable-angle": "The variable-angle network, trained on one NVIDIA H200",
     "flow-51x51x25": "51 x 51 x 25 cells, 100 to 200 GeV, by the family flow",
 }
+REASONS = 3
+"""Reasons of a verdict that are listed."""
 STUDY = "cluster-configuration"
 LINK = "[its question and what was published](studies.md#scaling-cluster-configuration-preemption-providers)"
 DAY = dt.date(2026, 11, 21)
@@ -95,7 +97,9 @@ def run_section(title: str, folder: Path) -> Iterator[str]:
         f"[run configuration](gallery/{title}.yaml), [report](gallery/{title}.html); {physics['decision']}. "
         f"Bill: {bill['usd']:.4f} USD at the prices of {bill['asOf']} ({hours})."
     )
-    yield "\n".join(f"- {reason}" for reason in physics["reasons"]) or "All gates are met."
+    shown, others = physics["reasons"][:REASONS], physics["reasons"][REASONS:]
+    lines = [*shown, *([f"and {len(others)} further gates, in the report"] if others else [])]
+    yield "\n".join(f"- {line}" for line in lines) or "All gates are met."
     for name, alt in FIGURES.items():
         copy_figure(folder / "figures" / f"{name}.png", FOLDER / f"{title}-{name}.png")
         yield f"![{alt}](gallery/{title}-{name}.png)"

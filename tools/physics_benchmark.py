@@ -59,14 +59,9 @@ PUBLISHED = (
     ("iCaloFlow, student", 6480, 0.819, 0.886, 0.975, 449.3, 1.04),
     ("DeepTree (GAN)", 6480, 0.963, 0.927, 0.999, 292.6, 0.68),
     ("MDMA (GAN)", 6480, 0.942, 0.987, 1.000, 865.0, 4.96),
-    ("Geant4", 40500, 0.498, 0.500, 0.499, 8.8, -0.01),
-    ("CaloDREAM", 40500, 0.630, 0.524, 0.802, 20.8, 0.01),
-    ("CaloDiffusion", 40500, 0.561, 0.607, 0.656, 71.2, 0.23),
-    ("L2LFlows, convolutional", 40500, 0.588, 0.733, 0.920, 171.6, 0.32),
-    ("MDMA (GAN)", 40500, 0.944, 0.987, 1.000, 588.6, 1.67),
 )
-"""From final_results/CaloChallenge_results_ds2.hdf and _ds3.hdf (github.com/CaloChallenge/homepage at 9b41df7), of
-arXiv:2410.21611: datasets 2 (6,480 cells) and 3 (40,500)."""
+"""From final_results/CaloChallenge_results_ds2.hdf (github.com/CaloChallenge/homepage at 9b41df7), of arXiv:2410.21611:
+dataset 2."""
 JUDGES = {
     "dense-low": "dense network, cells",
     "dense-high": "dense network, high-level features",

@@ -1,10 +1,9 @@
 """Operating characteristics of the verdict: what the gates of a preset decide on good and on bad generators.
 
-    python -m tools.verdicts --output FILE [--seeds 10]
+    python -m tools.verdicts --output FILE [--run FOLDER] [--preset flow]
 
-Trains the compact preset with several seeds of the training (in runs/trained; finished runs are used again), a tenth
-of it and one epoch of it, and judges each by the gates of the preset. The first networks are also judged untrained and
-deformed (caloscale.bench.deformations), and so are other Geant4 showers in the place of generated ones.
+Judged by the gates of the preset are the networks of a run, the same ones untrained, their showers deformed
+(caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
 """
 
 import argparse
@@ -23,39 +22,27 @@ from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
+from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.atomic import write_text
 from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
+PRESET = "flow"
 NORMAL = "normal run"
 GEANT4 = "Geant4"
 DIVISIONS = 10
 """Random divisions of the Geant4 showers into reference and `generator`."""
-SHORT = ("a tenth of the epochs", "one epoch")
 
 
-def judged_run(preset: str, seed: int, epochs: int | None) -> Path:
-    """Folder of a finished run with this seed of the training and, if given, so many epochs."""
-    overrides = [NO_LIMIT, f"train.seed={seed}"] + ([] if epochs is None else [f"train.epochs={epochs}"])
-    return trained(preset=preset, overrides=overrides)
-
-
-def row(case: str, seed: int, evaluation: Evaluation) -> dict[str, Any]:
+def row(case: str, evaluation: Evaluation) -> dict[str, Any]:
     """The decisions on one generator."""
     return {
         "case": case,
-        "seed": seed,
         "decision": evaluation.decision,
         "gates": {gate.quantity: gate.decision for gate in evaluation.gates},
         "showers": [evaluation.showers.reference, evaluation.showers.generated],
         "statements": [gate.statement for gate in evaluation.gates],
     }
-
-
-def of_run(case: str, seed: int, folder: Path) -> dict[str, Any]:
-    """The decision that the run itself has made."""
-    text = (folder / "validation" / "physics.json").read_text(encoding="utf-8")
-    return row(case, seed, Evaluation.model_validate_json(text, by_alias=True, by_name=False))
 
 
 def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
@@ -71,10 +58,10 @@ def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
         order = np.random.default_rng(division).permutation(len(pool))
         judging, judged = pool[order[:count]], pool[order[count:]]
         found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield row(GEANT4, division, evaluate(found))
+        yield row(GEANT4, evaluate(found))
 
 
-def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[dict[str, Any]]:
+def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, Any]]:
     """The decisions on a trained network, the untrained one, and deformed showers of the first."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
@@ -92,7 +79,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path, seed: int) -> Iterator[
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
         found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield row(name, seed, evaluate(found))
+        yield row(name, evaluate(found))
 
 
 def counts(rows: Sequence[dict[str, Any]]) -> str:
@@ -113,9 +100,8 @@ def section(result: dict[str, Any], command: str) -> str:
     rows = result["rows"]
     reference, generated = rows[0]["showers"]
     return (
-        f"`{result.get('command', command)}`: the preset {result['preset']}, judged by {reference} held-out Geant4 "
-        f"showers and {generated} generated ones.\n\n{counts(rows)}\n\nThe deformed samples are made of the showers of "
-        f"the networks with the first seed. {error_rates(rows)}\n\n"
+        f"`{command}`: the preset {result['preset']}, judged by {reference} held-out Geant4 "
+        f"showers and {generated} generated ones.\n\n{counts(rows)}\n\n{error_rates(rows)}\n\n"
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
     )
 
@@ -123,7 +109,7 @@ def section(result: dict[str, Any], command: str) -> str:
 def error_rates(rows: Sequence[dict[str, Any]]) -> str:
     """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided.
 
-    A normal run is neither right nor wrong: its networks may really differ by more than the tolerances.
+    The normal run is neither right nor wrong: its networks may really differ by more than the tolerances.
     """
     same = [one for one in rows if one["case"] == GEANT4]
     bad = [one for one in rows if one["case"] not in (GEANT4, NORMAL)]
@@ -148,25 +134,13 @@ def main(arguments: Sequence[str]) -> int:
     """Judge all cases and write the decisions."""
     parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, default=10, help="normal runs")
-    parser.add_argument("--preset", default="compact")
-    parser.add_argument("--networks", type=Path, help="judge only Geant4, these networks and what is made of them")
-    parser.add_argument("--dataset", type=Path, help="shards of these networks")
+    parser.add_argument("--preset", default=PRESET)
+    parser.add_argument("--run", type=Path, help="folder of a run of the preset; absent: it is made in runs/trained")
     asked = parser.parse_args(list(arguments))
-    run = load_run(preset=asked.preset)
-    if asked.networks:
-        dataset, networks, rows = asked.dataset, asked.networks, []
-    else:
-        rows = [of_run(NORMAL, seed, judged_run(asked.preset, seed, None)) for seed in range(2, asked.seeds + 1)]
-        for case, epochs in zip(SHORT, (max(1, run.train.epochs // 10), 1)):
-            rows.append(of_run(case, 1, judged_run(asked.preset, 1, epochs)))
-        first = judged_run(asked.preset, 1, None)
-        dataset, networks = first / "dataset", first / "training" / "model"
-    rows = [*of_deformed(run, dataset, networks, 1), *rows, *of_geant4(run, asked.preset, dataset)]
-    machine = describe_machine().as_values()
-    result = {"preset": asked.preset, "rows": rows, "machine": machine}
-    if asked.networks:
-        result["command"] = "python -m tools.verdicts --networks FOLDER --dataset FOLDER"
+    run, folder = load_run(preset=asked.preset), asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
+    dataset = folder / DATASET
+    rows = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, asked.preset, dataset)]
+    result = {"preset": asked.preset, "rows": rows, "machine": describe_machine().as_values()}
     write_text(asked.output, json.dumps(result, indent=1))
     print(counts(rows))
     return 0

@@ -232,13 +232,13 @@ def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_fact
     """`make bench BENCH=verdicts`, on networks without any training: a row for each case, none of them accepted."""
     few = ("validation.showers=60", "validation.bootstraps=10")
     run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
-    rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR), 3))
+    rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR)))
     assert [row["case"] for row in rows] == [
         "normal run",
         "untrained",
         *deformations(showers_of(*np.ones((2, 3), np.float32))),
     ]
-    assert {row["showers"] == [15, 60] and row["seed"] == 3 for row in rows} == {True}
+    assert {row["showers"] == [15, 60] for row in rows} == {True}
     assert {row["decision"] for row in rows} <= {"rejected", "undecided"}
 
 
