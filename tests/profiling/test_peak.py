@@ -8,7 +8,7 @@ import pytest
 
 from caloscale.errors import InputError
 from caloscale.profiling import peak
-from caloscale.profiling.peak import Peak, faster_precision, with_measured_precision
+from caloscale.profiling.peak import faster_precision, with_measured_precision
 from caloscale.spec import load_run
 from caloscale.training.state import TrainingState
 from caloscale.training.strategy import DistributionContext, Placement, one_replica
@@ -18,9 +18,7 @@ from tests.training.conftest import small_run
 
 def rates(monkeypatch, float32, bfloat16):
     found = {"float32": float32, "bfloat16": bfloat16}
-    monkeypatch.setattr(
-        peak, "measure_peak", lambda name, **_: Peak(precision=name, gflops=found[name], median_gflops=1)
-    )
+    monkeypatch.setattr(peak, "measure_peak", lambda name, **_: found[name])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from caloscale.models.families.gan import Gan
 from caloscale.models.optimizers import Schedule
 from caloscale.models.scopes import PARTS, part_scope, phase_and_part, phase_scope
 from caloscale.ports import free_ports
-from caloscale.profiling.peak import Peak, measure_peak
+from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile
 from caloscale.profiling.trace import COMPILED, INPUT, STEP, Interval, Trace, read_trace, recording
@@ -30,8 +31,6 @@ from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.training.input import TrainingShowers
 from caloscale.training.state import TrainingState, make_steps
 from tests.training.conftest import small_run
-
-PEAK = Peak(precision="float32", gflops=100.0, median_gflops=90.0)
 
 
 def operation(start, end, phase="generator", part="forward", kind="Mul"):
@@ -239,7 +238,7 @@ def test_what_limits():
     networks = build(run.model, run.data)
 
     def limit(operations, wait=10):
-        return describe(trace(operations, ((0, wait),), ((wait, 100),)), run, networks, 8, PEAK).limit
+        return describe(trace(operations, ((0, wait),), ((wait, 100),)), run, networks, 8, 100.0).limit
 
     assert limit([operation(10, 95, kind="Conv2D")]) == "compute"
     assert limit([operation(10, 95, kind="Mul")]) == "memory"
@@ -351,6 +350,4 @@ def test_a_training_leaves_a_profile(shards, tmp_path):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_the_peak_is_a_rate_of_products(precision):
-    peak = measure_peak(precision, size=256, rounds=3)
-    assert peak.precision == precision
-    assert 0 < peak.median_gflops <= peak.gflops
+    assert 0 < measure_peak(precision, size=256, rounds=3) < math.inf

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
 
 import tensorflow as tf
 
 from caloscale.errors import CaloscaleError
 from caloscale.models.optimizers import Schedule
-from caloscale.profiling.breakdown import break_down
-from caloscale.profiling.peak import measure_bandwidth, measure_peak
+from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.profile import StepProfiler, describe
-from caloscale.profiling.result import Breakdown, Profile
+from caloscale.profiling.result import Profile
 from caloscale.profiling.trace import Trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers
@@ -30,15 +28,6 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
     """
     trace, state = _record(run, batch, steps, dataset)
     return describe(trace, state.run, state.networks, batch, measure_peak(state.run.train.precision))
-
-
-def break_down_step(
-    run: Run, batch: int, by: Literal["layer", "operation"], *, steps: int, dataset: Path | None = None
-) -> Breakdown:
-    """The same by layer or by type of operation."""
-    trace, state = _record(run, batch, steps, dataset)
-    peak = measure_peak(state.run.train.precision)
-    return break_down(trace, by, state.run, state.networks, batch, peak, measure_bandwidth())
 
 
 def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, TrainingState]:

@@ -37,14 +37,6 @@ if TYPE_CHECKING:
     from caloscale.profiling.result import Profile
 
 
-class By(StrEnum):
-    """What a row of the profile is."""
-
-    PHASE = "phase"
-    LAYER = "layer"
-    OPERATION = "operation"
-
-
 def profile(
     source: Annotated[
         Path | None,
@@ -58,9 +50,6 @@ def profile(
         int | None, typer.Option(min=1, help="Showers of a step. Absent: 8 of the published networks, 32 of compact.")
     ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Steps that are profiled.")] = 5,
-    by: Annotated[
-        By, typer.Option(help="Phases of the step, layers with the limit of this machine, or types of operations.")
-    ] = By.PHASE,
     dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: parametrised showers.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the figure. Absent: the run's, or none.")
@@ -69,35 +58,23 @@ def profile(
 ) -> None:
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
     from caloscale.cli.tables import console, table
-    from caloscale.profiling.result import Breakdown, Profile
     from caloscale.report.drawing import save_figures
-    from caloscale.report.run_figures import breakdown_table, profile_table, step_breakdown, step_profile
+    from caloscale.report.run_figures import profile_table, step_profile
 
-    result: Profile | Breakdown
     folder: Path | None
-    if by is By.PHASE and source is not None and source.is_dir():
+    if source is not None and source.is_dir():
         result, folder = _kept_profile(source), output or source / "figures"
     else:
         (run, size), folder = _measured(source, preset, overrides, batch), output
-        from caloscale.bench.profiling import break_down_step, profile_step
+        from caloscale.bench.profiling import profile_step
 
-        if by is By.PHASE:
-            result = profile_step(run, size, steps=steps, dataset=dataset)
-        else:
-            of = "layer" if by is By.LAYER else "operation"
-            result = break_down_step(run, size, of, steps=steps, dataset=dataset)  # type: ignore[arg-type]
-    title = f"{result.precision}: {result.steps} steps of {result.batch} showers"
-    if isinstance(result, Profile):
-        rows, draw = profile_table(result), partial(step_profile, result)
-        title = f"{result.preset}, {result.device}, {title}, {result.seconds_per_step:.3g} s each; per cent of a step"
-        rate = f"within convolutions and products {result.matrix_gflops:.3g}"
-        lines = [f"achieved {result.gflops:.3g} GFLOP/s, {rate}; measured peak {result.peak_gflops:.3g} GFLOP/s"]
-        lines.append(result.statement)
-    else:
-        rows, draw = breakdown_table(result), partial(step_breakdown, result)
-        title = f"{result.preset}, {title.replace(':', ',')}: {rows.caption}"
-        rate = f"bandwidth {result.gigabytes_per_second:.3g} GB/s"
-        lines = [f"measured peak {result.peak_gflops:.3g} GFLOP/s, {rate}"]
+        result = profile_step(run, size, steps=steps, dataset=dataset)
+    steps_of = f"{result.steps} steps of {result.batch} showers, {result.seconds_per_step:.3g} s each"
+    title = f"{result.preset}, {result.device}, {result.precision}: {steps_of}; per cent of a step"
+    rows, draw = profile_table(result), partial(step_profile, result)
+    rate = f"within convolutions and products {result.matrix_gflops:.3g}"
+    lines = [f"achieved {result.gflops:.3g} GFLOP/s, {rate}; measured peak {result.peak_gflops:.3g} GFLOP/s"]
+    lines.append(result.statement)
     figures = [] if folder is None else save_figures(folder, [draw])
     if as_json:
         typer.echo(result.as_json())
@@ -128,10 +105,6 @@ def _measured(
     from caloscale.models import family_of
     from caloscale.training.processor import set_processor
 
-    if source is not None and source.is_dir():
-        problem = "is a folder, and the profile of a training is kept by phase alone"
-        remedy = f"give {source}/run.yaml, or --preset, to measure some steps now"
-        raise ConfigurationError(problem, field="SOURCE", value=str(source), remedy=remedy)
     run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
     set_processor(run, os.environ)
     load_tensorflow_quietly()

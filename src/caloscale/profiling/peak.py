@@ -1,8 +1,7 @@
-"""What this machine can do: the rate of a large matrix product, and the bandwidth of its memory."""
+"""What this machine can do: the rate of a large matrix product."""
 
 import logging
 import os
-import statistics
 import time
 
 import tensorflow as tf
@@ -10,34 +9,20 @@ import tensorflow as tf
 from caloscale.models.layers.convolution import has_bfloat16
 from caloscale.processor import cores
 from caloscale.spec import Run
-from caloscale.spec.block import Block
 
 log = logging.getLogger(__name__)
 
 SIZE = 2048
-BANDWIDTH_BYTES = 2**28
-"""Of the array by which the bandwidth is measured: larger than caches."""
 ROUNDS = 7
-
 
 PAYS_FROM = 1.5
 """Ratio of the rates of matrix products from which on a training in bfloat16 is faster than in float32: its other
 operations are slower (docs/benchmarks.md)."""
 
 
-class Peak(Block):
-    """A measured peak."""
-
-    precision: str
-    """float32 or bfloat16."""
-    gflops: float
-    """The fastest round, GFLOP/s; a multiply-add counts 2."""
-    median_gflops: float
-    """The median of the rounds."""
-
-
-def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = ROUNDS) -> Peak:
-    """Multiply matrices of ``size`` rows and columns ``rounds`` times, about a second on two cores.
+def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = ROUNDS) -> float:
+    """GFLOP/s of products of matrices of ``size`` rows and columns: the fastest of ``rounds``, about a second on two
+    cores. A multiply-add counts 2.
 
     Where an operation has only some of the cores, several products are computed at the same time.
     """
@@ -57,28 +42,7 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
         clock = time.perf_counter()
         float(product())
         seconds.append(time.perf_counter() - clock)
-    work = 2e-9 * number * size**3
-    return Peak(precision=precision, gflops=work / min(seconds), median_gflops=work / statistics.median(seconds))
-
-
-def measure_bandwidth(*, size: int = BANDWIDTH_BYTES, rounds: int = ROUNDS) -> float:
-    """GB/s of adding a number to arrays of ``size`` bytes together, which are read and written once; the fastest round.
-
-    As many arrays as operations are needed to use all cores.
-    """
-    arrays = [tf.zeros(size // 4 // _at_once()) for _ in range(_at_once())]
-
-    @tf.function(autograph=False)
-    def add(number: tf.Tensor) -> list[tf.Tensor]:
-        return [array + number for array in arrays]
-
-    seconds = []
-    for turn in range(rounds + 1):
-        clock = time.perf_counter()
-        for result in add(tf.constant(float(turn))):
-            float(result[0])
-        seconds.append(time.perf_counter() - clock)
-    return 2e-9 * size / min(seconds[1:])
+    return 2e-9 * number * size**3 / min(seconds)
 
 
 def _at_once() -> int:
@@ -108,7 +72,7 @@ def with_measured_precision(run: Run, workers: int = 1) -> Run:
     elif not has_bfloat16():
         log.info("precision float32: bfloat16 would be wrong here, without oneDNN and instructions for it")
     else:
-        rates = [measure_peak(precision, size=1024, rounds=5).gflops for precision in ("float32", "bfloat16")]
+        rates = [measure_peak(precision, size=1024, rounds=5) for precision in ("float32", "bfloat16")]
         chosen = faster_precision(*rates)
         log.info(
             "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16; it pays from %.1f times on",

@@ -7,24 +7,23 @@ So the shares add up to the step.
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from caloscale.errors import StorageError
 from caloscale.models import Networks, family_of
 from caloscale.models.scopes import PARTS, phase_and_part
-from caloscale.profiling.peak import Peak, measure_peak
+from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
 from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, annotation, recording
 from caloscale.spec import Run
 from caloscale.storage.atomic import write_text
 
 log = logging.getLogger(__name__)
-Key = TypeVar("Key", bound=Hashable)
 
 FIRST_STEP = 30
 """Step of a training with which its profile begins: the first ones compile and warm up."""
@@ -39,47 +38,42 @@ MUCH_MATRIX = 0.5
 """Share of the busy time in convolutions and matrix products from which on arithmetic is what limits."""
 
 
+class _Key(NamedTuple):
+    """What time is charged to; matrix operations are convolutions and matrix products."""
+
+    phase: str
+    part: str
+    is_matrix: bool
+
+
 def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:
     """Seconds per (phase, part); of input wait; of idling; in matrix operations; from the first annotation to the last.
 
     Raises ValueError when the trace holds no whole step.
     """
-    charged, waited, idle, seconds = charge(trace, _key, lambda key: key[1] == "all_reduce")
-    spent: dict[tuple[str, str], float] = {}
-    for (phase, part, _), value in charged.items():
-        spent[phase, part] = spent.get((phase, part), 0.0) + value
-    matrix = sum(value for (_, _, multiplies), value in charged.items() if multiplies)
-    return spent, waited, idle, matrix, seconds
-
-
-def charge(
-    trace: Trace, key_of: Callable[[Interval], Key], is_exchange: Callable[[Key], bool]
-) -> tuple[dict[Key, float], float, float, float]:
-    """Seconds per key of an operation; of input wait; of idling; from the first annotation to the last.
-
-    is_exchange: keys that are charged only when nothing else runs. Raises ValueError when the trace has no whole step.
-    """
     if not trace.steps:
         raise ValueError("no step was recorded")
     begin = min(interval.start for interval in (*trace.inputs[:1], *trace.steps[:1]))
     end = trace.steps[-1].end
-    edges: list[tuple[float, int, Key | None]] = []
-    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, key_of(op)) for op in trace.operations)]:
+    edges: list[tuple[float, int, _Key | None]] = []
+    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, _key(op)) for op in trace.operations)]:
         start, stop = max(interval.start, begin), min(interval.end, end)
         if start < stop:
             edges += [(start, 1, key), (stop, -1, key)]
     edges.sort(key=lambda edge: edge[0])
-    spent: dict[Key, float] = {}
-    waited = idle = 0.0
-    running: Counter[Key] = Counter()
+    spent: dict[tuple[str, str], float] = {}
+    waited = idle = matrix = 0.0
+    running: Counter[_Key] = Counter()
     waiting, now = 0, begin
     for at, change, key in [*edges, (end, 0, None)]:
         passed = at - now
-        charged = {key: count for key, count in running.items() if not is_exchange(key)} or running
+        charged = {key: count for key, count in running.items() if key.part != "all_reduce"} or running
         active = sum(charged.values())
         if passed > 0 and active:
             for one, count in charged.items():
-                spent[one] = spent.get(one, 0.0) + passed * count / active
+                share = passed * count / active
+                spent[one.phase, one.part] = spent.get((one.phase, one.part), 0.0) + share
+                matrix += share if one.is_matrix else 0.0
         elif passed > 0 and waiting:
             waited += passed
         else:
@@ -92,21 +86,18 @@ def charge(
             if not running[key]:
                 del running[key]
     seconds = {key: 1e-9 * value for key, value in spent.items()}
-    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * (end - begin)
+    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * matrix, 1e-9 * (end - begin)
 
 
-def _key(operation: Interval) -> tuple[str, str, bool]:
+def _key(operation: Interval) -> _Key:
     phase, part = phase_and_part(operation.name, operation.kind)
-    return phase or "rest", part, is_matrix(operation)
+    return _Key(phase or "rest", part, any(word in operation.kind for word in MATRIX_WORDS))
 
 
-def is_matrix(operation: Interval) -> bool:
-    """Whether the operation is a convolution or a matrix product."""
-    return any(word in operation.kind for word in MATRIX_WORDS)
-
-
-def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak) -> Profile:
-    """The profile of the traced steps, each on ``batch`` showers. Raises ValueError without a whole step."""
+def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak_gflops: float) -> Profile:
+    """The profile of the traced steps, each on ``batch`` showers; peak_gflops: of matrix products in the precision of
+    the run. Raises ValueError without a whole step.
+    """
     spent, waited, idle, matrix, seconds = divide(trace)
     steps = len(trace.steps)
     family = family_of(run.model)
@@ -125,12 +116,12 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak: Peak)
         "matrix_share": matrix / busy if busy else 0.0,
         "gflops": gflop * steps / seconds,
         "matrix_gflops": gflop * steps / matrix if matrix else 0.0,
-        "peak_gflops": peak.gflops,
+        "peak_gflops": peak_gflops,
     }
     limit, statement = _judge(figures)
     return Profile(
         preset=run.model.network,
-        precision=peak.precision,
+        precision=run.train.precision,
         device=next(kind for kind in ("TPU", "GPU", "CPU") if tf.config.list_logical_devices(kind)),
         batch=batch,
         steps=steps,

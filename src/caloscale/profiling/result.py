@@ -21,32 +21,8 @@ class Share(Block):
     """Part of the step's wall time, 0 to 1."""
 
 
-Work = Literal["forward", "inputGradient", "kernelGradient", "gradient", "allReduce", "optimizer"]
-
-
-class Row(Block):
-    """A layer in one direction, or a type of operation."""
-
-    name: str
-    """network/layer, or the type; "outside of layers" is what belongs to none."""
-    work: Work
-    """What it computes; gradient: of an operation without two of its own."""
-    share: float
-    """Part of the step's wall time, 0 to 1."""
-    milliseconds: float
-    """Of a step."""
-    operations: float
-    """Operations that ran in a step."""
-    gflop: float | None = None
-    """Arithmetic of a step, GFLOP; absent for layers without convolutions and matrix products."""
-    mib: float | None = None
-    """Least traffic of a step, MiB: inputs, outputs and weights once."""
-    limit_milliseconds: float | None = None
-    """The longer one of the arithmetic at the measured peak and the least traffic at the measured bandwidth, ms."""
-
-
-class _Steps(Block):
-    """Profiled steps."""
+class Profile(Block):
+    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
 
     preset: str
     """The network."""
@@ -64,22 +40,6 @@ class _Steps(Block):
     """Share in which nothing is computed although a batch is there: the loop itself, and starting operations."""
     peak_gflops: float
     """Measured with a large matrix product of the same precision, GFLOP/s."""
-
-
-class Breakdown(_Steps):
-    """The time of a step by layer or by type of operation, longest first. Shares, inputWait and idle add up to 1."""
-
-    by: Literal["layer", "operation"]
-    """What a row is."""
-    rows: tuple[Row, ...]
-    """What was computed."""
-    gigabytes_per_second: float
-    """Measured bandwidth of the memory: reading and writing an array larger than the caches."""
-
-
-class Profile(_Steps):
-    """Where the time of a step goes. ``shares``, inputWait and idle add up to 1."""
-
     device: str
     """What TensorFlow computed on: CPU, GPU, TPU."""
     shares: tuple[Share, ...]

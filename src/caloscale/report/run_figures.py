@@ -10,7 +10,7 @@ from matplotlib.figure import Figure as Page
 from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
-from caloscale.profiling.result import Breakdown, Profile
+from caloscale.profiling.result import Profile
 from caloscale.report.blocks import Table, words
 from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page, new_panels
 
@@ -163,73 +163,6 @@ def profile_table(profile: Profile) -> Table:
         columns=("phase", *(title for title, _ in PARTS.values()), "all"),
         rows=(*rows, (WHOLE, *map(_percent, totals), _percent(sum(totals)))),
         total=True,
-    )
-
-
-WORKS = {
-    "forward": ("forward", "#3b6ea5"),
-    "inputGradient": ("input gradient", "#c8322b"),
-    "kernelGradient": ("kernel gradient", "#e0a030"),
-    "gradient": ("gradient", "#a3554f"),
-    "allReduce": ("all-reduce", "#7b5aa6"),
-    "optimizer": ("optimiser", "#1c7a5f"),
-}
-ROWS = 24
-"""Rows of a breakdown that are shown; the others are one."""
-
-
-def breakdown_table(breakdown: Breakdown) -> Table:
-    """The longest rows, what all others take, waiting and idling."""
-    shown, others = breakdown.rows[:ROWS], breakdown.rows[ROWS:]
-    by_layer = breakdown.by == "layer"
-    further = ("GFLOP/s", "MiB", "of its limit, %") if by_layer else ()
-    rows = []
-    for row in shown:
-        speed = "" if row.gflop is None else f"{1e3 * row.gflop / row.milliseconds:.3g}"
-        reached = "" if row.limit_milliseconds is None else f"{100 * row.limit_milliseconds / row.milliseconds:.0f}"
-        limits = speed, "" if row.mib is None else f"{row.mib:.3g}", reached
-        texts = WORKS[row.work][0], f"{row.milliseconds:.3g}", _percent(row.share), f"{row.operations:.0f}"
-        rows.append((row.name, *texts, *limits[: len(further)]))
-    for name, share in (
-        (f"{len(others)} others", sum(row.share for row in others)),
-        ("waiting for input", breakdown.input_wait),
-        ("idle", breakdown.idle),
-        (WHOLE, 1.0),
-    ):
-        milliseconds = f"{1e3 * breakdown.seconds_per_step * share:.3g}"
-        rows.append((name, "", milliseconds, _percent(share), "", *("" for _ in further)))
-    caption = f"A step of {breakdown.seconds_per_step:.3g} s by {breakdown.by}, longest first"
-    columns = (breakdown.by, "computes", "ms", "% of the step", "operations", *further)
-    return Table(caption=caption, columns=columns, rows=tuple(rows), total=True)
-
-
-def step_breakdown(breakdown: Breakdown) -> Drawing:
-    """A bar for each of the longest rows, with its limit."""
-    rows = breakdown.rows[:ROWS]
-    page, ax, y = _bars([row.name for row in rows], 11, 0.33, 1.9)
-    for work, (title, colour) in WORKS.items():
-        mine = [index for index, row in enumerate(rows) if row.work == work]
-        if mine:
-            ax.barh(y[mine], [rows[i].milliseconds for i in mine], height=0.7, color=colour, label=title)
-    limited = [(at, row.limit_milliseconds) for at, row in zip(y, rows) if row.limit_milliseconds is not None]
-    if limited:
-        at, limits = zip(*limited)
-        ax.plot(limits, at, "|", color="black", markersize=12, markeredgewidth=2, label="limit of this machine")
-    ax.set_xlabel(f"ms of a step of {1e3 * breakdown.seconds_per_step:.3g} ms")
-    page.legend(loc="outside upper center", ncols=4, fontsize=11, columnspacing=1.2, handlelength=1.2)
-    seen = [f"{row.name} ({WORKS[row.work][0]}) {row.milliseconds:.3g} ms" for row in rows[:5]]
-    limit = (
-        f" The limit is the longer one of the arithmetic at {breakdown.peak_gflops:.0f} GFLOP/s and of reading and "
-        f"writing once at {breakdown.gigabytes_per_second:.0f} GB/s, both measured."
-        if limited
-        else ""
-    )
-    return Drawing(
-        f"step_by_{breakdown.by}",
-        f"A training step by {breakdown.by}",
-        f"From TensorFlow's profiler, {breakdown.steps} steps of {breakdown.batch} showers.{limit}",
-        f"Bars of milliseconds. The longest: {', '.join(seen)}.",
-        page,
     )
 
 
