@@ -81,7 +81,6 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (Hardware, {"nodes": 2, "workers": 4}, {"placement": "Free"}, {"placement": "Aligned"}, "set placement: Free"),
     (Hardware, {"perNode": 4}, {"acceleratorsPerWorker": 4}, {"acceleratorsPerWorker": 2}, "differ from perNode 4"),
     (Model, {"preset": "fixed-angle"}, {"dropout": 0.99}, {"dropout": 1}, "less than 1"),
-    (Train, {"deterministic": True}, {"convolutions": "keras"}, {"convolutions": "measured"}, "auto or keras"),
     (Train, {"ecalSumFit": [1.0]}, {"primaries": "uniform"}, {"primaries": "batch"}, "belong together"),
     (
         Train,

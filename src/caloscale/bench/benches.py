@@ -32,7 +32,7 @@ GEANT4_GEV = 1600.0
 """Energy of the showers of the shorter simulation together; 5-8 ms per GeV on a core."""
 
 
-def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: float = STEP_SECONDS) -> Bench:
+def bench_step(run: Run, batch: int, *, rounds: int | None = None) -> Bench:
     """Time our step and the reference on batches of ``batch`` showers. Raises BenchError when one of them fails."""
     machine = describe_machine()
     if run.train.precision == "auto":
@@ -51,7 +51,7 @@ def bench_step(run: Run, batch: int, *, rounds: int | None = None, seconds: floa
                 ("product", {"precision": precision}, {}),
             )
         )
-        interleave([ours, reference, product], f"bench step {run.model.network}", seconds, rounds)
+        interleave([ours, reference, product], f"bench step {run.model.network}", STEP_SECONDS, rounds)
     figures = [_figures("ours", precision, ours, reference, batch)]
     figures.append(_figures("reference", "float32", reference, reference, batch))
     return Bench(
@@ -72,7 +72,6 @@ def bench_generate(
     streams: int | None = None,
     threads: int | None = None,
     rounds: int | None = None,
-    seconds: float = GENERATE_SECONDS,
     geant4: bool = True,
 ) -> Bench:
     """Time the runtimes on batches of ``batch`` showers, and Geant4 unless it is not installed.
@@ -100,7 +99,7 @@ def bench_generate(
                 contenders[key] = stack.enter_context(Contender(" ".join(key), "generate", settings | runtime))
             except BenchError as error:
                 problems[key] = str(error)
-        interleave([reference, *contenders.values()], f"bench generate {run.model.network}", seconds, rounds)
+        interleave([reference, *contenders.values()], f"bench generate {run.model.network}", GENERATE_SECONDS, rounds)
     figures = [_figures("reference", "float32", reference, reference, batch)]
     for key in (key for key in RUNTIMES if key[1] in precisions):
         if key in problems:
@@ -119,7 +118,7 @@ def bench_generate(
     )
 
 
-def measure_machine(run: Run, *, rounds: int | None = None, seconds: float = MACHINE_SECONDS) -> MachineSpeed:
+def measure_machine(run: Run) -> MachineSpeed:
     """Time the training step, the generator (TensorFlow, float32) and, where it is installed, Geant4.
 
     The step has the run's batch of one replica, at most `LARGEST_BATCH`. Raises BenchError when one of them fails.
@@ -133,7 +132,7 @@ def measure_machine(run: Run, *, rounds: int | None = None, seconds: float = MAC
         runtime = {"folder": str(folder), "runtime": "tensorflow", "precision": "float32", "streams": 1}
         step = stack.enter_context(Contender("step", "step", settings))
         generator = stack.enter_context(Contender("generate", "generate", settings | runtime))
-        interleave([step, generator], f"measure {run.model.network}", seconds, rounds)
+        interleave([step, generator], f"measure {run.model.network}", MACHINE_SECONDS)
     simulated = simulate_some(run)
     return MachineSpeed(
         machine_type=run.budget.priced_as.machine_type,

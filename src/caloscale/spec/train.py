@@ -134,21 +134,13 @@ class Train(Block):
     one_dnn: bool | None = None
     """Whether TensorFlow uses oneDNN's operations on processors; absent: as TensorFlow chooses (where they are faster).
     """
-    convolutions: Literal["auto", "keras", "measured"] = "auto"
+    convolutions: Literal["auto", "keras"] = "auto"
     """How 3D convolutions and the batch normalisation of their volumes are computed, with equal results but for
     rounding. auto: in the form that was measured as fastest on processors like this one (docs/computing-training.md),
-    elsewhere by Keras' own layers; keras: by Keras' own layers; measured: each pass of a convolution in the form that a
-    measurement of at most 15 s at the start finds fastest here, which may differ between workers and starts."""
+    elsewhere by Keras' own layers; keras: by Keras' own layers."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
     learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
-
-    @model_validator(mode="after")
-    def _repeats_its_choices(self) -> Self:
-        if self.deterministic and self.convolutions == "measured":
-            problem = "train.convolutions measured may differ from run to run, so that train.deterministic cannot hold"
-            raise InvalidValueError(problem, remedy="set train.convolutions to auto or keras")
-        return self
 
     @model_validator(mode="after")
     def _drawn_energies_have_a_target(self) -> Self:

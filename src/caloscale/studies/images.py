@@ -38,21 +38,21 @@ _INCEPTION = (
 """Table 1 of the paper from inception (3a) on."""
 
 
-def build_classifier(network: Network, classes: int = CLASSES) -> Any:
-    """A Keras model, images (B, S, S, 3) -> logits (B, classes); S is 227 for AlexNet and 224 for the others."""
+def build_classifier(network: Network) -> Any:
+    """A Keras model, images (B, S, S, 3) -> logits (B, CLASSES); S is 227 for AlexNet and 224 for the others."""
     import tensorflow as tf
 
     if network == "resnet50":
-        return tf.keras.applications.ResNet50(weights=None, classes=classes, classifier_activation=None)
+        return tf.keras.applications.ResNet50(weights=None, classes=CLASSES, classifier_activation=None)
     images = tf.keras.Input((IMAGE_SIZES[network], IMAGE_SIZES[network], 3))
-    logits = (_alexnet if network == "alexnet" else _googlenet)(images, classes)
+    logits = (_alexnet if network == "alexnet" else _googlenet)(images)
     return tf.keras.Model(images, logits, name=network)
 
 
 IMAGE_SIZES: dict[Network, int] = {"alexnet": 227, "googlenet": 224, "resnet50": 224}
 
 
-def _alexnet(images: Any, classes: int) -> Any:
+def _alexnet(images: Any) -> Any:
     import tensorflow as tf
 
     layers = tf.keras.layers
@@ -72,10 +72,10 @@ def _alexnet(images: Any, classes: int) -> Any:
     x = layers.Flatten()(layers.MaxPooling2D(3, 2)(halves(x, 256, 3)))
     for _ in range(2):
         x = layers.Dropout(0.5)(layers.Dense(4096, "relu")(x))
-    return layers.Dense(classes)(x)
+    return layers.Dense(CLASSES)(x)
 
 
-def _googlenet(images: Any, classes: int) -> Any:
+def _googlenet(images: Any) -> Any:
     import tensorflow as tf
 
     layers = tf.keras.layers
@@ -94,7 +94,7 @@ def _googlenet(images: Any, classes: int) -> Any:
             _convolution(layers.MaxPooling2D(3, 1, "same")(x), pooled, 1),
         ]
         x = layers.Concatenate()(branches)
-    return layers.Dense(classes)(layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(x)))
+    return layers.Dense(CLASSES)(layers.Dropout(0.4)(layers.GlobalAveragePooling2D()(x)))
 
 
 def _convolution(x: Any, filters: int, width: int, stride: int = 1, padding: str = "same") -> Any:

@@ -11,7 +11,6 @@ from caloscale.models.families.step import Batch, Losses, Optimizers, Step, Step
 from caloscale.models.layers.convolution import check_precision, computed_by
 from caloscale.models.layers.normalization import running_statistics
 from caloscale.models.optimizers import Schedule, unwrap
-from caloscale.profiling.convolution_choice import choose_ways
 from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import Run
 from caloscale.training.strategy import DistributionContext, one_replica
@@ -49,9 +48,6 @@ class TrainingState:
             self.step = _variable(0, tf.int64, "step")
             self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
             self.progress = _variable(0.0, tf.float32, "progress")
-        if run.train.convolutions == "measured":
-            share = run.train.replica_batch(placement.replicas)
-            choose_ways(self.networks.values(), run.train.precision, share // run.train.micro_batches(share))
 
     @property
     def released(self) -> tf.keras.Model:

@@ -3,8 +3,7 @@
 The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`).
 Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind x6 x6 x6 (variable-angle);
 behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower.
-All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor, or
-as a measurement chose (`profiling.convolution_choice`).
+All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor.
 """
 
 import math
@@ -20,7 +19,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.errors import InputError
-from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, Ways, needs_plane
+from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.layers.folding import Triple as Triple
 from caloscale.models.layers.folding import UpsampledConv3D, activated, gradient_scope, triple
 from caloscale.models.layers.plain import Differentiable, register
@@ -37,9 +36,6 @@ INFERENCE_BLOCK = 5
 """Depths of a block in inference: 30 channels of 6, and a kernel of 6 reads exactly two blocks.
 
 With narrower registers it is not the best size, but never a bad one: plain 3D convolutions are slowest there."""
-
-INPUT_GRADIENT, KERNEL_GRADIENT = "BackpropInput", "BackpropFilter"
-"""Scopes of the gradients of a convolution: the words by which a profile knows TensorFlow's own operations too."""
 
 Table = Mapping[int, Triple]
 """Cells along x, y and z that a pass of a training computes at once, by the number of its channels; others: one.
@@ -133,7 +129,6 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         super().__init__(filters, kernel_size, **options)
         self.pad, self.slope = triple(pad), float(slope)
         self._table = table_of_layers()
-        self._ways: Ways | None = None
 
     def build(self, input_shape: tf.TensorShape) -> None:
         """Make the weights."""
@@ -141,31 +136,20 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
 
     def call(self, inputs: Tensor) -> Tensor:
         """Convolve."""
-        if self._table is None and self._ways is None and not self._wrong_by_keras(inputs):
+        if self._table is None and not self._wrong_by_keras(inputs):
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
             return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
-        shape, ways = self.sizes(inputs.shape), self.ways(inputs.shape[-1])
-        return _convolved(inputs, tf.convert_to_tensor(self.kernel), bias, shape, self.slope, ways)
+        ways = self._way(int(self.filters)), self._way(int(inputs.shape[-1]))
+        kernel = tf.convert_to_tensor(self.kernel)
+        return _convolved(inputs, kernel, bias, self._sizes(inputs.shape), self.slope, *ways)
 
-    def sizes(self, inputs: tf.TensorShape) -> Shape:
-        """Of the convolution of volumes of this shape (B, X, Y, Z, C)."""
+    def _sizes(self, inputs: tf.TensorShape) -> Shape:
         sizes, kernel = triple(inputs[1:4]), triple(self.kernel_size)
         before = behind = self.pad
         if self.padding == "same":
             before, behind = (triple((width - more) // 2 for width in kernel) for more in (1, 0))
         return Shape(sizes, kernel, before, behind)
-
-    def ways(self, channels: int) -> Ways:
-        """Of the passes with this number of input channels; TensorFlow's own operations where Keras' layer computes."""
-        if self._ways is not None:
-            return self._ways
-        output, inputs = self._way(int(self.filters)), self._way(int(channels))
-        return Ways(forward=output, input_gradient=inputs, kernel_gradient=output)
-
-    def compute_by(self, ways: Ways) -> None:
-        """Compute by these ways from now on, instead of those of the table. A copy of the layer does not."""
-        self._ways = ways
 
     def compute_output_shape(self, input_shape: tf.TensorShape) -> tf.TensorShape:
         """(B, X', Y', Z', filters)."""
@@ -189,13 +173,15 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return Direct() if cells == (1, 1, 1) else Cells(cells)
 
 
-def _convolved(x: Tensor, kernel: Tensor, bias: Tensor | None, shape: Shape, slope: float, ways: Ways) -> Tensor:
-    """Convolution, bias and activation, whose gradients go ways of their own."""
+def _convolved(
+    x: Tensor, kernel: Tensor, bias: Tensor | None, shape: Shape, slope: float, way: Direct, backward: Direct
+) -> Tensor:
+    """Convolution, bias and activation, of which the gradient of the input has another way, `backward`."""
     scope = gradient_scope()
 
     @tf.custom_gradient
     def convolve(x: Tensor, kernel: Tensor, *bias: Tensor) -> Differentiable:
-        y = ways.forward.forward(x, kernel, shape, bias[0] if bias else None, slope)
+        y = way.forward(x, kernel, shape, bias[0] if bias else None, slope)
 
         def gradients(gradient: Tensor) -> list[Tensor]:
             # Without the dependency zeros around the input are made as soon as it is there, and kept until now.
@@ -205,10 +191,8 @@ def _convolved(x: Tensor, kernel: Tensor, bias: Tensor | None, shape: Shape, slo
                 elif slope != 1:
                     # The output has the sign of the input.
                     gradient = tf.raw_ops.LeakyReluGrad(gradients=gradient, features=y, alpha=slope)
-                with tf.name_scope(INPUT_GRADIENT):
-                    of_input = ways.input_gradient.input_gradient(gradient, kernel, shape)
-                with tf.name_scope(KERNEL_GRADIENT):
-                    of_kernel = ways.kernel_gradient.kernel_gradient(x, gradient, shape)
+                of_input = backward.input_gradient(gradient, kernel, shape)
+                of_kernel = way.kernel_gradient(x, gradient, shape)
                 return [of_input, of_kernel, *(_sum_of_channels(gradient) for _ in bias)]
 
         return y, gradients

@@ -145,15 +145,6 @@ class Cells(Direct):
         return tf.concat(shifted, axis=4)
 
 
-@dataclass(frozen=True)
-class Ways:
-    """The ways of the three passes of a layer."""
-
-    forward: Direct
-    input_gradient: Direct
-    kernel_gradient: Direct
-
-
 def _convolution(x: Tensor, kernel: Tensor, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Tensor:
     """With zeros around the volume, and the plane of zeros that bfloat16 may need on a processor."""
     if x.dtype == tf.bfloat16 and needs_plane(int(kernel.shape[3]), int(kernel.shape[2])):
