@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from caloscale.errors import ConfigurationError
-from caloscale.studies.exchange import ExchangeInputs, model_events, shares_of, time_exchange
+from caloscale.studies.exchange import ExchangeInputs, bandwidth, model_events, shares_of, time_exchange
 
 SMALL = {"ranks": 2, "epochs": 10, "tensors": [300, 40]}
 
@@ -22,6 +22,11 @@ def test_groups_are_equal_but_for_the_last():
     assert ExchangeInputs(ranks=7, group=3).groups() == ((0, 1, 2), (3, 4, 5), (6,))
 
 
+@pytest.mark.parametrize(("seconds", "found"), [(3.0, 500.0), (1.0, None), (0.5, None)])
+def test_a_bandwidth_that_the_times_do_not_show_is_none(seconds, found):
+    assert bandwidth(1000, 1.0, seconds) == found
+
+
 @pytest.mark.integration
 @pytest.mark.parametrize("method", ["ring", "grouped-rma", "chunked-ring", "hierarchical"])
 def test_no_rank_ends_before_it_has_computed(method):
@@ -30,7 +35,7 @@ def test_no_rank_ends_before_it_has_computed(method):
     assert found["samplesPerSecond"] == pytest.approx(2 * 16 * 1000 / found["epochMilliseconds"])
     assert (found["newShare"] is None) == (method != "grouped-rma")
     assert (found["modelled"] is None) == (method == "hierarchical")
-    assert all(value > 0 for value in found["links"].values()) and found["shares"] == [16, 16]
+    assert all(value is None or value > 0 for value in found["links"].values()) and found["shares"] == [16, 16]
     if method == "grouped-rma":
         assert 0 <= found["staleShare"] <= found["newShare"] <= 1
 

@@ -8,6 +8,7 @@ the solver. No network is trained: the measures `solve` and `run` compare accura
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import sys
 import time
@@ -130,11 +131,11 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, float] | None) -> dict[str, Any] | None:
+def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, Any] | None) -> dict[str, Any] | None:
     method = "all-reduce" if asked.method == "chunked-ring" else asked.method  # modelled as that ring
     if method not in METHODS or links is None:
         return None
-    message = Link(links["messageSeconds"], links["messageBytesPerSecond"])
+    message = Link(links["messageSeconds"], links["messageBytesPerSecond"] or math.inf)
     window = Link(links["windowSeconds"], links["windowBytesPerSecond"])
     plan = ExchangePlan(method, asked.groups(), FLOAT_BYTES * sum(asked.tensors), outer_every=asked.outer_every)
     return _described(simulate(plan, computing, Network(message, message, window)))
@@ -191,7 +192,7 @@ def model_events(inputs: Mapping[str, Any]) -> dict[str, Any]:
     return _described(simulate(plan, asked.computing_seconds(), network))
 
 
-def links(world: MPI.Intracomm, floats: int) -> dict[str, float] | None:
+def links(world: MPI.Intracomm, floats: int) -> dict[str, Any] | None:
     """Messages and remote memory between ranks 0 and 1, while no other rank works: s and bytes/s."""
     vector = np.zeros(floats, np.float32)
     small, large = (_trip_seconds(world, buffer) for buffer in (np.zeros(1, np.float32), vector))
@@ -214,11 +215,16 @@ def links(world: MPI.Intracomm, floats: int) -> dict[str, float] | None:
         return None
     return {
         "messageSeconds": small,
-        "messageBytesPerSecond": vector.nbytes / max(large - small, 1e-9),
+        "messageBytesPerSecond": bandwidth(vector.nbytes, small, large),
         # The own slot is written under a lock, and a header is read under another.
         "windowSeconds": statistics.median(looks) / 2,
         "windowBytesPerSecond": vector.nbytes / statistics.median(copies),
     }
+
+
+def bandwidth(sent: int, empty_seconds: float, seconds: float) -> float | None:
+    """Bytes/s of a link whose messages of ``sent`` bytes take ``seconds``; None: no longer than an empty message."""
+    return sent / (seconds - empty_seconds) if seconds > empty_seconds else None
 
 
 def _trip_seconds(world: MPI.Intracomm, buffer: Floats) -> float:
