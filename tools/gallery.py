@@ -77,7 +77,7 @@ def copy_page(source: Path, target: Path) -> None:
 
     def smaller(found: re.Match[str]) -> str:
         image = Image.open(io.BytesIO(base64.b64decode(found[2])))
-        return found[1] + base64.b64encode(reduced(image)).decode()
+        return found[1] + base64.b64encode(reduced(image, 800)).decode()
 
     page = source.read_text(encoding="utf-8").replace(f"{source.resolve().parent.parent}/", "runs/")
     target.write_text(re.sub(r"(data:image/png;base64,)([A-Za-z0-9+/=]+)", smaller, page), encoding="utf-8")
