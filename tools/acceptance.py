@@ -12,7 +12,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -31,11 +31,10 @@ from caloscale.physics.binning import Binning, choose_binning
 from caloscale.physics.classifier import REPEATS, TwoSampleTest, average_auc, classifier_features, layer_features, score
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
-from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.gates import ERROR, Sizes, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
 from caloscale.physics.quantities import TITLES, measure_diversity, of_separation, results_of_differences
-from caloscale.physics.resampling import Sample, draw_resampling, separate, summarise
+from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Difference, ObservableResult, QuantityResult
 from caloscale.progress import bar
@@ -127,6 +126,7 @@ def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[st
     )
     spread = widened(by_energy["ecal_sum_gev"], limits["responseSpread"], all_of_them)
     yield ("responseSpread",), replace(pool, ecal_sum_gev=pool.energy_gev * spread)
+    yield ("showerMaximum",), shifted(pool, inside, 100 * limits["showerMaximum"], ranges, axes_of(run.data))
 
 
 def shifted(pool: Observed, inside: Floats, layers: float, ranges: Floats, axes: Axes) -> Observed:
@@ -193,87 +193,71 @@ def draw_parts(
         yield draw, list(zip(chosen, drawn.weights.values())), drawn.halves
 
 
-def weighted(sources: Sequence[Observed], parts: Sequence[Part], edges: Floats) -> list[Weighted]:
-    """The reference and generated showers of a draw."""
+def differences(sources: Sequence[Observed], parts: Sequence[Part], run: Run) -> dict[str, QuantityResult]:
+    """Quantities that need no histograms, of the reference and generated showers of a draw."""
+    edges = range_edges(run.data.energy_gev, run.validation.energy_bins)
     samples = []
     for source, (indices, rows) in zip(sources, parts):
         observed = source[indices]
         member = bin_of_energy(observed.energy_gev, edges)
         samples.append(Weighted(observed, rows, member, member))
-    return samples
+    return results_of_differences(*samples, [str(k) for k in range(len(edges) - 1)], axes_of(run.data).depth_x0)
 
 
-def count_differences(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+def separated(quantity: str, sources: Sequence[Floats], parts: Sequence[Part], halves: Floats) -> QuantityResult:
+    """The separation of two histograms (N, K, B) of the showers of a draw."""
+    reference, generated = (Sample(own[indices], rows) for own, (indices, rows) in zip(sources, parts))
+    found, _ = separate(reference, halves, generated, None, None)
+    return of_separation(ObservableResult(title=quantity, **found.model_dump()))
+
+
+Judged = Iterator[dict[str, tuple[Gate, QuantityResult]]]
+"""Of each draw, by quantity: a gate and what it judges."""
+
+
+def judge_differences(pool: Observed, run: Run, size: int, draws: int) -> Judged:
     """Every second draw has less than Monte Carlo."""
-    axes = axes_of(run.data)
-    edges = range_edges(run.data.energy_gev, run.validation.energy_bins)
-    labels = [str(k) for k in range(len(edges) - 1)]
     gates = {gate.quantity: gate for gate in run.validation.judging}
     cases = [list(hypotheses(pool, run, side)) for side in (1.0, -1.0)]
-    counts: Counts = Counter()
     for draw, parts, _ in draw_parts(run, len(pool), size, draws):
+        judged = {}
         for quantities, population in cases[draw % 2]:
-            found = results_of_differences(*weighted((pool, population), parts, edges), labels, axes.depth_x0)
-            for quantity in quantities:
-                counts[quantity, size] += is_accepted(gates[quantity], found[quantity], size)
-    return counts
+            found = differences((pool, population), parts, run)
+            judged |= {quantity: (gates[quantity], found[quantity]) for quantity in quantities}
+        yield judged
 
 
-def count_equal(pool: Observed, run: Run, size: int, draws: int) -> Counts:
-    """Acceptances of Geant4 itself by each gate that repeated showers do not change, and by all of them together."""
-    axes, edges = axes_of(run.data), range_edges(run.data.energy_gev, run.validation.energy_bins)
-    gates = [gate for gate in run.validation.judging if gate.quantity not in WITH_NETWORKS]
-    histograms = choose_binning(pool).histograms(pool)
-    separations = [gate.quantity for gate in gates if gate.quantity.endswith("Separation")]
-    counts: Counts = Counter()
-    labels = [str(k) for k in range(len(edges) - 1)]
-    for _, parts, halves in draw_parts(run, len(pool), size, draws, GENERATED_EQUAL):
-        found = results_of_differences(*weighted((pool, pool), parts, edges), labels, axes.depth_x0)
-        for quantity in separations:
-            own = histograms[quantity.removesuffix("Separation")]
-            reference, generated = (Sample(own[indices], rows) for indices, rows in parts)
-            value, _ = separate(reference, halves, generated, None, None)
-            found[quantity] = of_separation(ObservableResult(title=quantity, **value.model_dump()))
-        accepted = {gate.quantity: is_accepted(gate, found[gate.quantity], size) for gate in gates}
-        counts.update({(name, size): int(word) for name, word in accepted.items()})
-        counts[ALL, size] += all(accepted.values())
-    return counts
-
-
-def count_maxima(pool: Observed, run: Run, size: int, draws: int) -> Counts:
-    """Every second draw has the maximum nearer to the front."""
-    axes, edges = axes_of(run.data), range_edges(run.data.energy_gev, run.validation.energy_bins)
-    gate = next(gate for gate in run.validation.judging if gate.quantity == "showerMaximum")
-    ranges = bin_of_energy(pool.energy_gev, edges)
-    moved = [shifted(pool, ranges[:, MIDDLE], side * gate.limit, ranges, axes) for side in (1.0, -1.0)]
-    counts: Counts = Counter()
-    for draw, parts, _ in draw_parts(run, len(pool), size, draws):
-        samples = weighted((pool, moved[draw % 2]), parts, edges)
-        first, second = (fitted_maxima(one, axes.depth_x0) for one in samples)
-        found = [summarise(column) for column in (second - first).T]
-        differences = tuple(Difference(where="", value=value, uncertainty=sigma) for value, sigma in found)
-        result = QuantityResult(title=gate.quantity, unit="layers", differences=differences)
-        counts[gate.quantity, size] += is_accepted(gate, result, size)
-    return counts
-
-
-def count_separations(pool: Observed, run: Run, size: int, draws: int) -> Counts:
+def judge_separations(pool: Observed, run: Run, size: int, draws: int) -> Judged:
     """The separations of all observables."""
     limits = {gate.quantity: gate.limit for gate in run.validation.judging}
     binning = choose_binning(pool)
-    cases: list[tuple[Gate, Floats, Floats]] = []
+    cases: dict[str, tuple[Gate, list[Floats]]] = {}
     for name in binning.histograms(pool[:1]):
         quantity = f"{name}Separation"
-        plain, changed = distorted(pool, binning, name, limits.get(quantity, OTHER_SEPARATION))
-        true = float(separation(plain.sum(axis=0), changed.sum(axis=0)).mean())
-        cases.append((Gate.model_validate({"quantity": quantity, "tolerance": true}), plain, changed))
-    counts: Counts = Counter()
+        sources = distorted(pool, binning, name, limits.get(quantity, OTHER_SEPARATION))
+        true = float(separation(*(own.sum(axis=0) for own in sources)).mean())
+        cases[quantity] = Gate.model_validate({"quantity": quantity, "tolerance": true}), list(sources)
     for _, parts, halves in draw_parts(run, len(pool), size, draws):
-        for gate, *sources in cases:
-            reference, generated = (Sample(own[indices], rows) for own, (indices, rows) in zip(sources, parts))
-            found, _ = separate(reference, halves, generated, None, None)
-            result = of_separation(ObservableResult(title=gate.quantity, **found.model_dump()))
-            counts[gate.quantity, size] += is_accepted(gate, result, size)
+        yield {name: (gate, separated(name, sources, parts, halves)) for name, (gate, sources) in cases.items()}
+
+
+def judge_equal(pool: Observed, run: Run, size: int, draws: int) -> Judged:
+    """Geant4 itself in the place of a generator, by each gate that repeated showers do not change."""
+    gates = [gate for gate in run.validation.judging if gate.quantity not in WITH_NETWORKS]
+    histograms = choose_binning(pool).histograms(pool)
+    for _, parts, halves in draw_parts(run, len(pool), size, draws, GENERATED_EQUAL):
+        found = differences((pool, pool), parts, run)
+        for name in (gate.quantity for gate in gates if gate.quantity.endswith("Separation")):
+            found[name] = separated(name, [histograms[name.removesuffix("Separation")]] * 2, parts, halves)
+        yield {gate.quantity: (gate, found[gate.quantity]) for gate in gates}
+
+
+def count(judge: Callable[..., Judged], pool: Observed, run: Run, size: int, draws: int) -> Counts:
+    """Acceptances by each gate, and by all of them together."""
+    counts: Counts = Counter()
+    for judged in judge(pool, run, size, draws):
+        accepted = {name: is_accepted(gate, result, size) for name, (gate, result) in judged.items()}
+        counts.update({(name, size): int(word) for name, word in {**accepted, ALL: all(accepted.values())}.items()})
     return counts
 
 
@@ -374,35 +358,33 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
-    parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations and of shower maxima")
+    parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations")
     parser.add_argument("--network-draws", type=int, default=400, help="draws of the AUCs and of the diversity")
     parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself")
     parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
     options = parser.parse_args(list(arguments))
     run = load_run(preset=PRESET, overrides=options.set)
     pool = measured(held_out_showers(GEANT4_SHOWERS, preset=PRESET), run)
-    counters = (
-        (count_separations, options.cheap_draws),
-        (count_maxima, options.cheap_draws),
-        (count_differences, options.draws),
-    )
-    counts: Counts = Counter()
+    judges = {
+        judge_separations: options.cheap_draws,
+        judge_differences: options.draws,
+        judge_equal: options.equal_draws,
+    }
+    counts, equal = Counts(), Counts()
     draws_of: dict[str, int] = {}
     """Draws by quantity."""
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
-        bar("false acceptance", (2 + len(counters)) * len(SIZES), "parts") as progress,
+        bar("false acceptance", (1 + len(judges)) * len(SIZES), "parts") as progress,
     ):
-        for count, draws in counters:
-            for future in [processes.submit(count, pool, run, size, draws) for size in reversed(SIZES)]:
-                counts.update(future.result())
-                draws_of |= dict.fromkeys((name for name, _ in future.result()), draws)
+        for judge, draws in judges.items():
+            of_judge = equal if judge is judge_equal else counts
+            for future in [processes.submit(count, judge, pool, run, size, draws) for size in reversed(SIZES)]:
+                of_judge.update(future.result())
+                if of_judge is counts:
+                    draws_of |= dict.fromkeys((name for name, _ in future.result() if name != ALL), draws)
                 progress.update(1)
-        equal: Counts = Counter()
-        for future in [processes.submit(count_equal, pool, run, size, options.equal_draws) for size in reversed(SIZES)]:
-            equal.update(future.result())
-            progress.update(1)
         if options.network_draws:
             of_networks = count_with_networks(run, options.network_draws, processes)
             counts.update(of_networks)
