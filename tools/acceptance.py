@@ -33,7 +33,13 @@ from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
 from caloscale.physics.gates import ERROR, Sizes, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
-from caloscale.physics.quantities import TITLES, measure_diversity, of_separation, results_of_differences
+from caloscale.physics.quantities import (
+    TITLES,
+    measure_diversity,
+    of_primaries,
+    of_separation,
+    results_of_differences,
+)
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Difference, ObservableResult, QuantityResult
@@ -67,12 +73,6 @@ def about(values: Floats, factor: float, where: Floats, design: Floats) -> Float
     """Values (N,) whose distance from a linear fit of the design (N, P) is scaled in some showers (N,)."""
     expected = design @ np.linalg.lstsq(design, values)[0]
     return np.where(where > 0, expected + factor * (values - expected), values)
-
-
-def of_primaries(observed: Observed) -> Floats:
-    """What a mean depends on (N, 6)."""
-    energy, inclined = np.log(observed.energy_gev), np.cos(observed.angle_rad) ** 2
-    return np.column_stack([np.ones_like(energy), energy, energy**2, inclined, inclined**2, inclined * energy])
 
 
 def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[str, ...], Observed]]:

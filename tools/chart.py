@@ -7,7 +7,6 @@ python -m tools.chart write FOLDER OVERLAY    write the chart
 python -m tools.chart build                   build helm into the cache (a few minutes)
 """
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import typer
 import yaml
 
 from caloscale import __version__
-from caloscale.errors import InputError
-from caloscale.storage.atomic import atomic_writer
-from tools.cluster.build import find_go, go_environment
+from tools.cluster.build import build_module, find_go
 from tools.cluster.errors import run_app
 from tools.cluster.programs import folder as programs_folder
 from tools.deploy import render
@@ -108,20 +105,7 @@ def _write(path: Path, text: str) -> None:
 
 def helm() -> Path:
     """Where helm is once it is built."""
-    return programs_folder(MODULE) / "helm"
-
-
-def build() -> Path:
-    """Build helm where it is missing; raises InputError."""
-    if helm().is_file():
-        return helm()
-    helm().parent.mkdir(parents=True, exist_ok=True)
-    with atomic_writer(helm()) as temporary:
-        command = [find_go(helm().parents[1] / "go"), "build", "-trimpath", "-ldflags=-s -w", "-o", str(temporary)]
-        done = subprocess.run([*command, "helm.sh/helm/v3/cmd/helm"], cwd=MODULE, env=go_environment(), check=False)
-        if done.returncode:
-            raise InputError("helm does not build", file=MODULE, remedy="read the message above; Go 1.25 is needed")
-    return helm()
+    return programs_folder(MODULE) / "bin" / "helm"
 
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
@@ -130,7 +114,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 @app.command("build")
 def build_helm() -> None:
     """Build helm into the cache."""
-    print(build())
+    build_module(find_go(helm().parents[2] / "go"), MODULE, {"helm": "helm.sh/helm/v3/cmd/helm"}, {})
+    print(helm())
 
 
 @app.command()

@@ -43,16 +43,16 @@ def build(*, nodes: bool = False, additions: Collection[str] = (), report: Calla
     started = time.monotonic()
     go = find_go(place.parent / "go")
     report(f"{place}: building with {go}")
-    _build(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
+    build_module(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
     for name in additions:
         added = ADDITIONS[name]
-        _build(go, MODULE / name, {name: added.program}, {name: added.manifest})
+        build_module(go, MODULE / name, {name: added.program}, {name: added.manifest})
     report(f"{place}: built in {time.monotonic() - started:.0f} s")
     return place
 
 
-def _build(go: str, module: Path, targets: Mapping[str, str], upstream: Mapping[str, tuple[str, str]]) -> None:
-    """Programs and manifests of a Go module."""
+def build_module(go: str, module: Path, targets: Mapping[str, str], upstream: Mapping[str, tuple[str, str]]) -> None:
+    """Build what is missing of a Go module's programs, and its manifests. Raises ClusterError."""
     place = folder(module)
     _run(go, module, "mod", "download")
     missing = {name: package for name, package in targets.items() if not (place / "bin" / name).is_file()}

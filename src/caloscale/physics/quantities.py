@@ -255,7 +255,7 @@ def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observ
     the Monte Carlo showers, whose widths are corrected for its terms.
     """
     filled = [_filled(s) for s in (reference, generated)]
-    designs = [_of_primaries(s.observed) for s in filled]
+    designs = [of_primaries(s.observed) for s in filled]
     values = [quantity(s.observed) for s in filled]
     coefficients, _, terms, _ = np.linalg.lstsq(designs[0], values[0])
     found = [
@@ -268,7 +268,7 @@ def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observ
 def _hits(reference: Weighted, generated: Weighted) -> Floats:
     """Ratio of the mean numbers of hits (1 + B, R), as of the same primaries: what the primary determines, which varies
     more within a range than all else, is fitted to the Monte Carlo showers as in `_spread`, and taken from both."""
-    designs = [_of_primaries(s.observed) for s in (reference, generated)]
+    designs = [of_primaries(s.observed) for s in (reference, generated)]
     coefficients = np.linalg.lstsq(designs[0], reference.observed.hits)[0]
     expected = binned_moments(np.ones((1, len(designs[0]))), designs[0] @ coefficients, reference.ranges).mean
     return _ratio(
@@ -279,7 +279,8 @@ def _hits(reference: Weighted, generated: Weighted) -> Floats:
     )
 
 
-def _of_primaries(observed: Observed) -> Floats:
+def of_primaries(observed: Observed) -> Floats:
+    """Terms (N, 6) in log(E) and cos^2(angle) of what the primary determines."""
     logarithm, inclined = np.log(observed.energy_gev), np.cos(observed.angle_rad) ** 2
     return np.column_stack(
         [np.ones_like(logarithm), logarithm, logarithm**2, inclined, inclined**2, inclined * logarithm]

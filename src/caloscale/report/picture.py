@@ -24,12 +24,9 @@ def draw_shower(
     if not 0 <= index < len(showers):
         remedy = f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers"
         raise InputError(f"there are {len(showers)} showers", field="shower", value=index, remedy=remedy)
-    # Without pyplot: no display is looked for and no figure stays open.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.colors import LogNorm
-    from matplotlib.figure import Figure
 
-    from caloscale.report.drawing import own_style
+    from caloscale.report.drawing import new_page, own_style
 
     cells = np.asarray(showers.cells_gev[index], np.float64)
     side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
@@ -42,25 +39,18 @@ def draw_shower(
     norm = LogNorm(highest / 10**_DECADES, highest)
 
     with own_style({}):
-        figure = Figure(figsize=(12, 4.4), dpi=150, layout="constrained")
-        FigureCanvasAgg(figure)
+        figure = new_page(12, 4.4)
         panels = figure.subplots(1, 3)
         for panel, (name, view, horizontal, vertical) in zip(panels, views):
             rows, columns = view.shape
+            edges = np.arange(columns + 1) - 0.5, np.arange(rows + 1) - 0.5
             shown = np.ma.masked_less_equal(view, 0)
-            picture = panel.pcolormesh(
-                np.arange(columns + 1) - 0.5,
-                np.arange(rows + 1) - 0.5,
-                shown,
-                norm=norm,
-                cmap="viridis",
-                rasterized=True,
-            )
+            picture = panel.pcolormesh(*edges, shown, norm=norm, cmap="viridis", rasterized=True)
             panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
         figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
         figure.suptitle(_title(showers, index), fontsize="x-large")
         with atomic_writer(path) as temporary:
-            figure.savefig(temporary)
+            figure.savefig(temporary, dpi=150)
 
 
 def _title(showers: Showers, index: int) -> str:
