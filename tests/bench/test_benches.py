@@ -1,7 +1,5 @@
 """Each bench from beginning to end on a detector of 7 x 6 x 4 cells: real processes, figures that belong together."""
 
-from __future__ import annotations
-
 import pytest
 
 from caloscale.bench.benches import bench_generate, bench_step

@@ -1,7 +1,5 @@
 """The classifiers of the CaloChallenge: the published networks and features, and what they find in toy showers."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

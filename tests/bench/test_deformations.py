@@ -1,7 +1,5 @@
 """Operating characteristics with parametrised showers: what is wrong is rejected, what is right never."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """`make bench BENCH=physics` without a training: what is kept, compared and written."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """docs/benchmarks.md and docs/verdicts.md: sections between marks, commands that exist."""
 
-from __future__ import annotations
-
 import importlib
 import json
 

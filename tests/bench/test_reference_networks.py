@@ -1,7 +1,5 @@
 """The networks' arithmetic against a plain reference: numpy and scipy, double precision, no TensorFlow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.signal

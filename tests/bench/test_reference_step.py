@@ -1,7 +1,5 @@
 """The step that trains against the published step in plain Keras: same draws, same gradients, same weights."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Contenders as real processes: what they answer, how they fail, how rounds are summed up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Models of all tests here. What they export is kept: an export takes a second or two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

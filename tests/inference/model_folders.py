@@ -1,7 +1,5 @@
 """Model folders as a training leaves them, with fresh weights."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Ten thousand showers of full size in three runtimes: the same, at constant memory. Half an hour on two cores."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Tests of the networks and of their faster forms."""
 
-from __future__ import annotations
-
 import pytest
 
 from caloscale.models.layers.convolution import has_bfloat16

@@ -1,7 +1,5 @@
 """Counts of operations against published figures and against direct sums."""
 
-from __future__ import annotations
-
 import pytest
 import tensorflow as tf
 

@@ -1,7 +1,5 @@
 """The networks under tf_keras (Keras 2), which TensorFlow's TPU and multi-worker strategies need."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

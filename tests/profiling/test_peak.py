@@ -1,7 +1,5 @@
 """The precision that a machine computes faster: the rule, and where nothing is measured."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

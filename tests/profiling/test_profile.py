@@ -1,7 +1,5 @@
 """The profile: shares from intervals by hand, from TensorFlow's own profiler, and within a loop."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """Small showers in all layouts, a bucket server and a disk that fills up."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

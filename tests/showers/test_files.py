@@ -1,7 +1,5 @@
 """Files of showers by their suffix, and showers as the arrays of other packages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

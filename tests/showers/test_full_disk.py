@@ -1,7 +1,5 @@
 """Real disks that are full: a small tmpfs, mounted here or, without the right to, in a namespace of its own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Tables of primaries: columns of the run configuration, equal shares, and none of it where there is one primary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import h5py

@@ -1,7 +1,5 @@
 """What measures bring one after the other: medians of repetitions by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from caloscale.studies.conclusions import SWEEP, waterfall_statements

@@ -1,7 +1,5 @@
 """The cost study against the published epochs and prices, which stand here a second time."""
 
-from __future__ import annotations
-
 import csv
 import datetime as dt
 import json

@@ -1,7 +1,5 @@
 """The study's statements about cost, from its measurements and the prices of a day."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exchanges of real processes with imitated computing, and the model beside them."""
 
-from __future__ import annotations
-
 import pytest
 
 from caloscale.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """The model of the exchanges against closed forms."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

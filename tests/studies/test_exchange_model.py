@@ -1,7 +1,5 @@
 """The alpha-beta model against simulations message by message, and its limits."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

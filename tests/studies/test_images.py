@@ -1,8 +1,5 @@
 """Classifiers of images: their parameters by the papers' tables; images come back from their files."""
 
-from __future__ import annotations
-
-import importlib.util
 import io
 
 import numpy as np
@@ -95,21 +92,3 @@ def test_workers_of_a_classifier_keep_equal_weights():
     found = time_classifier({"network": "googlenet", "workers": 2, "batchPerWorker": 1, "steps": 2})
     assert found["weightsAgree"] and found["parameters"] == 6_998_552
     assert found["stepSeconds"] == pytest.approx(found["exchangeSeconds"] + found["computeSeconds"])
-
-
-@pytest.mark.integration
-@pytest.mark.skipif(importlib.util.find_spec("horovod") is None, reason="Horovod is not installed")
-def test_horovods_tape_keeps_the_weights_of_all_workers_equal():
-    """Workers have other images, and steps without an exchange before: weights agree only if gradients are averaged."""
-    found = time_classifier(
-        {"network": "googlenet", "workers": 2, "batchPerWorker": 1, "steps": 2, "exchange": "horovod"}
-    )
-    assert found["weightsAgree"] and found["parameters"] == 6_998_552
-    assert found["stepSeconds"] == pytest.approx(found["computeSeconds"] + found["exchangeSeconds"])
-
-
-def test_horovod_that_is_not_installed_is_refused(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match="is not installed") as refused:
-        time_classifier({"workers": 2, "exchange": "horovod"})
-    assert refused.value.exit_code == 2 and "HOROVOD_WITH_MPI" in refused.value.remedy

@@ -1,7 +1,5 @@
 """A convolution in each layout equals a plain one; its figures are of its own process."""
 
-from __future__ import annotations
-
 import pytest
 
 from caloscale.errors import ConfigurationError

@@ -1,7 +1,5 @@
 """Measures of this machine: steps of several processes, quality over time, profiles."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import os

@@ -1,7 +1,5 @@
 """Studies of the package: each is valid, and those of the planner give what was published."""
 
-from __future__ import annotations
-
 import datetime as dt
 import inspect
 from importlib import import_module

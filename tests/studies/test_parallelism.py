@@ -1,7 +1,5 @@
 """Both ways of dividing a network among workers train the same network, and exchange what they must."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

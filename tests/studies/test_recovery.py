@@ -1,7 +1,5 @@
 """A training that loses a worker: real processes, a real SIGKILL; nothing of it is lost but the steps since a save."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

@@ -1,7 +1,5 @@
 """Points are kept, resumed and never half-written; documents that cannot be are refused."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import datetime as dt

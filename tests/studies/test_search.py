@@ -1,7 +1,5 @@
 """The search for hyper-parameters on whole runs: ranges, seeds, what is selected; and the mixture of an ensemble."""
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from pathlib import Path

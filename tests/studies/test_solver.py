@@ -1,7 +1,5 @@
 """The studies of the solver: each at tiny size, with runs whose residuals are known, and one with real ranks."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A small detector, a small folder of shards, and documents for both."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

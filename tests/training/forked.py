@@ -3,8 +3,6 @@
 They are forked off one process of this test session that has imported it and done nothing with it.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

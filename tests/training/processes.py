@@ -1,7 +1,5 @@
 """Processes of their own, to be killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

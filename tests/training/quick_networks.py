@@ -3,8 +3,6 @@
 No TensorFlow is loaded before they are built, so that processes of several workers can import this first.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

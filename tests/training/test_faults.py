@@ -1,7 +1,5 @@
 """Faults within one process: a shard that breaks, a loss that is not finite, a disk and a bucket that fail."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

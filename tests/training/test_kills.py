@@ -1,7 +1,5 @@
 """Twenty deaths and more of one training: workers are killed at random moments, and nothing shows in the end."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

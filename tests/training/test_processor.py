@@ -1,7 +1,5 @@
 """Threads and oneDNN of a training: what TensorFlow makes of the variables, in a process of its own."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

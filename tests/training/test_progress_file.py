@@ -1,7 +1,5 @@
 """What a training says of itself to whoever watches."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

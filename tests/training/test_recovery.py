@@ -1,7 +1,5 @@
 """One training of two workers, by the command, through several attempts: killed, torn, asked to stop, alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

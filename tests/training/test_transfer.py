@@ -1,7 +1,5 @@
 """The start of a training from a trained model."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

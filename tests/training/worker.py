@@ -4,8 +4,6 @@ Usage: worker.py '<json>', with the fields of `Job`, or `work` in a process that
 none is loaded before its Keras is chosen.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

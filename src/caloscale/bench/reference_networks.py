@@ -4,8 +4,6 @@ Nothing of it goes through `convolution`. Layers have the names and weights of t
 copied from one to the other (`copy_weights`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import tensorflow as tf

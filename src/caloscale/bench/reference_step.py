@@ -5,8 +5,6 @@ in one tf.function with TensorFlow's default threads. What is random is an argum
 together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

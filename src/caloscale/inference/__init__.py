@@ -3,8 +3,6 @@
 Imports are late: ONNX Runtime and OpenVINO compute an exported generator without TensorFlow.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -4,7 +4,6 @@ AlexNet: Krizhevsky, Sutskever, Hinton, NIPS 2012, with its layers in two halves
 arXiv:1409.4842 (Inception v1), without the auxiliary classifiers. ResNet50: He et al., arXiv:1512.03385, of Keras.
 """
 
-import importlib.util
 import json
 import sys
 import time
@@ -109,8 +108,6 @@ class ClassifierInputs(Block):
     network: Network = "resnet50"
     workers: int = Field(1, ge=1, le=64)
     """Processes; each averages its gradients with those of the others in every step."""
-    exchange: Literal["mpi", "horovod"] = "mpi"
-    """mpi: one all-reduce of all gradients. horovod: its DistributedGradientTape, where it is installed with MPI."""
     threads: int = Field(1, ge=1)
     """Threads of a worker."""
     batch_per_worker: int | None = Field(None, ge=1)
@@ -133,14 +130,10 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Training steps on synthetic images with an all-reduce of all gradients.
 
     Result: ``stepSeconds`` and of these ``exchangeSeconds`` (waiting included) and ``computeSeconds``, means over the
-    steps of the slowest worker (Horovod exchanges while it computes: computing is that of steps without exchange);
-    ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``; ``weightsAgree``, whether all
-    workers have the same weights in the end. Raises ConfigurationError, TrainingError.
+    steps of the slowest worker; ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``;
+    ``weightsAgree``, whether all workers have the same weights in the end. Raises ConfigurationError, TrainingError.
     """
     asked = validated(ClassifierInputs, inputs)
-    if asked.exchange == "horovod" and importlib.util.find_spec("horovod") is None:
-        remedy = "build Horovod with HOROVOD_WITH_MPI=1 against this TensorFlow, or use exchange: mpi"
-        raise ConfigurationError("is not installed", field="exchange", value=asked.exchange, remedy=remedy)
     settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
     found = run_ranks("images", asked.workers, json.dumps(settings), asked.threads)
     rate = asked.workers * asked.batch() / found["stepSeconds"]
@@ -314,24 +307,7 @@ def main(settings: dict[str, Any], target: Path) -> None:
         return waited
 
     optimizer.build(variables)
-    if settings["exchange"] == "horovod":
-        import horovod.tensorflow as hvd
-
-        hvd.init()
-
-        @tf.function(autograph=False)
-        def distributed_step() -> None:
-            with tf.GradientTape() as tape:
-                loss = loss_of(labels, network(images, training=True))
-            found = hvd.DistributedGradientTape(tape).gradient(loss, [variable.value for variable in variables])
-            optimizer.apply(found, variables)
-
-        alone = _time(world, settings["steps"], lambda: apply(gradients()) or 0.0)[0]
-        hvd.broadcast_variables([variable.value for variable in (*network.variables, *optimizer.variables)], 0)
-        seconds = _time(world, settings["steps"], lambda: distributed_step() or 0.0)[0]
-        exchanged = seconds - alone
-    else:
-        seconds, exchanged = _time(world, settings["steps"], averaged_step)
+    seconds, exchanged = _time(world, settings["steps"], averaged_step)
     first = np.concatenate([np.array(variable).ravel()[:16] for variable in variables])
     every = world.gather((seconds, exchanged, first))
     if every is not None:

@@ -30,6 +30,16 @@ def validated(block: type[_B], inputs: Mapping[str, Any]) -> _B:
         raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
 
 
+def seeds_of(inputs: Mapping[str, Any], absent: list[int]) -> list[int]:
+    """The input `seeds`: different whole numbers; raises ConfigurationError."""
+    seeds = inputs.get("seeds", absent)
+    valid = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
+    if not valid or len(set(seeds)) < len(seeds):
+        remedy = "write seeds: [1, 2, 3]"
+        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
+    return list(seeds)
+
+
 def configured_run(inputs: Mapping[str, Any]) -> Run:
     """The run configuration of dotted inputs; raises ConfigurationError."""
     return build_run(nested(inputs))

@@ -4,12 +4,10 @@ A run is judged by its lowest deviation from Monte Carlo on the validation showe
 and resolution are of showers that nothing was selected by.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -18,7 +16,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueErr
 from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.studies.points import validated
+from caloscale.studies.points import seeds_of, validated
 from caloscale.studies.whole_run import run_of, whole_run
 
 SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges")
@@ -40,7 +38,7 @@ class SearchInputs(Block):
     whole numbers."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> SearchInputs:
+    def _ordered(self) -> Self:
         for name, (low, high) in self.ranges.items():
             if not 0 < low <= high:
                 remedy = "write [0.01, 0.1], lowest first"
@@ -109,11 +107,7 @@ def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     ``members`` (mean), of the one ``selected`` by the lowest deviation, and of the ``mixture``, to which every member
     contributes as many showers. Raises ConfigurationError, and what a run raises.
     """
-    seeds = inputs.get("seeds", [1, 2, 3])
-    are_seeds = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
-    if not are_seeds or len(set(seeds)) < len(seeds):
-        remedy = "write seeds: [1, 2, 3]"
-        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
+    seeds = seeds_of(inputs, [1, 2, 3])
     fields = {name: value for name, value in inputs.items() if name not in ENSEMBLE_INPUTS}
     folders = [folder / f"seed-{seed}" for seed in seeds]
     found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(seeds, folders)]

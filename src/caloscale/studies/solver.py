@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from caloscale.errors import ConfigurationError
 from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
 from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
 from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
 from caloscale.storage.atomic import make_folder
-from caloscale.studies.points import nested
+from caloscale.studies.points import nested, seeds_of
 
 OWN_INPUTS = ("seeds", "withinSeconds")
 """Inputs beside the fields of the run configuration."""
@@ -31,21 +30,12 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """
     fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
     run = parse_solver_run(json.dumps(nested(fields)))
-    folders = [_solved(_with_seed(run, seed), points) for seed in _seeds(inputs, run)]
+    folders = [_solved(_with_seed(run, seed), points) for seed in seeds_of(inputs, [run.solver.seed])]
     histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
     within = float(inputs.get("withinSeconds", np.inf))
     chosen = [_checkpoint(history, within) for history in histories]
     members = [read_solved(folder, epoch=epoch) for folder, epoch in zip(folders, chosen)]
     return {**_speed(folders, run), **_residuals(members), "history": _history(histories)}
-
-
-def _seeds(inputs: Mapping[str, Any], run: SolverRun) -> Sequence[int]:
-    seeds = inputs.get("seeds", [run.solver.seed])
-    valid = isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds)
-    if not valid or not seeds or len(set(seeds)) < len(seeds):
-        remedy = "write seeds: [1, 2, 3]"
-        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
-    return seeds
 
 
 def _with_seed(run: SolverRun, seed: int) -> SolverRun:

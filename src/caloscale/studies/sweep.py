@@ -1,12 +1,10 @@
 """A study: its sweeps, what each point computes, and what is reported."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -89,7 +87,7 @@ class Sweep(Block):
     """What a reader of the table should know: what agrees with the published results, what differs and why."""
 
     @model_validator(mode="after")
-    def _fits(self) -> Sweep:
+    def _fits(self) -> Self:
         for axis in self.vary:
             lengths = {len(values) for values in axis.values()}
             if len(lengths) != 1 or 0 in lengths:
@@ -138,13 +136,13 @@ class Study(Block):
     """Which statements are drawn from the points; absent: none."""
 
     @model_validator(mode="after")
-    def _named_once(self) -> Study:
+    def _named_once(self) -> Self:
         names = [sweep.name for sweep in self.sweeps]
         if len(set(names)) != len(names):
             raise InvalidValueError(f"two sweeps have the same name: {names}", remedy="give each its own")
         return self
 
-    def changed(self, values: Mapping[str, Any]) -> Study:
+    def changed(self, values: Mapping[str, Any]) -> "Study":
         """The study with other inputs, as given by ``--set``: name and value, or for an axis the list of its values.
 
         A name that a sweep varies replaces the values of that axis; a name that a sweep is given, or a field of the run

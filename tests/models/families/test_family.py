@@ -1,7 +1,5 @@
 """A family as a package adds one, a scaled mean: trained, resumed bit for bit, validated, billed, exported, planned."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path

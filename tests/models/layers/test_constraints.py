@@ -1,7 +1,5 @@
 """The physics constraints against closed forms, numpy and finite differences."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

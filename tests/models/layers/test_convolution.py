@@ -1,7 +1,5 @@
 """Each way of a convolution against TensorFlow's own: values and both gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

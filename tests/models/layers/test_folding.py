@@ -1,7 +1,5 @@
 """The folded convolution against upsampling, zeros and Keras' Conv3D one after the other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

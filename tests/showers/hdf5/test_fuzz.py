@@ -1,7 +1,5 @@
 """Damaged files of every kind: only InputError may come out, never a crash or a hang."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Batches into one file: the same file as at once, in both layouts, and nothing when it fails."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Shards in a bucket: only what is needed is fetched, and nothing that is not whole is used."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Two processes and one bucket: who writes the checkpoints, and that the other changes nothing."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Callable

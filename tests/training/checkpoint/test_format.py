@@ -1,7 +1,5 @@
 """The file of a checkpoint: what is written is read, and any change is found."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

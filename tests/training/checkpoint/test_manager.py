@@ -1,7 +1,5 @@
 """What is saved, variables to the host and back, how several workers end together."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import signal

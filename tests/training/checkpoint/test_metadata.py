@@ -1,7 +1,5 @@
 """What a checkpoint says beside the weights."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

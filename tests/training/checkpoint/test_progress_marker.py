@@ -1,7 +1,5 @@
 """Restarts and lost steps, counted over the attempts of a training."""
 
-from __future__ import annotations
-
 from caloscale.training.checkpoint.progress_marker import AttemptMark, ProgressMarker, next_attempt, read_marker
 from tests.training.processes import start_python
 

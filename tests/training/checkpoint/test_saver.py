@@ -1,7 +1,5 @@
 """Saving in the background: order, failures, and a real bucket that is away for a while."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

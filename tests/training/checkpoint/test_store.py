@@ -1,7 +1,5 @@
 """Checkpoints in a folder and in a real bucket, with damage."""
 
-from __future__ import annotations
-
 import logging
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Workers that exchange messages, fail, stop and connect late: real processes and real connections."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

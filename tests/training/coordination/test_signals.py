@@ -1,7 +1,5 @@
 """Real signals to real processes, between steps and within steps that do not end."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Exponential, logarithm and sine of single precision, and gradients of compiled functions."""
 
-from __future__ import annotations
-
 import numpy as np
 import tensorflow as tf
 

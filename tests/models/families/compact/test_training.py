@@ -1,7 +1,5 @@
 """The compact networks of a training step against the Keras networks, layer by layer: values and gradients."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The condition of networks: its numbers, where the compact generator puts the axis, and that a training learns it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """The loss against plain numpy and against Keras' own losses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Merged generators against the Keras networks, layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The published networks: parameters, shapes, input, and the showers that they refuse."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
