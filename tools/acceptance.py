@@ -58,8 +58,6 @@ GENERATED, GENERATED_EQUAL = 2000, 10_000
 """Generated showers of a hypothesis, and of Geant4 itself in the place of a generator, as many as a run makes."""
 TRAINING, TEST, FAKE = 1440, 1000, 2500
 """Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
-OTHER_SEPARATION = 0.01
-"""Excess of the separations that have no gate in the preset."""
 NETWORK_SHOWERS = 40_000
 """Of a network: the population of the AUCs and of the diversity."""
 WITH_NETWORKS = (*AUCS, "diversity", "copying")
@@ -228,15 +226,14 @@ def judge_differences(pool: Observed, run: Run, size: int, draws: int) -> Judged
 
 
 def judge_separations(pool: Observed, run: Run, size: int, draws: int) -> Judged:
-    """The separations of all observables."""
-    limits = {gate.quantity: gate.limit for gate in run.validation.judging}
+    """The separations."""
     binning = choose_binning(pool)
     cases: dict[str, tuple[Gate, list[Floats]]] = {}
-    for name in binning.histograms(pool[:1]):
-        quantity = f"{name}Separation"
-        sources = distorted(pool, binning, name, limits.get(quantity, OTHER_SEPARATION))
-        true = float(separation(*(own.sum(axis=0) for own in sources)).mean())
-        cases[quantity] = Gate.model_validate({"quantity": quantity, "tolerance": true}), list(sources)
+    for gate in run.validation.judging:
+        if gate.quantity.endswith("Separation"):
+            sources = distorted(pool, binning, gate.quantity.removesuffix("Separation"), gate.limit)
+            true = float(separation(*(own.sum(axis=0) for own in sources)).mean())
+            cases[gate.quantity] = gate.model_copy(update={"tolerance": true}), list(sources)
     for _, parts, halves in draw_parts(run, len(pool), size, draws):
         yield {name: (gate, separated(name, sources, parts, halves)) for name, (gate, sources) in cases.items()}
 
