@@ -113,42 +113,26 @@ def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
 
 
 def speeds_of(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
-    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known."""
-    return _own_speeds(folder) if use.own_machine else _rented_speeds(folder, use)
+    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
 
-
-def _own_speeds(folder: Path) -> tuple[Speed | None, Speed | None]:
-    """As measured on the machine at hand, on the machine that the run configuration prices its seconds as."""
-    configuration = folder / "run.yaml"
-    if not configuration.is_file():
-        return None, None
-    where = load_any_run(configuration).budget.priced_as.model_dump()
-    generated, simulated = (_speed_of(folder, stage) for stage in ("validate", "simulate"))
-    return (
-        Speed(**where, showers_per_second=generated[0]) if generated else None,
-        Speed(**where, showers_per_second=simulated[0]) if simulated else None,
-    )
-
-
-def _rented_speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
-    """As measured by workers of the run.
-
-    The generator's is a worker's that had a whole node of the run, when all nodes are alike. The Monte Carlo's, which
-    keeps all processors of a machine busy and no GPU, is converted to as many processors as `budget.pricedAs` has.
+    As measured on the machine at hand, on the machine that the run configuration prices its seconds as. As measured by
+    workers: the generator's is a worker's that had a whole node of the run, when all nodes are alike; the Monte
+    Carlo's, which keeps all processors of a machine busy and no GPU, is converted to as many processors as
+    `budget.pricedAs` has.
     """
     nodes = {node.model_copy(update={"nodes": 1, "seconds": 0.0}) for attempt in use.attempts for node in attempt.nodes}
-    configuration = folder / "run.yaml"
-    if len(nodes) != 1 or not configuration.is_file():
+    configuration, own = folder / "run.yaml", use.own_machine
+    if not configuration.is_file() or (len(nodes) != 1 and not own):
         return None, None
-    (node,), priced = nodes, load_any_run(configuration).budget.priced_as
-    generated, simulated = (_speed_of(folder, stage, on_worker=True) for stage in ("validate", "simulate"))
+    priced, node = load_any_run(configuration).budget.priced_as, nodes.pop()
+    generated, simulated = (_speed_of(folder, stage, on_worker=not own) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
-    if generated is not None and node.topology is None:
+    if generated is not None and (own or node.topology is None):
         where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "capacity_type"})
-        generation = Speed(**where, showers_per_second=generated[0])
+        generation = Speed(**(priced.model_dump() if own else where), showers_per_second=generated[0])
     if simulated is not None:
-        per_second = simulated[0] * find_machine(priced.machine_type).vcpus / simulated[1]
-        monte_carlo = Speed(**priced.model_dump(), showers_per_second=per_second)
+        processors = 1.0 if own else find_machine(priced.machine_type).vcpus / simulated[1]
+        monte_carlo = Speed(**priced.model_dump(), showers_per_second=simulated[0] * processors)
     return generation, monte_carlo
 
 

@@ -50,6 +50,9 @@ class Network(SourcedRow):
     """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
     cells: int = Field(gt=0)
     """Cells of a shower for which arithmetic and memory are valid."""
+    reduced_megabytes: tuple[float, ...] = ()
+    """Sizes of the all-reduces of a step, MB, as a family without a row in the catalogue states them; none: those of
+    the two networks."""
 
     def on(self, cells: int) -> Self:
         """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
@@ -68,19 +71,8 @@ class Network(SourcedRow):
     @property
     def reduced_bytes(self) -> tuple[float, ...]:
         """Sizes of the all-reduces of a step, bytes."""
-        return (self.discriminator_mb * 1e6,) * 2 + (self.generator_mb * 1e6,) * 2
-
-
-class FamilyNetwork(Network):
-    """The networks of a family that has no row in the catalogue: what the family itself states of its step."""
-
-    reduced_megabytes: tuple[float, ...]
-    """Sizes of the all-reduces of a step, MB."""
-
-    @property
-    def reduced_bytes(self) -> tuple[float, ...]:
-        """Sizes of the all-reduces of a step, bytes."""
-        return tuple(1e6 * size for size in self.reduced_megabytes)
+        of_two_networks = (self.discriminator_mb,) * 2 + (self.generator_mb,) * 2
+        return tuple(1e6 * size for size in self.reduced_megabytes or of_two_networks)
 
 
 class Carbon(SourcedRow):
@@ -123,7 +115,7 @@ def network_of(run: Run) -> Network:
     if stated is None:
         remedy = f"plan one of: {', '.join(known)}, or give the family a method arithmetic"
         raise ConfigurationError("is not known to the planner", field="model.family", value=name, remedy=remedy)
-    return FamilyNetwork(
+    return Network(
         network=name,
         gflop_per_shower=stated.gflop_per_shower,
         generator_mb=max(stated.reduced_megabytes),

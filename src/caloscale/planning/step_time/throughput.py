@@ -120,6 +120,9 @@ class StepModel:
     """Degrees of freedom of the scatter."""
     cv: float
     """Scatter of the steps in the quietest run, relative."""
+    scaled: tuple[float, float, float] | None = None
+    """Of an accelerator, or a network, that was not measured: the arithmetic is so many times that of the measured one,
+    with the ends of the 90% interval of this factor; the time to agree is as it was."""
 
     def predict(self, setups: Setups) -> StepTimes:
         """Expected step time of setups, with its interval."""
@@ -134,11 +137,13 @@ class StepModel:
         low, high = seconds * np.exp(-half), seconds * np.exp(half)
         if len(np.unique(self.setups.batch)) == 1:
             low, high = self._one_batch(setups, seconds, low, high)
+        if self.scaled is not None:
+            arithmetic = columns[:, :2] @ self.coefficients[:2]  # and waiting for the slowest
+            rest = seconds - arithmetic
+            factor, least, most = self.scaled
+            low, high = (least * arithmetic + rest) * low / seconds, (most * arithmetic + rest) * high / seconds
+            seconds = factor * arithmetic + rest
         return StepTimes(seconds, low, high, self._outside(setups))
-
-    def arithmetic(self, setups: Setups) -> Numbers:
-        """Part of the step that is arithmetic (and waiting for the slowest), s."""
-        return np.asarray(_columns(self.form, setups, self.cv)[:, :2] @ self.coefficients[:2])
 
     def _one_batch(self, setups: Setups, seconds: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
         """With one batch size measured the fixed part is unknown: anything from none (the fit) to all is possible."""
@@ -213,33 +218,6 @@ def setups_of(measurements: Sequence[Measurement]) -> Setups:
         np.array([m.nodes for m in measurements], float),
         np.array([m.batch_per_replica for m in measurements], float),
     )
-
-
-@dataclass(frozen=True)
-class ScaledModel:
-    """Step time on an accelerator, or of a network, that was not measured: the arithmetic of one that was, times a
-    factor; the time to agree as it was."""
-
-    measured: StepModel
-    factor: float
-    """Arithmetic over that of the measured model."""
-    low: float
-    """Lower end of the 90% interval of the factor."""
-    high: float
-    """Upper end."""
-
-    def predict(self, setups: Setups) -> StepTimes:
-        """Expected step time of setups; the intervals of the factor and of the measured model together."""
-        known = self.measured.predict(setups)
-        arithmetic = self.measured.arithmetic(setups)
-        rest = known.seconds - arithmetic
-        low = (self.low * arithmetic + rest) * known.low / known.seconds
-        high = (self.high * arithmetic + rest) * known.high / known.seconds
-        return StepTimes(seconds=self.factor * arithmetic + rest, low=low, high=high, outside=known.outside)
-
-    def extrapolations(self, setup: Setups) -> tuple[str, ...]:
-        """In which respects, and how far, one setup lies outside what was measured."""
-        return self.measured.extrapolations(setup)
 
 
 def _columns(form: Form, setups: Setups, cv: float) -> Numbers:

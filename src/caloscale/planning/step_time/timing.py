@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, ScaledModel, Setups, StepModel, fit_steps
+from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, Setups, StepModel, fit_steps
 
 Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0
@@ -49,7 +49,7 @@ class RunTimes:
 class Timing:
     """Times of one network on one accelerator of one provider."""
 
-    models: tuple[StepModel | ScaledModel, ...]
+    models: tuple[StepModel, ...]
     """The step in the form that is used, then in the others."""
     test: Numbers
     """Test pass: fixed part, s, and s x replicas per training shower."""
@@ -156,9 +156,7 @@ class Timings:
             f"between the ratios of peak and bandwidth ({low:.2g} to {high:.2g} with a margin)"
         )
         return Timing(
-            models=tuple(
-                ScaledModel(model, factor, low, high) for model in fit_forms(rows, self._measurements, network)
-            ),
+            models=tuple(replace(model, scaled=(factor, low, high)) for model in timing.models),
             test=timing.test * [1, factor],
             start=timing.start,
             measured=False,
