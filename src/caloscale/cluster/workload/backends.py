@@ -46,7 +46,7 @@ def render_mpijob(launch: Launch) -> Manifest:
 
 def _template(launch: Launch) -> Manifest:
     template = pod_template(launch)
-    del template["spec"]["restartPolicy"]  # that of the replica, and the mpi-operator warns where there are two
+    del template["spec"]["restartPolicy"]  # that of the replica decides, and operators warn where there are two
     return template
 
 
@@ -95,21 +95,13 @@ def render_tfjob(launch: Launch) -> Manifest:
     training-operator gives each its TF_CONFIG. Exit codes from 128 on make it start a worker again, which is right
     while nobody watches; the operator ends the attempt as a gang as soon as it sees one end.
     """
-    run_policy: Manifest = {"cleanPodPolicy": "Running"}
-    template = pod_template(launch)
-    del template["spec"]["restartPolicy"]  # the replica's policy decides, and warns where there are two
-    if launch.queue:
-        run_policy["suspend"] = True
+    run_policy: Manifest = {"cleanPodPolicy": "Running", **({"suspend": True} if launch.queue else {})}
+    replicas = {"replicas": launch.placed.workers, "restartPolicy": "ExitCode", "template": _template(launch)}
     return {
         "apiVersion": "kubeflow.org/v1",
         "kind": "TFJob",
         "metadata": launch.metadata(),
-        "spec": {
-            "runPolicy": run_policy,
-            "tfReplicaSpecs": {
-                "Worker": {"replicas": launch.placed.workers, "restartPolicy": "ExitCode", "template": template}
-            },
-        },
+        "spec": {"runPolicy": run_policy, "tfReplicaSpecs": {"Worker": replicas}},
     }
 
 
