@@ -8,10 +8,9 @@ from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
 from caloscale.planning.billing.bill import SMALL_BILL_USD, rates_of_use, usd_of_use
-from caloscale.planning.catalogue.prices import CENT, SMALL_UNIT, Prices, split_exactly
+from caloscale.planning.catalogue.prices import CENT, SECONDS_PER_HOUR, SMALL_UNIT, Prices, split_exactly, usd_of
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
-HOUR = 3600.0
 KEPT_ATTEMPTS = 20
 """So many attempts are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
@@ -182,7 +181,7 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
     if not status.attempts:
         return status, None
     totals = [node_totals(attempt, status.placement, now) for attempt in status.attempts]
-    hours = [sum(one.node_seconds for one in kinds) / HOUR for kinds in totals]
+    hours = [sum(one.node_seconds for one in kinds) / SECONDS_PER_HOUR for kinds in totals]
     day, problem = first_day(status, now), None
     parts: list[float | None] = [None] * len(totals)
     total: float | None = None
@@ -202,7 +201,9 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         estimate_usd=_to_the_end(status, total, now),
         eviction_usd=eviction_usd(status, now),
         node_hours=round(sum(hours), 6),
-        accelerator_hours=round(sum(o.node_seconds * o.per_node for kinds in totals for o in kinds) / HOUR, 6),
+        accelerator_hours=round(
+            sum(o.node_seconds * o.per_node for kinds in totals for o in kinds) / SECONDS_PER_HOUR, 6
+        ),
         nodes=_kinds([one for kinds in totals for one in kinds]),
         as_of=day,
         updated=now,
@@ -217,7 +218,7 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
     if progress is None or progress.eta is None or placed.usd_per_hour is None:
         return placed.estimate_usd
     left = max((progress.eta - now).total_seconds(), 0.0)
-    return round(usd + placed.usd_per_hour * left / HOUR, 2)
+    return round(usd + usd_of(placed.usd_per_hour, left), 2)
 
 
 def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
@@ -232,7 +233,7 @@ def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
     seconds = seen.waiting_seconds + seen.start_up_seconds + seen.lost_seconds
     if seen is live:  # it has reported no step yet: all that it used is lost
         seconds = (now - min(usage.since for usage in live.node_usage)).total_seconds()
-    return round(placed.usd_per_hour * seconds / HOUR, 4)
+    return round(usd_of(placed.usd_per_hour, seconds), 4)
 
 
 def preempted_usd(status: RunStatus) -> float:
@@ -242,7 +243,7 @@ def preempted_usd(status: RunStatus) -> float:
         return 0.0
     ended = [attempt for attempt in status.attempts if attempt.reason == "Preempted"]
     seconds = sum(one.waiting_seconds + one.start_up_seconds + one.lost_seconds for one in ended)
-    return placed.usd_per_hour * seconds / HOUR
+    return usd_of(placed.usd_per_hour, seconds)
 
 
 def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:

@@ -6,12 +6,13 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from caloscale.cluster import names
-from caloscale.cluster.accounting import COUNTED, HOUR, first_usage, settle, with_cost, with_steps
+from caloscale.cluster.accounting import COUNTED, first_usage, settle, with_cost, with_steps
 from caloscale.cluster.capacity.placement import shortage
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.errors import with_remedy
 from caloscale.operator.context import Delete, Draft
 from caloscale.operator.outcomes import Outcome
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, usd_of
 from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed, RunStatus
 
@@ -52,7 +53,9 @@ def _money_spent(draft: Draft, run: AnyRun) -> Outcome | None:
     if live is not None and live.node_usage:
         placed = draft.status.placement
         rate = placed.usd_per_hour if placed is not None else None
-        draft.later(max((limit - usd) / rate * HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS)
+        draft.later(
+            max((limit - usd) / rate * SECONDS_PER_HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS
+        )
     return None
 
 
@@ -64,7 +67,7 @@ def affordable(draft: Draft, run: AnyRun, placed: Placed) -> bool:
     spent = _usd(draft)
     if spent is None or placed.usd_per_hour is None or placed.estimate_seconds is None:
         return False
-    return spent + placed.usd_per_hour * placed.estimate_seconds / HOUR * _left(draft) <= limit
+    return spent + usd_of(placed.usd_per_hour, placed.estimate_seconds) * _left(draft) <= limit
 
 
 def in_time(draft: Draft, run: AnyRun, placed: Placed) -> bool:

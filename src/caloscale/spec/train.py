@@ -162,7 +162,7 @@ class Train(Block):
             return self.batch_per_replica
         if self.global_batch_size % replicas:
             problem = f"globalBatchSize {self.global_batch_size} is not a multiple of {replicas} replicas"
-            remedy = f"train with {_listed(_divisors(self.global_batch_size))} replicas, or change globalBatchSize"
+            remedy = f"train with {_listed(divisors(self.global_batch_size))} replicas, or change globalBatchSize"
             raise InvalidValueError(problem, remedy=remedy)
         return self.global_batch_size // replicas
 
@@ -170,9 +170,9 @@ class Train(Block):
         """Number of micro-batches of a replica's ``share`` of the global batch; ValueError when that is impossible."""
         if share % self.accumulate:
             problem = f"accumulate {self.accumulate} does not divide the {share} showers of a replica"
-            raise InvalidValueError(problem, remedy=f"use one of {_listed(_divisors(share))}")
+            raise InvalidValueError(problem, remedy=f"use one of {_listed(divisors(share))}")
         most = self.max_batch_per_replica or share
-        return next(n for n in _divisors(share) if (n % self.accumulate == 0 and share // n <= most) or n == share)
+        return next(n for n in divisors(share) if (n % self.accumulate == 0 and share // n <= most) or n == share)
 
     def rate_factor(self, global_batch: int) -> float:
         """What the learning rates are multiplied by at a global batch."""
@@ -183,7 +183,8 @@ class Train(Block):
         return replicas > 1 if self.synchronized_batch_norm is None else self.synchronized_batch_norm
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
+    """All divisors, the smallest first."""
     return [n for n in range(1, number + 1) if number % n == 0]
 
 

@@ -15,7 +15,7 @@ from caloscale.errors import InputError, InvalidValueError, PriceError, with_rem
 from caloscale.planning.billing.bill import rates_of_use
 from caloscale.planning.catalogue.hardware import hosts_of, provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import Prices
+from caloscale.planning.catalogue.prices import Prices, usd_of
 from caloscale.planning.search.offers import cluster_rate
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
@@ -128,7 +128,7 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
         usd_per_hour=usd_per_hour,
         control_plane_usd_per_hour=cluster_usd,
         estimate_seconds=seconds,
-        estimate_usd=None if seconds is None or usd_per_hour is None else usd_per_hour * seconds / 3600,
+        estimate_usd=None if seconds is None or usd_per_hour is None else usd_of(usd_per_hour, seconds),
         reasons=tuple(reasons),
     )
     return placed.model_copy(update=requests_of(pool, 1))

@@ -12,6 +12,7 @@ from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import load_accelerators, load_networks, replicas_of
 from caloscale.planning.step_time.layout import memory_problem
 from caloscale.spec import AnyRun, SolverRun
+from caloscale.spec.train import divisors
 from caloscale.status import Placed
 
 
@@ -125,8 +126,8 @@ def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
     def fits_memory(batch: int) -> bool:
         return chip is None or network is None or memory_problem(chip, network, batch, run.train.precision) is None
 
-    pieces = (n for n in range(1, share + 1) if share % n == 0 and share // n <= max(most, 1))
-    accumulate = next((n for n in pieces if fits_memory(share // n)), None)
+    fitting = (n for n in divisors(share) if share // n <= max(most, 1) and fits_memory(share // n))
+    accumulate = next(fitting, None)
     if accumulate is None:
         return None
     usd_per_hour = placed.usd_per_hour

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from caloscale.errors import InvalidValueError
 from caloscale.planning.catalogue.hardware import Provider, find_accelerator
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import CapacityType
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType
 from caloscale.spec.block import Block
 
 WALL_TOLERANCE_SECONDS = 1.0
@@ -143,7 +143,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
         return None
     nodes = use.attempts[-1].nodes[0]
     spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.capacity_type == "spot"]
-    hours = sum(held.nodes * held.seconds for _, held in spot) / 3600
+    hours = sum(held.nodes * held.seconds for _, held in spot) / SECONDS_PER_HOUR
     row = {
         **seen.values_of(*(name for name in MeasuredTraining.model_fields if name != "provisioning_seconds")),
         **nodes.values_of("provider", "machine_type", "accelerator", "capacity_type", "region"),

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.catalogue.hardware import Slice, network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.prices import Prices, held_usd
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, held_usd
 from caloscale.planning.search.offers import Offer, cluster_rate, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
-from caloscale.planning.step_time.layout import divisions, memory_problem
+from caloscale.planning.step_time.layout import memory_problem
 from caloscale.planning.step_time.throughput import Setups
 from caloscale.planning.step_time.timing import RunTimes, Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.hardware import Hardware
+from caloscale.spec.train import divisors
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -73,9 +74,6 @@ def choose(
     )
     binding: Limit = "both" if affordable.any() == in_time.any() else "deadline" if affordable.any() else "maxUsd"
     return Choice(None, int(front[np.argmin(excess)]), binding)
-
-
-HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -244,7 +242,7 @@ class _Money:
         """
         spot, rate = self._spot[index], np.nan_to_num(self.rate[index])
         with np.errstate(divide="ignore"):
-            between = np.where(spot & (rate > 0), HOUR / (setups.nodes * rate), np.inf)
+            between = np.where(spot & (rate > 0), SECONDS_PER_HOUR / (setups.nodes * rate), np.inf)
         run = expected(
             work,
             between,
@@ -342,5 +340,5 @@ def _parts(hardware: Hardware, offer: Offer) -> list[int]:
     if hardware.placement == "Aligned" or isinstance(offer.hardware, Slice):
         sizes = [offer.per_node]
     else:
-        sizes = divisions(offer.per_node)
+        sizes = divisors(offer.per_node)[::-1]  # the first is aligned
     return [size for size in sizes if hardware.accelerators_per_worker in (None, size)]

@@ -9,9 +9,8 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import Machine, Slice, load_accelerators, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import Prices, RatePart
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart
 from caloscale.planning.search.candidates import (
-    HOUR,
     Candidates,
     Limit,
     choose,
@@ -271,8 +270,8 @@ class _Describer:
             start_up_seconds=float(times.start_up_seconds[index]),
             total_seconds=seconds,
             total_seconds_interval=(_finite(found.low.seconds[index]), _finite(found.high.seconds[index])),
-            node_hours=nodes * seconds / HOUR,
-            accelerator_hours=count * seconds / HOUR,
+            node_hours=nodes * seconds / SECONDS_PER_HOUR,
+            accelerator_hours=count * seconds / SECONDS_PER_HOUR,
             usd_per_hour=float(found.usd_per_hour[index]) if priced else None,
             usd=_finite(spent.usd[index]) if priced else None,
             usd_interval=(_finite(found.low.usd[index]), _finite(found.high.usd[index])) if priced else None,
@@ -402,4 +401,4 @@ def _notes(found: Candidates, binding: Limit | None, max_usd: float | None) -> t
 
 def _finite(value: float) -> float:
     """JSON has no infinity: a job that never ends takes a thousand years."""
-    return float(min(value, 1000 * 365 * 24 * HOUR))
+    return float(min(value, 1000 * 365 * 24 * SECONDS_PER_HOUR))

@@ -10,7 +10,7 @@ from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.throughput import Setups
 from caloscale.planning.step_time.timing import Timing
 from caloscale.spec.block import Block
-from caloscale.spec.train import TrainingPrecision
+from caloscale.spec.train import TrainingPrecision, divisors
 
 MEMORY_SHARE = 0.9
 """Part of an accelerator's memory that a batch may fill."""
@@ -38,11 +38,6 @@ class Layout(Block):
     """Why it stands where it does."""
 
 
-def divisions(per_node: int) -> list[int]:
-    """Accelerators of a worker that divide a node, most first: the first is aligned."""
-    return [size for size in range(per_node, 0, -1) if per_node % size == 0]
-
-
 def rank_layouts(
     timing: Timing,
     accelerator: Accelerator,
@@ -60,7 +55,7 @@ def rank_layouts(
     sizes = sorted({size for size in node_sizes if count % size == 0}, reverse=True)
     if not sizes:
         raise unreachable(count, node_sizes)
-    divided = [(count // size, size, part) for size in sizes for part in divisions(size)]
+    divided = [(count // size, size, part) for size in sizes for part in divisors(size)[::-1]]
     workers = np.array([float(count // part) for _, _, part in divided])
     setups = Setups(
         np.full(len(divided), float(count * accelerator.replicas)),
