@@ -2,8 +2,8 @@
 
     python -m tools.verdicts --output FILE [--run FOLDER] [--preset flow]
 
-Judged by the gates of the preset are the networks of a run, the same ones untrained, their showers deformed
-(caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
+Judged by the gates of the preset are the networks of a run, the same ones untrained or with an untrained part, their
+showers deformed (caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
 """
 
 import argparse
@@ -32,6 +32,8 @@ NORMAL = "normal run"
 GEANT4 = "Geant4"
 DIVISIONS = 10
 """Random divisions of the Geant4 showers into reference and `generator`."""
+PARTS = {"flow": ("layer_flow", "marginals")}
+"""By family: layers of the generator that are replaced by untrained ones, one at a time."""
 
 
 def row(case: str, evaluation: Evaluation) -> dict[str, Any]:
@@ -62,7 +64,7 @@ def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
 
 
 def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, Any]]:
-    """The decisions on a trained network, the untrained one, and deformed showers of the first."""
+    """The decisions on a trained network, the untrained one, mixtures of both, and deformed showers of the first."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
@@ -76,6 +78,11 @@ def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, A
         for which in (False, True)
     )
     cases: dict[str, Showers] = {NORMAL: generated, "untrained": untrained}
+    for part in PARTS.get(run.model.family, ()):
+        broken, fresh = (load_generator(networks, untrained=which) for which in (False, True))
+        layers = [getattr(one.network.get_layer(run.model.family), part) for one in (broken, fresh)]
+        layers[0].set_weights(layers[1].get_weights())
+        cases[f"{part} untrained"] = broken.generate_table(primaries, seed=run.validation.seed)
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
         found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)
