@@ -1,8 +1,9 @@
-"""A long training of the compact network, judged by the classifiers, FPD and KPD of the CaloChallenge.
+"""A generator judged by the classifiers, FPD and KPD of the CaloChallenge.
 
-    python -m tools.physics_benchmark --output FILE [--showers 10000] [--set FIELD=VALUE ...]
+    python -m tools.physics_benchmark --output FILE [--run FOLDER] [--held-out FOLDER] [--showers 10000] [--set ...]
 
-Simulates showers that only judge (a seed of their own), trains on others, generates as many and measures. Simulation,
+Simulates showers that only judge (a seed of their own), trains on others, generates as many and measures; or it takes
+a finished run, and shards of showers that it has not seen. Simulation,
 training and each measurement are kept in the user's cache, runs/trained and runs/bench/physics-*: after Ctrl-C the
 same command measures only what is missing.
 """
@@ -35,6 +36,7 @@ from caloscale.detector.axes import Floats, axes_of
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
+from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.atomic import write_text
@@ -75,6 +77,10 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.physics_benchmark", description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--showers", type=int, default=SHOWERS, help="Geant4 and generated showers that judge, each")
+    parser.add_argument(
+        "--run", type=Path, help="folder of a finished run; absent: a long training of the compact network"
+    )
+    parser.add_argument("--held-out", type=Path, help="shards whose training showers judge; absent: they are simulated")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="FIELD=VALUE")
     asked = parser.parse_args(list(arguments))
     if asked.showers < FEWEST_SHOWERS:
@@ -129,16 +135,19 @@ def main(arguments: Sequence[str]) -> int:
         *(f"data.showers={SHOWERS}", "data.validationFraction=0.1"),
         *(f"train.epochs={EPOCHS}", "train.maxMinutes=120", *asked.overrides),
     )
-    run = load_run(preset=PRESET, overrides=training)
-    real = held_out_showers(asked.showers, preset=PRESET, overrides=asked.overrides)
-    folder = trained(preset=PRESET, overrides=training)
+    folder = asked.run or trained(preset=PRESET, overrides=training)
+    run = load_run(folder / "run.yaml")
+    if asked.held_out:
+        real = read_split(asked.held_out, "train")[: asked.showers]
+    else:
+        real = held_out_showers(asked.showers, preset=run.model.preset, overrides=asked.overrides)
     generator = load_generator(folder / TRAINED)
     with open_shards(folder / DATASET) as shards:
         others = shards.read("train")
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate_table(primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
-    settings = f"{identity(run)} {asked.showers}"
+    settings = f"{identity(run)} {asked.held_out} {asked.showers}"
     results = RUNS / "bench" / f"physics-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
     axes, seed = axes_of(run.data), run.validation.seed
     x, y, layers = run.data.shape
@@ -173,6 +182,7 @@ def main(arguments: Sequence[str]) -> int:
         "source": real.source,
         "showers": len(real),
         "trainingShowers": len(others),
+        "preset": run.model.preset,
         "epochs": run.train.epochs,
         "cells": x * y * layers,
         "energyGev": run.data.energy_gev,
@@ -237,8 +247,9 @@ def section(result: dict[str, Any], command: str) -> str:
     low, high = result["energyGev"]
     changed = f" Changed: {', '.join(result['overrides'])}." if result["overrides"] else ""
     return (
-        f"`{command}`: the compact network, trained {result['epochs']} epochs on {result['trainingShowers']:,} showers "
-        f"of {low:g} to {high:g} GeV ({result['source']}), judged by {result['showers']:,} others and as many "
+        f"`{command}`: the preset {result['preset']}, trained {result['epochs']} epochs on "
+        f"{result['trainingShowers']:,} showers of {low:g} to {high:g} GeV ({result['source']}), judged by "
+        f"{result['showers']:,} others and as many "
         f"generated ones.{changed}\n\n{tables(result)}\n\n"
         f"Features, distances and classifiers took {minutes:.0f} minutes. "
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}."

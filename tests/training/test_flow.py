@@ -55,6 +55,18 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
+def test_the_released_generator_is_calibrated_once(whole, shards):
+    """The checkpoint keeps what was measured before the first step, so a second release is not calibrated twice."""
+    weights = load_generator(whole[1] / "model").network.get_weights()
+    train(flow_run(), shards, whole[1])
+    again = load_generator(whole[1] / "model").network
+    for first, second in zip(weights, again.get_weights(), strict=True):
+        np.testing.assert_array_equal(second, first)
+    kept = last_weights(whole[1]).values()
+    mean = again.get_layer("flow").whitening.mean.numpy()
+    assert not any(value.shape == mean.shape and np.array_equal(value, mean) for value in kept)
+
+
 def test_the_released_generator_is_adapted_and_makes_showers(whole):
     generator = load_generator(whole[1] / "model")
     largest = generator.network.get_layer("flow").whitening.largest.numpy()

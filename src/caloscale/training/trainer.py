@@ -30,7 +30,7 @@ from caloscale.training.schedule import Calendar
 from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, network_variables
 from caloscale.training.strategy import DistributionContext, divide
-from caloscale.training.transfer import adapt, start_from_model, untrained_generator
+from caloscale.training.transfer import adapt, calibrate, start_from_model, untrained_generator
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +192,7 @@ class Trainer:
     def release(self) -> None:
         """Write the selected generator to the model folder."""
         selected = self.checkpoints.restore_selected(self._released_variables()) or self._progress()
+        calibrate(self.state, self.dataset)
         networks = {**self.state.networks, GENERATOR: self.state.released}
         release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
         self.selected = selected

@@ -16,6 +16,7 @@ from caloscale.models import build, legacy_keras
 from caloscale.models.card import read_start
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.network_files import load_network
+from caloscale.models.optimizers import unwrap
 from caloscale.showers.preprocessing import to_network
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
@@ -106,6 +107,17 @@ def adapt(state: TrainingState, dataset: ShardFolder, peers: Peers) -> None:
     if state.average is not None:
         state.average.set_weights(state.networks[GENERATOR].get_weights())
     log.info("%d weights are adapted to the training showers", sum(array.size for array in arrays.values()))
+
+
+def calibrate(state: TrainingState, dataset: ShardFolder) -> None:
+    """Set the adapted weights of the generator that is released (`Family.calibrate`). Raises as `adapt`."""
+    values = state.family.calibrate(state.run, state.released, lambda most: _draw(state, dataset, most))
+    weights = state.family.adapted_weights(state.released)
+    pairs = {str(at): pair for at, pair in enumerate(zip(weights, values, strict=True))}
+    from_host(
+        {at: unwrap(weight) for at, (weight, _) in pairs.items()},
+        {at: np.asarray(value, np.float32) for at, (_, value) in pairs.items()},
+    )
 
 
 def untrained_generator(state: TrainingState, is_new: bool) -> Any:

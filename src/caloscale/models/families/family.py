@@ -155,6 +155,16 @@ class Family(ABC):
         """
         return {}
 
+    def calibrate(
+        self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
+    ) -> Sequence[NDArray[np.float32]]:
+        """Values of `adapted_weights` of the trained generator that is released, in their order. draw: as of `adapt`.
+
+        Called each time a training is at its end, by worker 0, with the weights of the selected epoch. Random numbers
+        follow from the seed of the training.
+        """
+        return [weight.numpy() for weight in self.adapted_weights(network)]
+
     def load_layers(self) -> None:  # noqa: B027
         """Import what registers the layers of the networks with Keras, before a file of a network is read."""
 

@@ -134,6 +134,15 @@ class Flow(Family):
 
         return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
 
+    def calibrate(
+        self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
+    ) -> Sequence[NDArray[np.float32]]:
+        """Mean and width of the numbers of stage 1, see `training.calibrate`."""
+        from caloscale.models.families.flow.training import calibrate
+
+        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:]]
+        return [*calibrate(run, network, draw(_SHOWERS_OF_STATISTICS)), *kept]
+
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells
         count, though those of cells that are not hit are computed for a generated shower only."""
