@@ -16,12 +16,12 @@ from caloscale.client.step import (
     share_shards,
     train_on_cluster,
 )
-from caloscale.errors import Terminated
+from caloscale.errors import StorageError, Terminated
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.stages.workspace import keep_configuration
 from caloscale.status import Condition, RunCost, RunProgress, RunStatus
-from caloscale.storage.objects import download
+from caloscale.storage.objects import download, write_object
 from tests.client.server import Server, seen
 
 
@@ -59,15 +59,19 @@ def test_shards_that_workers_cannot_see_go_into_the_workspace(
     assert set(content(place, tmp_path).values()) == {"another"}
 
 
-def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["bucket", "volume"])
+def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(
+    request: pytest.FixtureRequest, tmp_path: Path, where: str
+) -> None:
     """A run that is finished already is an error for a person and the result for a step that is retried."""
-    trained = tmp_path / "workspace" / "training" / "model"
-    trained.mkdir(parents=True)
-    (trained / "generator.keras").write_text("weights")
+    workspace = str(tmp_path / "volume") if where == "volume" else f"{request.getfixturevalue('bucket_server')}/run"
+    places: dict[str, Any] = {"workspace": workspace, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
     server: Any = Server(seen("Succeeded"))
-    places = {"workspace": str(tmp_path / "workspace"), "dataset": "gs://bucket/dataset", "namespace": "physics"}
     run = load_run(preset="variable-angle", overrides=["hardware.count=8"])
-    done = train_on_cluster(run, step="run-7", model=tmp_path / "model", connection=server, **places)
+    with pytest.raises(StorageError, match="holds no trained networks"):
+        train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
+    write_object(b"weights", f"{workspace}/training/model/generator.keras")
+    done = train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
     assert done.status.phase == "Succeeded" and (tmp_path / "model" / "generator.keras").read_text() == "weights"
 
 

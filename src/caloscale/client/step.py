@@ -78,11 +78,7 @@ def train_on_cluster(
         if last.status.phase != "Succeeded":
             raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
         source = f"{workspace.rstrip('/')}/{TRAINED}"
-        if is_remote(source):
-            download(source, model)
-        elif Path(source).is_dir():
-            shutil.copytree(source, model, dirs_exist_ok=True)
-        else:
+        if not download(source, model):
             remedy = "give a workspace that the workers see, too"
             raise StorageError("holds no trained networks", file=source, remedy=remedy)
         return last
