@@ -4,7 +4,6 @@ import datetime as dt
 import hashlib
 import logging
 import os
-import shutil
 from pathlib import Path
 
 from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
@@ -14,9 +13,8 @@ from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run, parse_any_run
 from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_FILE
-from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.failure import failure_kept
-from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
+from caloscale.storage.objects import download, read_object, upload, write_object
 from caloscale.termination import ended_by_sigterm
 
 log = logging.getLogger(__name__)
@@ -134,13 +132,8 @@ def metrics_of(run: RunOnCluster) -> dict[str, float]:
 def share_shards(shards: Path, target: str) -> str:
     """Put shards where the workers find them, unless they are there; the manifest goes last."""
     manifest = (shards / MANIFEST).read_bytes()
-    if read_object(f"{target}/{MANIFEST}") == manifest:
-        return target
-    if is_remote(target):
+    if read_object(f"{target}/{MANIFEST}") != manifest:
         upload(shards, target)
-    else:
-        with atomic_writer(Path(target), replace_folder=True) as folder:
-            shutil.copytree(shards, folder)
     return target
 
 
