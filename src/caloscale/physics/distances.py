@@ -139,8 +139,8 @@ def _draw(sample: Floats, size: int, rng: np.random.Generator) -> Floats:
     return sample[rng.permutation(len(sample))[:size]]
 
 
-def _kernel_sum(first: Floats, second: Floats, rows: int = 1000) -> float:
-    total = 0.0
+def _kernel_sum(first: Floats, second: Floats) -> float:
+    total, rows = 0.0, 1000
     for start in range(0, len(first), rows):
         block = first[start : start + rows] @ second.T / first.shape[1] + 1
         np.square(block, out=block)

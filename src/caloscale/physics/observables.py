@@ -238,9 +238,8 @@ def _radius(
     primaries: Mapping[str, Floats],
     axes: Axes,
     moments: Sequence[Floats],
-    fraction: float = 0.9,
 ) -> Floats:
-    """Radius about the axis that holds a fraction of the energy, mm (N,); the axis goes through the shower's
+    """Radius about the axis that holds nine tenths of the energy, mm (N,); the axis goes through the shower's
     barycentre in the direction of the primary. Interpolated in rings of a quarter of a cell, whose middles are its
     multiples."""
     angle = primaries["angle_rad"]
@@ -262,7 +261,7 @@ def _radius(
     rings = int(ring.max(initial=0)) + 1
     energy = np.bincount(shower * rings + ring, weights=values, minlength=count * rings).reshape(count, rings)
     inside = energy.cumsum(axis=1)
-    wanted = fraction * total
+    wanted = 0.9 * total
     first = (inside < wanted[:, None]).sum(axis=1).clip(max=rings - 1)
     rows = np.arange(count)
     below = inside[rows, first] - energy[rows, first]

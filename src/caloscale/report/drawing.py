@@ -195,21 +195,20 @@ def set_top(ax: Axes, panel: Panel, samples: Sequence[str], headroom: float = LE
     ax.set_ylim(0, headroom * top if top > 0 else 1)
 
 
-def set_log(ax: Axes, panel: Panel, decades: float = 5) -> None:
-    """A logarithmic axis over the values of Monte Carlo, at most so many decades."""
+def set_log(ax: Axes, panel: Panel) -> None:
+    """A logarithmic axis over the values of Monte Carlo, at most five decades."""
     values = panel.curves["reference"].values
     filled = values[values > 0]
     top = float(filled.max()) if len(filled) else 1.0
-    bottom = max(float(filled.min()) / 3, top / 10**decades) if len(filled) else 1e-3
+    bottom = max(float(filled.min()) / 3, top / 10**5) if len(filled) else 1e-3
     ax.set_yscale("log")
     ax.set_ylim(bottom, top * 8)
 
 
-def note(ax: Axes, text: str, *, x: float = 0.97, y: float = 0.95) -> None:
+def note(ax: Axes, text: str) -> None:
     """A small text in the corner of a panel."""
-    ax.text(
-        x, y, text, transform=ax.transAxes, ha="right", va="top", fontsize=11, linespacing=1.35, bbox=TEXT_BOX, zorder=9
-    )
+    look: dict[str, Any] = {"fontsize": 11, "linespacing": 1.35, "bbox": TEXT_BOX, "zorder": 9}
+    ax.text(0.97, 0.95, text, transform=ax.transAxes, ha="right", va="top", **look)
 
 
 def legend_above(figure: Page, ax: Axes) -> None:

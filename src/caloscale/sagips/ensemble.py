@@ -91,9 +91,7 @@ class Ensemble:
         return int((np.abs(self.mean) <= self.spread).sum())
 
 
-def ensemble_of(
-    truth: Sequence[float], members: NDArray[np.floating], *, resamplings: int = RESAMPLINGS, seed: int = 0
-) -> Ensemble:
+def ensemble_of(truth: Sequence[float], members: NDArray[np.floating]) -> Ensemble:
     """The residuals of an ensemble, after equations 7 and 8 of arXiv 2407.00051.
 
     members: (members, samples, parameters), normalised; row by row from the same noise. The proposals of a solver with
@@ -101,8 +99,8 @@ def ensemble_of(
     """
     relative = _relative(truth, members)
     count = len(relative)
-    random = np.random.default_rng(seed)
-    drawn = [relative[random.integers(count, size=count)] for _ in range(resamplings)]
+    random = np.random.default_rng(0)
+    drawn = [relative[random.integers(count, size=count)] for _ in range(RESAMPLINGS)]
     of_noise = relative.mean(axis=1)
     return Ensemble(
         count,
@@ -114,19 +112,17 @@ def ensemble_of(
     )
 
 
-def sub_ensembles(
-    truth: Sequence[float], members: NDArray[np.floating], *, draws: int = RESAMPLINGS, seed: int = 0
-) -> dict[int, tuple[float, float]]:
+def sub_ensembles(truth: Sequence[float], members: NDArray[np.floating]) -> dict[int, tuple[float, float]]:
     """Mean absolute residual of smaller ensembles by their size: mean and standard deviation over the draws.
 
     members: as in `ensemble_of`. Sizes are the powers of two up to their number, drawn without replacement; figure 9 of
     arXiv 2407.00051 has 300 draws.
     """
     of_members = _relative(truth, members).mean(axis=1)
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     found = {}
     for size in (2**power for power in range(len(of_members).bit_length())):
-        drawn = [of_members[random.choice(len(of_members), size, replace=False)] for _ in range(draws)]
+        drawn = [of_members[random.choice(len(of_members), size, replace=False)] for _ in range(RESAMPLINGS)]
         absolute = np.abs([one.mean(axis=0) for one in drawn]).mean(axis=1)
         found[size] = float(absolute.mean()), float(absolute.std())
     return found

@@ -30,9 +30,9 @@ HOST_FILE = "OMPI_MCA_orte_default_hostfile"
 EXPORTED = ("OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH")
 
 
-def mpi_environment(environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The environment (absent: that of this process) with `SETTINGS` for what it does not set."""
-    return {**SETTINGS, **(os.environ if environment is None else environment)}
+def mpi_environment() -> dict[str, str]:
+    """The environment of this process with `SETTINGS` for what it does not set."""
+    return {**SETTINGS, **os.environ}
 
 
 def mpiexec_command(ranks: int, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
