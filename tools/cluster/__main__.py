@@ -8,15 +8,14 @@ from typing import Annotated
 
 import psutil
 import typer
-import yaml
 
 from tools.cluster.build import build as build_programs
-from tools.cluster.daemons import end_process
 from tools.cluster.errors import ClusterError, run_app
 from tools.cluster.kubeflow.server import UI
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
+from tools.cluster.native.plan import programs_of, remove_cluster
 from tools.cluster.nodes import app as nodes_app
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
@@ -30,13 +29,6 @@ app.add_typer(nodes_app, name="nodes")
 def running_folder() -> Path:
     """Where the control plane lives that `up` starts: one for each user."""
     return folder().parent / "up"
-
-
-def processes() -> dict[str, int]:
-    """Programs of the running control plane and their process ids; empty when there is none."""
-    state = running_folder() / "processes.yaml"
-    noted = yaml.safe_load(state.read_text(encoding="utf-8")) if state.is_file() else {}
-    return {name: pid for name, pid in noted.items() if _is(name, pid)}
 
 
 @app.command()
@@ -61,14 +53,13 @@ def up(
     mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
 ) -> None:
     """Start a control plane with fake nodes and leave it running."""
-    if processes():
+    if programs_of(running_folder()):
         raise ClusterError("a control plane is running already", remedy="python -m tools.cluster status, or down")
     shutil.rmtree(running_folder(), ignore_errors=True)
     operators = ("training-operator", "jobset", *(("mpi-operator",) if mpi else ()))
     plane = ControlPlane(running_folder(), operators=operators, settings=Settings(outlives_us=True))
     started = time.monotonic()
     plane.start()
-    plane.write_state()
     # As caloscale node-pools names them, and one machine for what is no run.
     for pool in (Pool("system", 1, accelerator=""), Pool("v100-8-spot", nodes, spot=True)):
         add_pool(plane.client(), pool)
@@ -79,10 +70,7 @@ def up(
 @app.command()
 def down() -> None:
     """End the running control plane and remove all that it wrote."""
-    ended = processes()
-    for _, pid in reversed(ended.items()):
-        end_process(pid, kill=True)
-    shutil.rmtree(running_folder(), ignore_errors=True)
+    ended = remove_cluster(running_folder())
     print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
 
 
@@ -93,10 +81,11 @@ def status() -> None:
         state = "built" if is_built(nodes=nodes) else "not built"
         print(f"{title}: {state} ({', '.join(names)})")
     print(f"folder: {folder()}")
-    for name, pid in processes().items():
+    running = programs_of(running_folder())
+    for pid, name in running.items():
         memory = psutil.Process(pid).memory_info().rss / 2**20
         print(f"running: {name} (process {pid}, {memory:.0f} MiB)")
-    if processes():
+    if running:
         print(f"export KUBECONFIG={running_folder() / 'kubeconfig'}")
 
 
@@ -109,14 +98,6 @@ def kubeflow(
     with run_kubeflow():
         print(f"UI and API: {UI}\nCtrl-C ends it; nothing stays", flush=True)
         signal.pause()
-
-
-def _is(name: str, pid: int) -> bool:
-    # The system gives a number to another program after a while.
-    try:
-        return name in psutil.Process(pid).cmdline()[0]
-    except (psutil.Error, IndexError):
-        return False
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
 from kubernetes import client
 
 from tools.cluster.access import Access
@@ -122,11 +121,6 @@ class ControlPlane(Access):
     def memory_mib(self) -> dict[str, float]:
         """Resident memory of every program, MiB."""
         return {name: daemon.memory_mib for name, daemon in self.daemons.items()}
-
-    def write_state(self) -> None:
-        """Note the processes in the folder, for whoever ends them later."""
-        pids = {name: daemon.process.pid for name, daemon in self.daemons.items() if daemon.process}
-        (self.folder / "processes.yaml").write_text(yaml.safe_dump(pids, sort_keys=False), encoding="utf-8")
 
     def _wait_for(self, daemon: Daemon) -> None:
         started = time.monotonic()

@@ -54,12 +54,16 @@ def read_plan(folder: Path) -> ClusterPlan | None:
 
 
 def programs_of(folder: Path) -> dict[int, str]:
-    """Programs of the cluster in a folder that run: process id and name; a node counts as its outermost process."""
+    """Programs of the cluster in a folder that run: process id and name; a node counts as its outermost process.
+
+    An operator without a file among its options has its folder for temporary files there.
+    """
     ours, below = {*CONTROL_PLANE, *NODE, UNSHARE[0]}, f"{folder}/"
     found = {}
-    for process in psutil.process_iter(["cmdline"]):
+    for process in psutil.process_iter(["cmdline", "environ"]):
         command: Sequence[str] = process.info["cmdline"] or ()
-        if command and Path(command[0]).name in ours and any(below in word for word in command[1:]):
+        words = (*command[1:], (process.info["environ"] or {}).get("TMPDIR", ""))
+        if command and Path(command[0]).name in ours and any(below in word for word in words):
             found[process.pid] = Path(command[0]).name
     return found
 
