@@ -192,10 +192,11 @@ def test_manifests_and_components_name_images_that_are_made() -> None:
     ("image", "name"),
     [
         ("caloscale/trainer:1", "docker.io/caloscale/trainer:1"),
-        ("localhost/a:1", "localhost/a:1"),
+        ("localhost/caloscale/trainer:1", "docker.io/caloscale/trainer:1"),
+        ("busybox:1", "docker.io/library/busybox:1"),
         ("registry.example/a/b:1", "registry.example/a/b:1"),
         ("registry:5000/a:1", "registry:5000/a:1"),
     ],
 )
-def test_names_as_a_container_runtime_keeps_them(image: str, name: str) -> None:
-    assert qualified(image) == name
+def test_names_as_kubernetes_completes_them(image: str, name: str) -> None:
+    assert qualified(image) == name == qualified(name)

@@ -64,6 +64,12 @@ def choose(names: Iterable[str]) -> dict[str, Target]:
 
 
 def qualified(image: str) -> str:
-    """A name with its server, as a node's container runtime keeps it: ``docker.io/caloscale/trainer:0.1.0``."""
+    """A name with its server, as Kubernetes completes it: ``docker.io/caloscale/trainer:0.1.0``.
+
+    ``localhost/`` is what Buildah puts before names of this machine.
+    """
+    image = image.removeprefix("localhost/")
     server, slash, _ = image.partition("/")
-    return image if slash and ("." in server or ":" in server or server == "localhost") else f"{SERVER}/{image}"
+    if slash and ("." in server or ":" in server):
+        return image
+    return f"{SERVER}/{image}" if slash else f"{SERVER}/library/{image}"

@@ -5,10 +5,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.cluster.native.archives import Entry, full_name, names_in, write_archive
+from tools.cluster.native.archives import Entry, names_in, write_archive
 from tools.cluster.native.configuration import PAUSE_IMAGE
 from tools.cluster.native.machine import NodeProcess
 from tools.cluster.programs import folder, program
+from tools.images.targets import qualified
 
 CTR = ("ctr", "--namespace=k8s.io", "images")
 # The processors are few, and unpacking keeps each busy.
@@ -23,12 +24,12 @@ def import_archive(machines: Iterable[NodeProcess], archive: Path) -> list[str]:
         # Read here: a node does not see all of this machine's folders.
         machine.inside([*CTR, "import", "-"], stdin=archive)
         for name in names:
-            if full_name(name) != name:
-                machine.inside([*CTR, "tag", "--force", name, full_name(name)])
+            if qualified(name) != name:
+                machine.inside([*CTR, "tag", "--force", name, qualified(name)])
 
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(put, machines))
-    return [full_name(name) for name in names]
+    return [qualified(name) for name in names]
 
 
 def program_archive(name: str, image: str, *, entrypoint: str, user: str = "65532") -> Path:
