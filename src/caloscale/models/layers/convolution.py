@@ -21,8 +21,8 @@ from tensorflow import Tensor
 from caloscale.errors import InputError
 from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.layers.folding import Triple as Triple
-from caloscale.models.layers.folding import UpsampledConv3D, activated, gradient_scope, triple
-from caloscale.models.layers.plain import Differentiable, register
+from caloscale.models.layers.folding import UpsampledConv3D, activated, triple
+from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.processor import CPUINFO, instructions
 
 FOLDED_FROM = 64
@@ -177,15 +177,14 @@ def _convolved(
     x: Tensor, kernel: Tensor, bias: Tensor | None, shape: Shape, slope: float, way: Direct, backward: Direct
 ) -> Tensor:
     """Convolution, bias and activation, of which the gradient of the input has another way, `backward`."""
-    scope = gradient_scope()
 
-    @tf.custom_gradient
+    @differentiable
     def convolve(x: Tensor, kernel: Tensor, *bias: Tensor) -> Differentiable:
         y = way.forward(x, kernel, shape, bias[0] if bias else None, slope)
 
         def gradients(gradient: Tensor) -> list[Tensor]:
             # Without the dependency zeros around the input are made as soon as it is there, and kept until now.
-            with tf.name_scope(scope), tf.control_dependencies([gradient]):
+            with tf.control_dependencies([gradient]):
                 if slope == 0:
                     gradient = tf.raw_ops.ReluGrad(gradients=gradient, features=y)
                 elif slope != 1:

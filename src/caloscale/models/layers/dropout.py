@@ -6,8 +6,7 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from caloscale.models.layers.folding import gradient_scope
-from caloscale.models.layers.plain import Differentiable, register
+from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.random import CHANCES, EventDraws
 
 # Strategies trace a step in a thread for each replica.
@@ -45,12 +44,11 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
 
 def _kept(inputs: tf.Tensor, kept: tf.Tensor, factor: float) -> tf.Tensor:
     """Inputs times the factor where they are kept, else 0. The gradient needs the mask only, a byte for each number."""
-    scope = gradient_scope()
 
-    @tf.custom_gradient
+    @differentiable
     def choose(x: tf.Tensor) -> Differentiable:
         def gradient(of_output: tf.Tensor) -> tf.Tensor:
-            with tf.name_scope(scope), tf.control_dependencies([of_output]):
+            with tf.control_dependencies([of_output]):
                 return of_output * (tf.cast(kept, of_output.dtype) * factor)
 
         return x * (tf.cast(kept, x.dtype) * factor), gradient

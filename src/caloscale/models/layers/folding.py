@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from caloscale.models.layers.plain import Differentiable, register
+from caloscale.models.layers.plain import Differentiable, differentiable, register
 
 Triple = tuple[int, int, int]
 
@@ -100,12 +100,6 @@ def activated(x: tf.Tensor, slope: float) -> tf.Tensor:
     return tf.nn.relu(x) if slope == 0 else tf.nn.leaky_relu(x, slope)
 
 
-def gradient_scope() -> str:
-    """The scope in which TensorFlow computes gradients of what is computed here, by which a profile knows them."""
-    scope = tf.get_current_name_scope()
-    return f"gradient_tape/{scope}/" if scope else "gradient_tape/"
-
-
 def triple(values: Iterable[int]) -> Triple:
     """Three whole numbers."""
     x, y, z = (int(value) for value in values)
@@ -147,14 +141,11 @@ def _interleaved(product: tf.Tensor, axes: tuple[Axis, ...], filters: int) -> tf
 def _beginning(x: tf.Tensor, sizes: Triple) -> tf.Tensor:
     """The first cells along each axis. Its gradient is a padding, which TensorFlow computes faster than its own."""
 
-    scope = gradient_scope()
-
-    @tf.custom_gradient
+    @differentiable
     def cut(x: tf.Tensor) -> Differentiable:
         def gradient(of_output: tf.Tensor) -> tf.Tensor:
             missing = ([0, size - kept] for size, kept in zip(x.shape[1:4], sizes))
-            with tf.name_scope(scope):
-                return tf.pad(of_output, [[0, 0], *missing, [0, 0]])
+            return tf.pad(of_output, [[0, 0], *missing, [0, 0]])
 
         return x[:, : sizes[0], : sizes[1], : sizes[2]], gradient
 

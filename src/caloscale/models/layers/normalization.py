@@ -5,8 +5,7 @@ import math
 import tensorflow as tf
 
 from caloscale.models.layers.convolution import table_of_layers
-from caloscale.models.layers.folding import gradient_scope
-from caloscale.models.layers.plain import Differentiable, register
+from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.models.legacy_keras import without_synchronized_reads
 
 KerasBatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)
@@ -131,38 +130,37 @@ def _normalized(
     With h = (x - mean) / s and s = sqrt(variance + epsilon), n numbers a channel and the gradient g of the output, the
     gradient of x is (gamma / s) (g - sum(g) / n - h sum(g h) / n) (Ioffe & Szegedy 2015, section 3).
     """
-    columns, scope = _Columns(x, rows), gradient_scope()
+    columns = _Columns(x, rows)
     count = rows * columns.cells
 
-    @tf.custom_gradient
+    @differentiable
     def normalize(x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor) -> Differentiable:
         mean, variance = columns.moments(x)
         y = columns.normalized(x, gamma, beta, mean, variance, epsilon)
 
         def gradients(gradient: tf.Tensor, *_: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            with tf.name_scope(scope):
-                scaled, by_gamma, by_beta, *_ = tf.raw_ops.FusedBatchNormGradV3(
-                    y_backprop=columns.of(gradient),
-                    x=columns.of(x),
-                    scale=columns.each(gamma),
-                    reserve_space_1=columns.each(mean),
-                    reserve_space_2=columns.each(variance),
-                    reserve_space_3=columns.each(variance),
-                    epsilon=epsilon,
-                    is_training=False,
-                )
-                of_gamma = tf.reduce_sum(columns.by_channel(by_gamma), axis=0)
-                of_beta = tf.reduce_sum(columns.by_channel(by_beta), axis=0)
-                factor = -gamma / count
-                offset = factor * of_beta * tf.math.rsqrt(variance + epsilon)
-                correction = columns.normalized(
-                    x, factor * of_gamma * tf.math.rsqrt(variance + epsilon), offset, mean, variance, epsilon
-                )
-                return tf.reshape(scaled, columns.shape) + correction, of_gamma, of_beta
+            scaled, by_gamma, by_beta, *_ = tf.raw_ops.FusedBatchNormGradV3(
+                y_backprop=columns.of(gradient),
+                x=columns.of(x),
+                scale=columns.each(gamma),
+                reserve_space_1=columns.each(mean),
+                reserve_space_2=columns.each(variance),
+                reserve_space_3=columns.each(variance),
+                epsilon=epsilon,
+                is_training=False,
+            )
+            of_gamma = tf.reduce_sum(columns.by_channel(by_gamma), axis=0)
+            of_beta = tf.reduce_sum(columns.by_channel(by_beta), axis=0)
+            factor = -gamma / count
+            offset = factor * of_beta * tf.math.rsqrt(variance + epsilon)
+            correction = columns.normalized(
+                x, factor * of_gamma * tf.math.rsqrt(variance + epsilon), offset, mean, variance, epsilon
+            )
+            return tf.reshape(scaled, columns.shape) + correction, of_gamma, of_beta
 
         return (y, mean, variance), gradients
 
-    return normalize(x, gamma, beta)  # type: ignore[no-any-return]
+    return normalize(x, gamma, beta)
 
 
 @register

@@ -26,6 +26,23 @@ Differentiable: TypeAlias = tuple[tf.Tensor, Function]
 """What a function gives, one tensor or several, and the function of their gradients to those of the inputs."""
 
 
+def differentiable(function: Callable[..., Differentiable]) -> Function:
+    """`tf.custom_gradient`, with the name scope of TensorFlow's own gradients: by it a profile knows the layer."""
+
+    @tf.custom_gradient
+    def computed(*inputs: tf.Tensor) -> Differentiable:
+        scope = f"gradient_tape/{tf.get_current_name_scope()}".rstrip("/")
+        outputs, gradient = function(*inputs)
+
+        def scoped(*upstream: tf.Tensor) -> tf.Tensor:
+            with tf.name_scope(f"{scope}/"):
+                return gradient(*upstream)
+
+        return outputs, scoped
+
+    return computed
+
+
 class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
     """A layer that computes in float32 whatever the policy: sums over cells and logarithms need it.
 

@@ -14,7 +14,7 @@ from tensorflow import Tensor
 
 from caloscale.detector.geometry import cylinder_mm
 from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION, sine_coefficients
-from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, Differentiable, Function
+from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, Differentiable, Function, differentiable
 
 
 def compiled(function: Function) -> Function:
@@ -24,23 +24,6 @@ def compiled(function: Function) -> Function:
     and cells are rows (B, X Y L) wherever nothing belongs to a layer.
     """
     return tf.function(function, jit_compile=True, autograph=False)
-
-
-def differentiable(function: Callable[..., Differentiable]) -> Function:
-    """`tf.custom_gradient`, with the name scope of TensorFlow's own gradients: by it a profile knows the layer."""
-
-    @tf.custom_gradient
-    def computed(*inputs: Tensor) -> Differentiable:
-        scope = f"gradient_tape/{tf.get_current_name_scope()}".rstrip("/")
-        outputs, gradient = function(*inputs)
-
-        def scoped(*upstream: Tensor) -> Tensor:
-            with tf.name_scope(f"{scope}/"):
-                return gradient(*upstream)
-
-        return outputs, scoped
-
-    return computed
 
 
 def with_gradient(function: Function) -> Function:

@@ -19,11 +19,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
-from caloscale.models.families.compact.cells import Cells, Seen, compiled, differentiable, sine, with_gradient
+from caloscale.models.families.compact.cells import Cells, Seen, compiled, sine, with_gradient
 from caloscale.models.families.compact.merged import SLOPE
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.step import Computed
-from caloscale.models.layers.plain import Differentiable, centred
+from caloscale.models.layers.plain import Differentiable, centred, differentiable
 
 _OF_GENERATOR = ("primary", "noise", "amplitude", "offset", "x1_style", "y3", "conv1_style", "response")
 """Layers whose results the cells are computed from."""
