@@ -1,6 +1,5 @@
 """Buildah: builds the images, pushes them, and writes them into files for nodes that no registry serves."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -11,10 +10,9 @@ from pathlib import Path
 import platformdirs
 
 from caloscale import __version__
-from caloscale.storage.atomic import atomic_writer, write_text
+from caloscale.storage.atomic import atomic_writer
+from tools.images.archives import names_in
 from tools.images.targets import ROOT, ImageError, Target, choose, qualified
-
-INDEX = "archives.json"
 
 
 def program() -> str:
@@ -97,13 +95,20 @@ def archives(names: Iterable[str] = ()) -> dict[str, Path]:
     Raises:
         ImageError: one was not written.
     """
-    known, files = _index(), {}
+    files = {}
     for name in choose(names):
-        entry = known.get(name)
-        if entry is None or not (folder() / entry["file"]).is_file():
+        written = _written(name)
+        if not written:
             raise ImageError(f"there is no archive of the image {name}", remedy=f"make images ARCHIVE=1 TARGETS={name}")
-        files[entry["image"]] = folder() / entry["file"]
+        (image,) = names_in(written[-1])
+        files[qualified(image)] = written[-1]
     return files
+
+
+def _written(name: str) -> list[Path]:
+    """Archives of a target's image, whose names end with its id; the newest last, others where a build was killed."""
+    found = folder().glob(f"{name}-{'[0-9a-f]' * 12}.tar")
+    return sorted(found, key=lambda archive: archive.stat().st_mtime)
 
 
 def write_archive(name: str, image: str) -> Path:
@@ -116,12 +121,8 @@ def write_archive(name: str, image: str) -> Path:
     if not archive.is_file():
         with atomic_writer(archive) as temporary:
             run("push", "--quiet", image, f"docker-archive:{temporary}:{image}", doing=f"write {archive}")
-    known = _index()
-    before = known.get(name, {}).get("file", archive.name)
-    entry = {"image": qualified(image), "file": archive.name, "id": identity}
-    write_text(folder() / INDEX, json.dumps({**known, name: entry}, indent=1))
-    if before != archive.name:
-        (folder() / before).unlink(missing_ok=True)
+    for other in set(_written(name)) - {archive}:
+        other.unlink()
     return archive
 
 
@@ -142,11 +143,3 @@ def push_image(image: str) -> str:
         digest = Path(place) / "digest"
         run("push", f"--digestfile={digest}", image, f"docker://{image}", doing=f"push {image}")
         return f"{image.rpartition(':')[0]}@{digest.read_text(encoding='utf-8').strip()}"
-
-
-def _index() -> dict[str, dict[str, str]]:
-    try:
-        known = json.loads((folder() / INDEX).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}

@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from tools.cluster.native.archives import Entry, write_archive
+from tools.images.archives import Entry, write_archive
 
 IMAGE = "caloscale/test-python:1"
 PYTHON = "/usr/bin/python3"

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.cluster.native.archives import Entry, names_in, write_archive
 from tools.cluster.native.configuration import PAUSE_IMAGE
 from tools.cluster.native.machine import NodeProcess
 from tools.cluster.programs import folder, program
+from tools.images.archives import Entry, names_in, write_archive
 from tools.images.targets import qualified
 
 CTR = ("ctr", "--namespace=k8s.io", "images")
@@ -17,7 +17,7 @@ THREADS = 2
 
 
 def import_archive(machines: Iterable[NodeProcess], archive: Path) -> list[str]:
-    """Put an archive's images into nodes; returns the names by which pods ask for them. Raises ClusterError."""
+    """Put an archive's images into nodes; returns the names by which pods ask for them."""
     names = names_in(archive)
 
     def put(machine: NodeProcess) -> None:

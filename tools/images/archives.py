@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from caloscale.storage.atomic import atomic_writer
-from tools.cluster.errors import ClusterError
-from tools.images.targets import qualified
+from tools.images.targets import ImageError, qualified
 
 # As Go and so all of this world calls processors.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
@@ -54,16 +53,16 @@ def write_archive(
 
 
 def names_in(archive: Path) -> list[str]:
-    """Names of the images in an archive; raises ClusterError for what is none or names none."""
+    """Names of the images in an archive; raises ImageError for what is none or names none."""
     remedy = "podman save, docker save, or buildah push docker-archive:"
     try:
         with tarfile.open(archive) as tar:
             listed: list[dict[str, Any]] = json.load(tar.extractfile(LIST))  # type: ignore[arg-type]
     except (OSError, tarfile.TarError, ValueError, KeyError) as error:
-        raise ClusterError(f"{archive}: not an image's archive: {error}", remedy=remedy) from error
+        raise ImageError(f"{archive}: not an image's archive: {error}", remedy=remedy) from error
     names = [name for image in listed for name in image.get("RepoTags") or ()]
     if not names:
-        raise ClusterError(f"{archive}: the image in it has no name", remedy="save it by its name with tag, not its id")
+        raise ImageError(f"{archive}: the image in it has no name", remedy="save it by its name with tag, not its id")
     return names
 
 

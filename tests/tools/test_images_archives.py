@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.cluster.errors import ClusterError
-from tools.cluster.native.archives import Entry, names_in, write_archive
+from tools.images import ImageError
+from tools.images.archives import Entry, names_in, write_archive
 
 
 @pytest.fixture
@@ -100,11 +100,11 @@ def test_names_of_archives_by_engines(archive: Path, tmp_path: Path) -> None:
 
 def test_what_is_no_image_is_named(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no archive", encoding="utf-8")
-    with pytest.raises(ClusterError, match="not an image's archive"):
+    with pytest.raises(ImageError, match="not an image's archive"):
         names_in(tmp_path / "text")
-    with pytest.raises(ClusterError, match="has no name\n  remedy: save it by its name"):
+    with pytest.raises(ImageError, match="has no name\n  remedy: save it by its name"):
         names_in(write_tar(tmp_path / "n.tar", manifest=[{"RepoTags": None}]))
-    with pytest.raises(ClusterError, match="not an image's archive"):
+    with pytest.raises(ImageError, match="not an image's archive"):
         names_in(write_tar(tmp_path / "e.tar", other={}))
-    with pytest.raises(ClusterError, match="not an image's archive"):
+    with pytest.raises(ImageError, match="not an image's archive"):
         names_in(tmp_path / "missing")
