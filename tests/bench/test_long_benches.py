@@ -81,7 +81,14 @@ def test_the_section_of_the_physics(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     one = {"value": 0.5, "uncertainty": 0.01, "showers": 10000, "null": 0.01, "nullUncertainty": 0.001}
     found: dict[str, Any] = dict.fromkeys(physics_benchmark.JUDGES, classifier)
     found["distances"] = {"fpd": one | {"nullShowers": 10000}, "kpd": one | {"nullShowers": 10000}, "seconds": 60}
-    result = {"source": "geant4", "showers": 10000, "trainingShowers": 9990, "epochs": 20, "cells": 7225}
+    result = {
+        "source": "geant4",
+        "showers": 10000,
+        "trainingShowers": 9990,
+        "epochs": 20,
+        "cells": 7225,
+        "preset": "compact",
+    }
     result |= {"energyGev": [5, 40], "overrides": [], "found": found, "machine": MACHINE_JSON}
     monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
     (tmp_path / "physics.json").write_text(json.dumps(result))

@@ -76,14 +76,14 @@ def write_signing_key(folder: Path) -> KeyPair:
 
 def embedded(pair: KeyPair) -> dict[str, str]:
     """A client's credentials for a kubeconfig that is read where the files are not."""
-    return {"client-certificate-data": _encoded(pair.certificate), "client-key-data": _encoded(pair.key)}
+    return {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
 
 
 def write_kubeconfig(
     path: Path, server: str, authority: Authority, credentials: Mapping[str, str], *, context: str
 ) -> Path:
     """A kubeconfig with one cluster, one user and one context, all named `context`."""
-    cluster = {"server": server, "certificate-authority-data": _encoded(authority.certificate)}
+    cluster = {"server": server, "certificate-authority-data": encoded(authority.certificate)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
@@ -98,7 +98,8 @@ def write_kubeconfig(
     return path
 
 
-def _encoded(file: Path) -> str:
+def encoded(file: Path) -> str:
+    """A file as Kubernetes wants it within an object."""
     return base64.b64encode(file.read_bytes()).decode()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from caloscale.ports import free_ports, is_free
-from tools.cluster.certificates import Authority, KeyPair
+from tools.cluster.certificates import Authority, KeyPair, encoded
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import MODULE, manifest
@@ -164,7 +163,7 @@ def webhook_secret(name: str, namespace: str, authority: Authority, pair: KeyPai
     """The secret with a webhook's certificate; operators that make their own are content with one that is valid."""
     files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
     files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
-    data = {file: base64.b64encode(path.read_bytes()).decode() for file, path in files.items()}
+    data = {file: encoded(path) for file, path in files.items()}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data}
 
 
@@ -179,7 +178,7 @@ def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Autho
         for hook in [*each.get("webhooks", []), *([conversion] if conversion else [])]:
             assert authority is not None
             path = hook["clientConfig"]["service"]["path"]
-            bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
+            bundle = encoded(authority.certificate)
             hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
     return objects
 

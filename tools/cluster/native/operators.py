@@ -1,13 +1,12 @@
 """The upstream operators as pods: their own manifests, in images made of the programs that were built."""
 
-import base64
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-from tools.cluster.certificates import Authority
+from tools.cluster.certificates import Authority, encoded
 from tools.cluster.native.images import program_archive
 from tools.cluster.upstream import Operator, kueue_configuration, kueue_objects, objects_of, tfjobs_only, webhook_secret
 
@@ -40,7 +39,7 @@ def operator_objects(operator: Operator, folder: Path) -> list[dict[str, Any]]:
     authority = Authority(folder, operator.authority)
     host = f"{operator.service}.{operator.namespace}.svc"
     secret = webhook_secret(operator.secret, operator.namespace, authority, authority.issue("tls", host, hosts=[host]))
-    bundle = base64.b64encode(authority.certificate.read_bytes()).decode()
+    bundle = encoded(authority.certificate)
     for each in objects:
         for hook in each.get("webhooks", []):
             hook["clientConfig"]["caBundle"] = bundle
