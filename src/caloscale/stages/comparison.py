@@ -84,13 +84,10 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
             remedy = "select those of the run, or compare with a run that was trained with these"
             raise InputError(problem, file=file, remedy=remedy)
     load_tensorflow_quietly()
-    from caloscale.stages.validation import judging_showers, training_showers
-    from caloscale.training.input import check_manifest
+    from caloscale.stages.validation import monte_carlo
 
     with open_shards(dataset) as shards:
-        check_manifest(shards.path, shards.manifest, run.data)
-        reference = shards.read("validation", judging_showers(shards.manifest, run))
-        training = shards.read("train", training_showers(shards.manifest, run))
+        reference, training = monte_carlo(run, shards)
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
     generated = Showers.of(cells, {name: primaries[name] for name in data.columns}, generated.source)

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from caloscale.errors import CaloscaleError, ConfigurationError, InputError
+from caloscale.errors import CaloscaleError, InputError
 from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.report.blocks import Notice, markdown
@@ -27,22 +27,20 @@ from caloscale.sagips.saves import (
     read_record,
     saved_epochs,
 )
-from caloscale.spec import Run, SolverRun, dump_run, load_solver_run
+from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
 from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
 from caloscale.stages.sequence import folder_name
 from caloscale.stages.usage import own_use
-from caloscale.stages.workspace import hold, open_workspace
+from caloscale.stages.workspace import hold, keep_configuration, open_workspace
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.training.progress_file import ProgressFile
 
 SUMMARY_FILE = "summary.json"
 ON_A_CLUSTER = "its nodes are counted by the TrainingRun: caloscale status shows their cost, caloscale fetch the usage"
 """Why a run on a cluster has no bill in its own folder: the launcher knows neither machines nor attempts."""
-MAY_DIFFER = ("max_minutes", "save_every", "threads")
-"""Fields of the solver that a resumed run may change: what it computes does not depend on them."""
 
 
 class ResidualSummary(Block):
@@ -107,26 +105,8 @@ def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Pa
     """
     folder = runs / folder_name(name, run.solver.preset)
     with hold(make_folder(folder)):
-        keep_solver_configuration(run, folder)
+        keep_configuration(run, folder)
     return folder
-
-
-def keep_solver_configuration(run: SolverRun, folder: Path) -> None:
-    """Write the resolved configuration; a folder that holds another run is refused with a ConfigurationError."""
-    file = folder / "run.yaml"
-    if file.is_file():
-        _refuse_other_run(run, load_solver_run(file), file)
-    write_text(file, dump_run(run))
-
-
-def _refuse_other_run(run: SolverRun, kept: SolverRun, file: Path) -> None:
-    wanted, held = run.solver.model_dump(mode="json"), kept.solver.model_dump(mode="json")
-    for name, value in wanted.items():
-        if name not in MAY_DIFFER and held[name] != value:
-            alias = type(run.solver).model_fields[name].alias
-            problem = "this folder holds a run of another configuration"
-            remedy = "choose another --name, or the value in this file"
-            raise ConfigurationError(problem, file=file, field=f"solver.{alias}", value=value, remedy=remedy)
 
 
 def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:
@@ -147,8 +127,7 @@ def solve(run: SolverRun, workspace: str | Path, generators: Path | None = None)
     An interrupted run resumes from the newest epoch that all ranks have saved.
     """
     with ExitStack() as opened:
-        folder = opened.enter_context(open_workspace(workspace))
-        keep_solver_configuration(run, folder)
+        folder = opened.enter_context(open_workspace(workspace, run))
         figures = opened.enter_context(recorded("solve", folder))
         progress = ProgressFile(steps=run.solver.epochs, steps_per_epoch=1, batch=None)
         solve_with_ranks(run, folder, _writer(progress, run, folder))

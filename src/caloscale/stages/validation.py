@@ -115,7 +115,6 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> V
 def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) -> tuple[Comparison, dict[str, float]]:
     """A generator, opened from the folder ``trained``, and held-out Monte Carlo; how many showers it made, and per
     second."""
-    check_manifest(shards.path, shards.manifest, run.data)
     _check_card(generator.card, trained, run)
     if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
         log.warning(
@@ -124,8 +123,7 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
             trained,
             shards.path,
         )
-    reference = shards.read("validation", judging_showers(shards.manifest, run))
-    training = shards.read("train", training_showers(shards.manifest, run))
+    reference, training = monte_carlo(run, shards)
     primaries = draw_primaries(run, training, generated_showers(run))
     generated, rate = _generate(generator, primaries, run.validation.seed)
     few = rows(primaries, slice(UNTRAINED_SHOWERS))
@@ -142,6 +140,13 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
         problem = "the networks were trained for another run configuration"
         remedy = f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}"
         raise CheckpointError(problem, file=trained / CARD, field=field, value=str(found)[:200], remedy=remedy)
+
+
+def monte_carlo(run: Run, shards: ShardFolder) -> tuple[Showers, Showers]:
+    """The held-out showers that judge, and training showers; ShowerFileError for shards of another run."""
+    check_manifest(shards.path, shards.manifest, run.data)
+    judging, trained = judging_showers(shards.manifest, run), training_showers(shards.manifest, run)
+    return shards.read("validation", judging), shards.read("train", trained)
 
 
 def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:

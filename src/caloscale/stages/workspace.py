@@ -5,9 +5,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
-from caloscale.spec import Run, dump_run, load_run
+from caloscale.spec import AnyRun, Run, dump_run, load_run, load_solver_run
 from caloscale.spec.workspace_layout import HOLDER, UNCOPIED
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import make_folder, write_text
@@ -15,6 +16,8 @@ from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, weights_configuration
 
+MAY_DIFFER = ("max_minutes", "save_every", "threads")
+"""Fields of the solver that a resumed run may change: what it computes does not depend on them."""
 EARLIER_SECONDS = 60.0
 """How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
 
@@ -37,7 +40,7 @@ def hold(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def open_workspace(workspace: str | Path, run: Run | None = None, *, shared: bool = False) -> Iterator[Path]:
+def open_workspace(workspace: str | Path, run: AnyRun | None = None, *, shared: bool = False) -> Iterator[Path]:
     """A local folder that is the workspace; ``run``: whose configuration is kept there (`keep_configuration`).
 
     A run of another configuration is refused before anything in the workspace changes.
@@ -90,23 +93,23 @@ def open_workspace(workspace: str | Path, run: Run | None = None, *, shared: boo
                 delete_object(f"{there}/{path.relative_to(folder).as_posix()}")
 
 
-def keep_configuration(run: Run, folder: Path) -> None:
+def keep_configuration(run: AnyRun, folder: Path) -> None:
     """Write the resolved configuration; a folder that holds a run of another configuration is refused.
 
-    What the weights do not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a
+    What the result does not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a
     model is validated again. Then the newest configuration is kept, as the bill is made from it.
     """
     if refuse_another(run, folder) != run:
         write_text(folder / "run.yaml", dump_run(run))
 
 
-def refuse_another(run: Run, folder: Path) -> Run | None:
+def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
     """The configuration that a folder holds, None where it holds none; ConfigurationError when it is another run's."""
     path = folder / "run.yaml"
     if not path.is_file():
         return None
-    held = load_run(path)
-    difference = first_difference(weights_configuration(held), weights_configuration(run))
+    held = load_run(path) if isinstance(run, Run) else load_solver_run(path)
+    difference = first_difference(_result_configuration(held), _result_configuration(run))
     if difference is not None:
         raise ConfigurationError(
             "this folder holds a run of another configuration",
@@ -117,6 +120,13 @@ def refuse_another(run: Run, folder: Path) -> Run | None:
             "needs its checkpoints and model",
         )
     return held
+
+
+def _result_configuration(run: AnyRun) -> dict[str, Any]:
+    """The fields that the weights, or the solution, depend on."""
+    if isinstance(run, Run):
+        return weights_configuration(run)
+    return {"solver": run.solver.model_dump(mode="json", by_alias=True, exclude=set(MAY_DIFFER))}
 
 
 def _times(folder: Path) -> dict[Path, int]:

@@ -12,7 +12,8 @@ from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_so
 from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
 from caloscale.spec.block import read_json
-from caloscale.stages.solving import SUMMARY_FILE, keep_solver_configuration, solve
+from caloscale.stages.solving import SUMMARY_FILE, solve
+from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import nested, seeds_of
 
@@ -47,8 +48,7 @@ def _solved(run: SolverRun, points: Path) -> Path:
     key = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
     folder = points / f"solved-{key}"
     if not (folder / SUMMARY_FILE).is_file():
-        make_folder(folder)
-        keep_solver_configuration(run, folder)
+        keep_configuration(run, make_folder(folder))
         solve(run, folder)
     return folder
 
