@@ -30,7 +30,7 @@ from caloscale.planning.search.own_machine import (
     rates_used,
 )
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
-from caloscale.planning.step_time.layout import Layout, memory_doubt, rank_layouts
+from caloscale.planning.step_time.layout import Layout, describe_division, memory_doubt, rank_layouts
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware
@@ -292,10 +292,7 @@ class _Describer:
         timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
         outside = timing.extrapolations(found.setups[np.array([index])])
         reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
-        if workers == nodes:
-            reasons.append(f"aligned: one worker a node with all its {offer.per_node} accelerators")
-        else:
-            reasons.append(f"{workers // nodes} workers a node share its network and processors")
+        reasons.append(describe_division(offer.per_node, nodes * offer.per_node // workers))
         if isinstance(offer.hardware, Slice) and offer.hardware.hosts > 1:
             hosts = offer.hardware.hosts
             reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")

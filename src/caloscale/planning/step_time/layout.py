@@ -143,12 +143,15 @@ def _scatter(
     return float(np.mean(scatters)) if scatters else None
 
 
+def describe_division(per_node: int, part: int) -> str:
+    """How workers with ``part`` accelerators each have nodes of ``per_node``."""
+    if part == per_node:
+        return f"aligned: one worker a node with all its {per_node} accelerators"
+    return f"{per_node // part} workers a node share its network and processors"
+
+
 def _reasons(nodes: int, size: int, part: int, slower: float, scatter: float | None) -> list[str]:
-    reasons = []
-    if part == size:
-        reasons.append(f"aligned: one worker a node with all its {size} accelerators")
-    else:
-        reasons.append(f"{size // part} workers a node share its network and processors")
+    reasons = [describe_division(size, part)]
     if nodes > 1 and size == 1:
         reasons.append("single accelerators: every hop of the ring crosses the network, and steps were unsteady")
     if slower > 0:
