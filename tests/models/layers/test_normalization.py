@@ -31,6 +31,16 @@ def test_one_replica_is_keras_own(training):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(6, 3), (6, 4, 3), (6, 4, 5, 2, 3)])
+def test_statistics_are_over_all_but_the_channels(shape):
+    x = np.random.default_rng(2).normal(3, 2, shape).astype(np.float32)
+    layer = SharedBatchNormalization(momentum=0.0)
+    layer(x, training=True)
+    flat = x.reshape(-1, 3).astype(np.float64)
+    for statistic, expected in zip((layer.moving_mean, layer.moving_variance), (flat.mean(axis=0), flat.var(axis=0))):
+        np.testing.assert_allclose(statistic.numpy(), expected, rtol=1e-4)
+
+
 def test_its_gradient_is_that_of_keras_own():
     gradients = []
     for layer in (SharedBatchNormalization(**OPTIONS), tf.keras.layers.BatchNormalization(**OPTIONS)):

@@ -184,8 +184,9 @@ class SharedBatchNormalization(KerasBatchNormalization):  # type: ignore[misc, v
 def _moments_of_all(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Mean and variance (C,) over all but the last axis and over all replicas, of equally many showers each."""
     # In two steps, as the sum of all in float32 is too coarse (`ROWS`).
-    further = list(range(len(x.shape) - 3))
-    both = tf.concat([tf.reduce_mean(tf.reduce_mean(one, (0, 1)), further) for one in (x, x * x)], axis=0)
+    axes = list(range(len(x.shape) - 1))
+    first, further = axes[:2], axes[: len(axes[2:])]
+    both = tf.concat([tf.reduce_mean(tf.reduce_mean(one, first), further) for one in (x, x * x)], axis=0)
     context = tf.distribute.get_replica_context()
     if context is not None and context.num_replicas_in_sync > 1:
         both = context.all_reduce(tf.distribute.ReduceOp.SUM, both) / context.num_replicas_in_sync
