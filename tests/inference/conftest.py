@@ -22,5 +22,4 @@ def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family flow of 5 x 4 x 3 cells."""
-    settings = ("model.settings.cells=dependent", "train.deterministic=true")
-    return shared_model(tmp_path_factory, "flow", (*GEOMETRY, *settings))
+    return shared_model(tmp_path_factory, "flow", (*GEOMETRY, "model.settings.cells=dependent"))
