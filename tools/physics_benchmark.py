@@ -33,6 +33,7 @@ from caloscale.bench.classifiers import (
 )
 from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
+from caloscale.models.card import GENERATOR
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
@@ -147,8 +148,9 @@ def main(arguments: Sequence[str]) -> int:
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate_table(primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
-    settings = f"{identity(run)} {asked.held_out} {asked.showers}"
-    results = RUNS / "bench" / f"physics-{hashlib.sha256(settings.encode()).hexdigest()[:8]}"
+    judged_by = f"{identity(run)} {asked.held_out} {asked.showers}"
+    weights = (folder / TRAINED / GENERATOR).read_bytes()  # a run that is trained or released again is another
+    results = RUNS / "bench" / f"physics-{hashlib.sha256(judged_by.encode() + weights).hexdigest()[:8]}"
     axes, seed = axes_of(run.data), run.validation.seed
     x, y, layers = run.data.shape
     layers_first = (layers, x, y)
