@@ -9,14 +9,23 @@ from pathlib import Path
 import pytest
 
 from caloscale.errors import BenchError, ConfigurationError
-from caloscale.physics.result import Compared, EnergyRange, Evaluation, Measured, Response, ShowerMaximum
+from caloscale.physics.result import (
+    Classifier,
+    Compared,
+    EnergyRange,
+    Evaluation,
+    LearningPoint,
+    Measured,
+    Response,
+    ShowerMaximum,
+)
 from caloscale.studies import contenders
 from caloscale.studies.contenders import describe_steps, time_generation, time_steps
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point, configured_run
 from caloscale.studies.runner import run_points, runs_of
 from caloscale.studies.sweep import load_study
-from caloscale.studies.whole_run import decisions, energy_ranges, parts_of_profile, quality
+from caloscale.studies.whole_run import aucs, decisions, effort, energy_ranges, parts_of_profile, quality, run_of
 
 STEP_OF_NUMBERS = """
 import os
@@ -130,6 +139,58 @@ def test_gates_are_counted_by_decision():
     gates = [{"decision": decision} for decision in ("accepted", "undecided", "accepted")]
     assert decisions({"gates": gates}) == {"accepted": 2, "rejected": 0, "undecided": 1}
     assert decisions({}) == {"accepted": 0, "rejected": 0, "undecided": 0}
+
+
+def test_aucs_are_those_of_a_thousand_showers_and_of_infinitely_many():
+    curve = [
+        LearningPoint(showers=showers, value=value, uncertainty=0.01) for showers, value in ((500, 0.6), (1000, 0.7))
+    ]
+    classifiers = {
+        "classifier": Classifier(value=0.75, learning_curve=tuple(curve), limit=Measured(value=0.8)),
+        "layerClassifier": Classifier(value=0.6, learning_curve=tuple(curve[:1])),
+    }
+    assert set(classifiers) <= {field.alias for field in Evaluation.model_fields.values()}
+    dumped = {name: each.model_dump(mode="json", by_alias=True) for name, each in classifiers.items()}
+    assert aucs(json.loads(json.dumps(dumped))) == {"all": 0.7, "extrapolated": 0.8, "layers": None}
+    assert aucs({}) == {"all": None, "extrapolated": None, "layers": None}
+
+
+def test_effort_counts_kept_showers_and_has_a_price_on_this_machine_only():
+    training = {"workers": 1, "coreSeconds": 100.0}
+    bill = {"ownMachine": True, "nodes": [{"usdPerNodeHour": 3.6}]}
+    summary = {
+        "simulation": {"coreSecondsPerShower": 0.5, "reused": True},
+        "data": {"showers": 300, "validationShowers": 100},
+        "generate": {"showersPerSecond": 250.0},
+        "bill": bill,
+    }
+    found = effort(summary, training, 2)
+    assert found == {
+        "simulation": 200, "training": 100, "both": 300, "usd": pytest.approx(0.15), "millisecondsPerShower": 4
+    }  # fmt: skip
+    assert effort({**summary, "bill": {**bill, "ownMachine": False}}, training, 2) == {**found, "usd": None}
+    unknown = {"training": None, "both": None, "usd": None}
+    assert effort(summary, {**training, "workers": 2}, 2) == {**found, **unknown}
+    assert effort({**summary, "simulation": None}, training, 2) == {
+        **found,
+        **unknown,
+        "training": 100,
+        "simulation": None,
+    }
+    assert set(effort({"outcome": "succeeded"}, {"workers": 2}, None).values()) == {None}
+
+
+def test_the_length_of_a_training_does_not_depend_on_its_number_of_showers():
+    whole = configured_run({"model.preset": "flow"})
+    for times, showers in ((1, whole.data.showers), (1, 500), (5, 5000)):
+        epochs = run_of({"model.preset": "flow", "data.showers": showers, "timesPreset": times}).train.epochs
+        assert epochs * showers == pytest.approx(times * whole.train.epochs * whole.data.showers, rel=0.02)
+    assert run_of({"model.preset": "flow", "timesPreset": 1}) == whole
+    for wrong in ({"timesPreset": 0}, {"timesPreset": True}, {"timesPreset": 2, "train.epochs": 3}):
+        with pytest.raises(ConfigurationError, match="timesPreset"):
+            run_of({"model.preset": "flow", **wrong})
+    with pytest.raises(ConfigurationError, match="is not a preset"):
+        run_of({"data.showers": 100, "timesPreset": 1})
 
 
 @pytest.mark.integration

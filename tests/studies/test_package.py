@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 
+from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.studies import contenders, whole_run
 from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import configured_run
@@ -70,3 +71,19 @@ def test_the_modelled_epochs_of_the_scaling_study_agree_with_the_published_ones(
             published[row["GPUs"]], rel=0.08
         )
     assert [row["GPUs"] for row in table.values] == [2, 8, 32]
+
+
+def test_the_families_are_judged_by_the_same_gates():
+    """Those of the preset flow, and the same held-out showers at each number of training showers."""
+    wanted = configured_run({"model.preset": "flow"})
+    (sweep,) = load_study("families").sweeps
+    runs = [whole_run.run_of(inputs) for inputs in sweep.points()]
+    assert {run.model.family for run in runs} == {"compact", "flow"}
+    assert {run.model.settings.get("cells") for run in runs} == {None, "independent", "dependent"}
+    for run in runs:
+        assert run.validation == wanted.validation and run.train.max_minutes is None
+        assert run.data.model_copy(update={"showers": 1, "validation_fraction": 0.5}) == wanted.data.model_copy(
+            update={"showers": 1, "validation_fraction": 0.5}
+        )
+        held_out = file_count(run.data) * showers_in_file(run.data) - run.data.showers
+        assert 1400 <= held_out < 1400 + showers_in_file(run.data)

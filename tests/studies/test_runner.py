@@ -69,6 +69,16 @@ def test_axes_are_multiplied_and_their_inputs_change_together(computed, tmp_path
     assert points[0].inputs["asOf"] == "2026-11-21"
 
 
+def test_a_front_has_the_points_that_none_beats(computed, tmp_path, monkeypatch):
+    """Squares that rise with x, and one of more x and a smaller square: a line over the first and no other point."""
+    drawn = {}
+    monkeypatch.setattr("matplotlib.axes.Axes.step", lambda _, x, y, **__: drawn.update(x=list(x), y=list(y)))
+    sweep = {**DOCUMENT["sweeps"][0], "plot": {"x": "a", "y": "square", "front": True}}
+    axes = [{"a": [1, 2, 3, 4], "b": [9, 8, 4, 5]}, {"c": [0]}]
+    run_study(study(sweeps=[{**sweep, "vary": axes}]), CONTEXT, tmp_path, "x")
+    assert drawn == {"x": [1, 3], "y": [100, 49]}
+
+
 def test_a_study_that_was_stopped_resumes(computed, tmp_path):
     asked, square, version = computed
     square.stop_after = 4

@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
+from caloscale.planning.search.candidates import pareto_front
 from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
 from caloscale.report.html import render
 from caloscale.storage.atomic import atomic_writer, write_text
@@ -277,7 +280,9 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
     for label, line in lines.items():
         x, y, low, high = zip(*line, strict=True)
         errors = [[b - a for a, b in zip(low, y)], [b - a for a, b in zip(y, high)]]
-        axes.errorbar(x, y, errors if table.sweep.repetitions > 1 else None, marker="o", capsize=3, label=label)
+        style = "none" if plot.front else "-"
+        spread = errors if table.sweep.repetitions > 1 else None
+        axes.errorbar(x, y, spread, marker="o", linestyle=style, capsize=3, label=label)
     published: dict[str, list[tuple[Any, Any]]] = {}
     for row in table.sweep.published:
         if row.values.get(plot.x) is not None and row.values.get(plot.y) is not None:
@@ -286,7 +291,12 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
     for label, pairs in published.items():
         axes.plot(*zip(*pairs, strict=True), marker="s", fillstyle="none", linestyle="--", label=label)
     axes.set(xlabel=plot.x, ylabel=plot.y, title=table.sweep.title)
-    if plot.log:
+    if plot.front:
+        across, up = np.array([values[:2] for line in lines.values() for values in line], float).reshape(-1, 2).T
+        best = pareto_front(across, up, np.ones(len(across), bool))
+        axes.step(across[best], up[best], where="post", color="grey", linewidth=1, label="none has less of both")
+        axes.set_xscale("log")
+    elif plot.log:
         axes.set(xscale="log", yscale="log")
     else:
         axes.set_ylim(bottom=0)

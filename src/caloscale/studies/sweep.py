@@ -32,6 +32,8 @@ class Plot(Block):
     """Columns whose values name a line."""
     log: bool = False
     """Both axes logarithmic."""
+    front: bool = False
+    """Points alone on a logarithmic horizontal axis, and a line of those than which none has less of both."""
 
 
 class Published(Block):

@@ -16,13 +16,28 @@ from caloscale.spec import Run, dump_run
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run
 
-OWN_INPUTS = ("cores", "deviation")
+OWN_INPUTS = ("cores", "deviation", "timesPreset")
 """Inputs beside the fields of the run configuration."""
 
 
 def run_of(inputs: Mapping[str, Any]) -> Run:
-    """The run configuration of a point; raises ConfigurationError."""
-    return configured_run({name: value for name, value in inputs.items() if name not in OWN_INPUTS})
+    """The run configuration of a point; raises ConfigurationError.
+
+    ``timesPreset`` sets the epochs so that the training uses so many times the showers that the preset's own does,
+    whatever ``data.showers`` is.
+    """
+    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
+    times = inputs.get("timesPreset")
+    if times is None:
+        return configured_run(fields)
+    preset = configured_run({"model.preset": inputs.get("model.preset")})
+    showers = configured_run({**fields, "train.epochs": 1}).data.showers
+    valid = isinstance(times, int | float) and not isinstance(times, bool) and times > 0
+    if not valid or "train.epochs" in fields or not (preset.data.showers and showers):
+        problem = "needs a number above 0, data.showers, and no train.epochs"
+        raise ConfigurationError(problem, field="timesPreset", value=times, remedy="give the one or train.epochs")
+    epochs = max(1, round(times * preset.train.epochs * preset.data.showers / showers))
+    return configured_run({**fields, "train.epochs": epochs})
 
 
 def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -31,14 +46,15 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
     all); ``deviation``, for which `quality` says when it was reached (absent: it is null). Result: summary.json;
     ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
-    steps); ``ranges``, agreement by energy; ``gates``, how many of each decision. Raises CaloscaleError with the exit
-    code of the run.
+    steps); ``ranges``, agreement by energy; ``gates``, how many of each decision; ``auc``, of the classifiers;
+    ``effort``, core seconds and their price. Raises CaloscaleError with the exit code of the run.
     """
     run = run_of(inputs)
     if not _succeeded(folder):
         _make(run, inputs.get("cores"), folder)
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    training = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
+    record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
+    training = record["figures"]
     history = folder / "training" / "history.json"
     validation = json.loads(history.read_text(encoding="utf-8"))["validation"] if history.is_file() else {"epoch": ()}
     physics = folder / "validation" / "physics.json"
@@ -50,7 +66,46 @@ def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
         "ranges": energy_ranges(evaluation),
         "gates": decisions(evaluation),
+        "auc": aucs(evaluation),
+        "effort": effort(summary, training, record.get("machine", {}).get("cores")),
     }
+
+
+def aucs(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
+    """AUC of the classifier of an evaluation (JSON): of 1,000 showers of each kind and extrapolated to infinitely many,
+    and of the layer energies alone, of 1,000; null where it could not be measured."""
+
+    def of_thousand(name: str) -> float | None:
+        curve = evaluation.get(name, {}).get("learningCurve", ())
+        return next((point["value"] for point in curve if point["showers"] == 1000), None)
+
+    extrapolated = evaluation.get("classifier", {}).get("limit", {}).get("value")
+    return {"all": of_thousand("classifier"), "extrapolated": extrapolated, "layers": of_thousand("layerClassifier")}
+
+
+def effort(summary: Mapping[str, Any], training: Mapping[str, Any], cores: int | None) -> dict[str, float | None]:
+    """What the showers and the training took, whatever else the machine did.
+
+    summary: of a run (JSON); training: figures of its training stage; cores: of the machine. Result: processor time for
+    the ``simulation`` of all showers, also where they were kept from before, for the ``training`` and for ``both``, s;
+    ``usd``, the price of both with every core in use, at the rate of the bill; ``millisecondsPerShower`` of the
+    generator, wall time. Null: not known; the training also of several workers, and the price where it is another's
+    machine.
+    """
+    simulated, data, bill, made = (summary.get(name) for name in ("simulation", "data", "bill", "generate"))
+    found: dict[str, float | None] = dict.fromkeys(("simulation", "training", "both", "usd", "millisecondsPerShower"))
+    if made:
+        found["millisecondsPerShower"] = 1000 / made["showersPerSecond"]
+    if training.get("workers") == 1:
+        found["training"] = training["coreSeconds"]
+    if simulated and data:
+        simulation = simulated["coreSecondsPerShower"] * (data["showers"] + data["validationShowers"])
+        found["simulation"] = simulation
+        if found["training"] is not None:
+            found["both"] = simulation + found["training"]
+    if found["both"] is not None and cores and bill and bill["ownMachine"]:
+        found["usd"] = found["both"] / cores / 3600 * bill["nodes"][0]["usdPerNodeHour"]
+    return found
 
 
 def decisions(evaluation: Mapping[str, Any]) -> dict[str, int]:
