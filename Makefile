@@ -80,16 +80,8 @@ test-control-plane: control-plane-build ## The operator's tests on a real contro
 	@$(BIN)/pytest tests/control_plane -m 'control_plane and not long' --durations=10
 
 .PHONY: cluster-up
-cluster-up: $(VENV)/.dev ## Three real nodes on this machine (root on Linux)
-	@$(BIN)/python -m tools.cluster nodes up
-
-.PHONY: cluster-down
-cluster-down: $(VENV)/.dev ## End them; nothing stays
-	@$(BIN)/python -m tools.cluster nodes down
-
-.PHONY: cluster-status
-cluster-status: $(VENV)/.dev ## What is missing for them, what runs
-	@$(BIN)/python -m tools.cluster nodes status
+cluster-up: $(VENV)/.dev ## Three real nodes on this machine, until Ctrl-C (root on Linux)
+	@$(BIN)/python -m tools.cluster nodes
 
 .PHONY: deploy
 deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1

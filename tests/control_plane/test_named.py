@@ -8,7 +8,7 @@ import pytest
 from tests.smoke.runs import hardware_of
 from tools.cluster import ControlPlane
 from tools.cluster.errors import ClusterError
-from tools.cluster.real import NamedCluster, NotOursError
+from tools.cluster.real import NamedCluster
 from tools.cluster.servers import CONTEXT
 
 
@@ -27,10 +27,6 @@ def test_it_is_used_as_it_is(kubeconfig: Path, add_nodes: Callable[..., list[str
         assert cluster.kubeconfig != kubeconfig and cluster.kubeconfig.stat().st_mode & 0o077 == 0
         assert cluster.import_image(Path("none.tar")) == []
         wanted = hardware_of(cluster.get("nodes", *names)["items"])
-        with pytest.raises(NotOursError, match="make smoke without CONTEXT"):
-            cluster.lose_node(names[0])
-        with pytest.raises(NotOursError):
-            cluster.inside(names[0], "true")
     assert wanted["count"] == 8 and wanted["perNode"] == 4 and wanted["capacityType"] == "spot"
     assert not folder.exists() and kubeconfig.is_file()
 

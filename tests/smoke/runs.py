@@ -13,7 +13,10 @@ from safetensors.numpy import load_file
 from caloscale import __version__
 from caloscale.cluster import names
 from caloscale.storage.objects import download
-from tools.cluster.real import RealCluster
+from tools.cluster.native import NativeCluster
+from tools.cluster.real import NamedCluster
+
+RealCluster = NativeCluster | NamedCluster
 
 NAMESPACE = "caloscale-runs"
 BUCKET = "gs://caloscale"

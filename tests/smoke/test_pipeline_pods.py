@@ -15,8 +15,7 @@ from caloscale.client.step import run_name
 from caloscale.spec import load_run
 from caloscale.storage.objects import download, read_object
 from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
-from tests.smoke.runs import NAMESPACE, Runs, holds
-from tools.cluster.real import RealCluster
+from tests.smoke.runs import NAMESPACE, RealCluster, Runs, holds
 from tools.images import archives
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]

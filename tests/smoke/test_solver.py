@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from caloscale.cluster import names
-from tests.smoke.runs import BUCKET, COUNT, NAMESPACE, Runs, hardware_of
+from tests.smoke.runs import BUCKET, COUNT, NAMESPACE, RealCluster, Runs, hardware_of
 from tools.cluster.pools import Pool
-from tools.cluster.real import DEFAULT_POOLS, SHARED, RealCluster, advertise
+from tools.cluster.real import DEFAULT_POOLS, SHARED, advertise
 from tools.images import ImageError, archives
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]

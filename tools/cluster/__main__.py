@@ -1,34 +1,28 @@
-"""``python -m tools.cluster``: build the programs of a control plane, start one, end it, look at it."""
+"""``python -m tools.cluster``: build the programs of a cluster, and run one until Ctrl-C."""
 
-import shutil
 import signal
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
-import psutil
 import typer
 
+from tools.cluster.access import Access
 from tools.cluster.build import build as build_programs
-from tools.cluster.errors import ClusterError, run_app
+from tools.cluster.errors import run_app
 from tools.cluster.kubeflow.server import UI
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
-from tools.cluster.native.plan import programs_of, remove_cluster
-from tools.cluster.nodes import app as nodes_app
+from tools.cluster.native import NativeCluster, requirements
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
-from tools.cluster.programs import CONTROL_PLANE, NODE, folder, is_built
-from tools.cluster.servers import CONTEXT, Settings
+from tools.cluster.programs import is_built
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A Kubernetes control plane on this machine.")
-app.add_typer(nodes_app, name="nodes")
-
-
-def running_folder() -> Path:
-    """Where the control plane lives that `up` starts: one for each user."""
-    return folder().parent / "up"
 
 
 @app.command()
@@ -47,46 +41,49 @@ def built() -> None:
     raise typer.Exit(0 if is_built() else 1)
 
 
+@contextmanager
+def running(cluster: Access) -> Iterator[None]:
+    """A cluster that is started, and once the block has ended, too, runs until Ctrl-C or SIGTERM; nothing stays."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    started = time.monotonic()
+    with cluster, suppress(KeyboardInterrupt):
+        yield
+        print(f"up in {time.monotonic() - started:.0f} s; Ctrl-C ends it, and nothing stays")
+        print(f"export KUBECONFIG={cluster.kubeconfig}", flush=True)
+        signal.pause()
+
+
 @app.command()
 def up(
     nodes: Annotated[int, typer.Option(min=0, help="Fake spot nodes with 8 V100 each.")] = 4,
     mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
 ) -> None:
-    """Start a control plane with fake nodes and leave it running."""
-    if programs_of(running_folder()):
-        raise ClusterError("a control plane is running already", remedy="python -m tools.cluster status, or down")
-    shutil.rmtree(running_folder(), ignore_errors=True)
-    operators = ("training-operator", "jobset", *(("mpi-operator",) if mpi else ()))
-    plane = ControlPlane(running_folder(), operators=operators, settings=Settings(outlives_us=True))
-    started = time.monotonic()
-    plane.start()
-    # As caloscale node-pools names them, and one machine for what is no run.
-    for pool in (Pool("system", 1, accelerator=""), Pool("v100-8-spot", nodes, spot=True)):
-        add_pool(plane.client(), pool)
-    seconds, memory = time.monotonic() - started, sum(plane.memory_mib.values())
-    print(f"up in {seconds:.1f} s with {memory:.0f} MiB; context {CONTEXT}\nexport KUBECONFIG={plane.kubeconfig}")
+    """A control plane with fake nodes, until Ctrl-C."""
+    plane = ControlPlane(operators=("training-operator", "jobset", *(("mpi-operator",) if mpi else ())))
+    with running(plane):
+        # As caloscale node-pools names them, and one machine for what is no run.
+        for pool in (Pool("system", 1, accelerator=""), Pool("v100-8-spot", nodes, spot=True)):
+            add_pool(plane.client(), pool)
 
 
 @app.command()
-def down() -> None:
-    """End the running control plane and remove all that it wrote."""
-    ended = remove_cluster(running_folder())
-    print(f"ended: {', '.join(ended)}" if ended else "nothing was running")
+def nodes(
+    images: Annotated[list[Path] | None, typer.Argument(help="Archives whose images the nodes get.")] = None,
+) -> None:
+    """A cluster of three real nodes, until Ctrl-C. Linux, root."""
+    if not is_built(nodes=True):
+        requirements.check(programs=False)
+        build_programs(nodes=True)
+    cluster = NativeCluster()
+    with running(cluster):
+        for archive in images or ():
+            print(f"{archive.name}: {', '.join(cluster.import_image(archive))}")
 
 
 @app.command()
-def status() -> None:
-    """Print what is built and what runs."""
-    for title, names, nodes in (("control plane", CONTROL_PLANE, False), ("real nodes", NODE, True)):
-        state = "built" if is_built(nodes=nodes) else "not built"
-        print(f"{title}: {state} ({', '.join(names)})")
-    print(f"folder: {folder()}")
-    running = programs_of(running_folder())
-    for pid, name in running.items():
-        memory = psutil.Process(pid).memory_info().rss / 2**20
-        print(f"running: {name} (process {pid}, {memory:.0f} MiB)")
-    if running:
-        print(f"export KUBECONFIG={running_folder() / 'kubeconfig'}")
+def ready() -> None:
+    """Exit code 0 when `nodes` can start a cluster here; else an error with what is missing."""
+    requirements.check()
 
 
 @app.command()

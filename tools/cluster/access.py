@@ -116,6 +116,15 @@ class Access(ABC):
         """``kubectl get ... --output=json`` as a dictionary."""
         return dict(json.loads(self.kubectl("get", *arguments, "--output=json")))
 
+    def drain(self, name: str, *, seconds: int = 120) -> None:
+        """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""
+        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s")
+        self.kubectl("drain", name, *options)
+
+    def uncordon(self, name: str) -> None:
+        """Let pods come to a drained node again."""
+        self.kubectl("uncordon", name)
+
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float | None = None) -> None:
         """Wait for a condition; raises ClusterError that says what did not happen."""
         seconds = self.patience if seconds is None else seconds

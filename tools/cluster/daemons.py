@@ -23,15 +23,16 @@ _LIBC = ctypes.CDLL(None)
 
 @dataclass
 class Daemon:
-    """One program in a process group of its own, with its log and the test that it is ready."""
+    """One program in a process group of its own, with its log and the test that it is ready.
+
+    The kernel kills it when the thread that started it ends, however that happens.
+    """
 
     name: str
     command: Sequence[str]
     log: Path
     ready: Callable[[], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
-    outlives_us: bool = False
-    """False: the kernel kills it when the process that started it dies, however that happens."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -44,7 +45,7 @@ class Daemon:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                preexec_fn=None if self.outlives_us else _die_with_parent,
+                preexec_fn=_die_with_parent,
             )
 
     def wait(self, seconds: float = SECONDS_TO_START) -> None:

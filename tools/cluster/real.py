@@ -1,13 +1,11 @@
-"""What clusters of real nodes have in common, faults that can be injected; and a cluster of somebody's, as it is."""
+"""What clusters of real nodes have in common; and a cluster of somebody's, as it is."""
 
 import datetime as dt
 import shutil
 import subprocess
 import tempfile
-from abc import abstractmethod
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Never
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
@@ -24,67 +22,6 @@ DEFAULT_POOLS = (
 # Where pods find the folder that all nodes share.
 SHARED = "/run/shared"
 OPERATORS = ("training-operator", "jobset", "mpi-operator")
-
-
-class NotOursError(ClusterError):
-    """Machines of a cluster that is not ours are not disturbed."""
-
-
-class RealCluster(Access):
-    """A cluster whose nodes run containers. Accelerators are advertised, there is nothing behind them.
-
-    What disturbs a node is refused where the machines are not ours.
-    """
-
-    @property
-    @abstractmethod
-    def context(self) -> str:
-        """Name of the kubeconfig's context."""
-
-    @property
-    @abstractmethod
-    def nodes(self) -> list[str]:
-        """Names of all nodes for pods, in the order of the pools, also of those that are lost."""
-
-    @abstractmethod
-    def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
-        """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; their names."""
-
-    def lose_node(self, name: str) -> None:
-        """A node goes without notice: kubelet, containerd and containers are killed at once; its disk stays."""
-        self._refuse(name)
-
-    def return_node(self, name: str) -> None:
-        """A lost node boots again, with its disk; returns when it is ready and offers its accelerators again."""
-        self._refuse(name)
-
-    def cut_off(self, name: str) -> None:
-        """A node's cable is pulled: its containers run on, but nobody hears them."""
-        self._refuse(name)
-
-    def reconnect(self, name: str) -> None:
-        """A node's cable is put back."""
-        self._refuse(name)
-
-    def end_program(self, name: str, program: str) -> None:
-        """Kill a node's kubelet or containerd, which the node starts again."""
-        self._refuse(name)
-
-    def inside(self, name: str, *command: str) -> str:
-        """Run a command in a node, as its root; returns what it prints."""
-        self._refuse(name)
-
-    def _refuse(self, name: str) -> Never:
-        raise NotOursError(f"node {name} of {self.context} is not ours", remedy="make smoke without CONTEXT")
-
-    def drain(self, name: str, *, seconds: int = 120) -> None:
-        """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""
-        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s")
-        self.kubectl("drain", name, *options)
-
-    def uncordon(self, name: str) -> None:
-        """Let pods come to a drained node again."""
-        self.kubectl("uncordon", name)
 
 
 def is_ready(api: client.ApiClient, name: str, since: dt.datetime) -> bool:
@@ -117,11 +54,11 @@ NEEDED = {"tfjobs.kubeflow.org": "training-operator", "jobsets.jobset.x-k8s.io":
 """Kinds that must be known, and the folder of manifests/third-party that brings them."""
 
 
-class NamedCluster(RealCluster):
+class NamedCluster(Access):
     """``with NamedCluster("my-context") as cluster`` takes the context of the user's kubeconfig; nothing is started."""
 
     def __init__(self, context: str) -> None:
-        self._context = context
+        self.context = context
 
     def start(self) -> None:
         """Look whether it answers and knows what is needed; raises ClusterError with what is missing."""
@@ -132,10 +69,10 @@ class NamedCluster(RealCluster):
             missing = [folder for kind, folder in NEEDED.items() if f"/{kind}" not in kinds]
             if missing:
                 commands = " && ".join(
-                    f"kubectl apply --context {self._context} --server-side -k manifests/third-party/{folder}"
+                    f"kubectl apply --context {self.context} --server-side -k manifests/third-party/{folder}"
                     for folder in missing
                 )
-                raise ClusterError(f"{self._context} does not have {', '.join(missing)}", remedy=commands)
+                raise ClusterError(f"{self.context} does not have {', '.join(missing)}", remedy=commands)
 
     def stop(self) -> None:
         """Forget it; what runs there runs on."""
@@ -145,11 +82,6 @@ class NamedCluster(RealCluster):
     def kubeconfig(self) -> Path:
         """A copy of the user's kubeconfig with this context alone."""
         return self.folder / "kubeconfig"
-
-    @property
-    def context(self) -> str:
-        """Name of its context."""
-        return self._context
 
     @property
     def nodes(self) -> list[str]:
@@ -162,9 +94,9 @@ class NamedCluster(RealCluster):
         return []
 
     def _note_context(self) -> None:
-        command = [kubectl_program(), "config", "view", "--minify", "--flatten", "--raw", f"--context={self._context}"]
+        command = [kubectl_program(), "config", "view", "--minify", "--flatten", "--raw", f"--context={self.context}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise ClusterError(f"context {self._context}: {done.stderr.strip()}", remedy="kubectl config get-contexts")
+            raise ClusterError(f"context {self.context}: {done.stderr.strip()}", remedy="kubectl config get-contexts")
         self.kubeconfig.touch(mode=0o600)
         self.kubeconfig.write_text(done.stdout, encoding="utf-8")

@@ -25,8 +25,6 @@ SERVICE_HOSTS = (
 class Settings:
     """Options of a control plane."""
 
-    outlives_us: bool = False
-    """It keeps running when the process that started it ends (python -m tools.cluster up)."""
     toleration_seconds: int = 3
     """How long pods stay on a node that is not ready (Kubernetes: 300)."""
     grace_seconds: int = 40
@@ -70,7 +68,7 @@ class Servers:
         log = self.log_folder / f"{name}.log"
         # Memory is collected at four times the live heap, not at twice: these programs mostly make garbage.
         variables = {"GOGC": "300", **environment}
-        return Daemon(name, command, log, ready, variables, outlives_us=self.settings.outlives_us)
+        return Daemon(name, command, log, ready, variables)
 
     def etcd(self) -> Daemon:
         """The store. It does not wait for the disk: what it holds ends with the control plane."""

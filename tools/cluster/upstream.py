@@ -39,8 +39,6 @@ class Operator:
     name: str
     namespace: str
     deployment: str
-    entrypoint: str
-    """Where its manifest takes the program to lie in the image."""
     authority: str = ""
     """Name by which it knows its authority; empty: it has no webhooks."""
     service: str = ""
@@ -117,25 +115,17 @@ def _configured(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon
     webhook, health = free_ports(2)
     objects = kueue_objects() if operator.name == "kueue" else objects_of(operator.name)
     certificates = _apply(plane, folder, operator, objects, webhook)
-    path, settings = folder / "configuration.yaml", Template(_settings_of(operator.name))
+    path = folder / "configuration.yaml"
+    settings = Template((FOLDER / f"{operator.name}.yaml").read_text(encoding="utf-8"))
     path.write_text(settings.substitute(webhook=webhook, health=health, certificates=certificates), encoding="utf-8")
     environment = _environment(plane, folder, operator)
     return plane.servers.daemon(operator.name, [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
-
-
-def _settings_of(name: str) -> str:
-    return (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
 
 
 def objects_of(name: str) -> list[dict[str, Any]]:
     """The operator's own manifest."""
     documents = yaml.load_all(manifest(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
     return [each for each in documents if each]
-
-
-def kueue_configuration() -> dict[str, Any]:
-    """Kueue's configuration, without webhook and health."""
-    return dict(yaml.safe_load(_settings_of("kueue")))
 
 
 def kueue_objects() -> list[dict[str, Any]]:

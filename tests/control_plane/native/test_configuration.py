@@ -7,11 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tools.cluster.native.configuration import (
-    machine_description,
-    node_files,
-    planned_nodes,
-)
+from tools.cluster.native.configuration import TEMPLATES, node_environment, node_files, planned_nodes
 from tools.cluster.native.names import corefile, dns_objects
 from tools.cluster.native.network import Network
 from tools.cluster.pools import Pool, node_objects
@@ -35,11 +31,8 @@ def test_real_nodes_register_as_fake_ones_look() -> None:
     """The same labels and taints, whether kwok or a kubelet stands behind a node."""
     for pool in (*DEFAULT_POOLS, Pool("tpu", 1, accelerator="tpu-v3-slice", topology="4x4", per_node=4)):
         (fake, *_), (real, *_) = node_objects(pool), planned_nodes([pool], Network(0))
-        description = machine_description(real, [real], **FOLDERS)
-        (kubelet,) = (each for each in description["programs"] if each["name"] == "kubelet")
-        (labels,) = (word for word in kubelet["command"] if word.startswith("--node-labels="))
-        pairs = (pair.split("=") for pair in labels.removeprefix("--node-labels=").split(","))
-        assert dict(pairs) == fake["metadata"]["labels"]
+        labels = node_environment(real, [real], **FOLDERS)["LABELS"]
+        assert dict(pair.split("=") for pair in labels.split(",")) == fake["metadata"]["labels"]
         shown = yaml.safe_load(node_files(real, cni_folder=Path("/x"), snapshotter="native")["kubelet.yaml"])
         assert shown["registerWithTaints"] == fake["spec"]["taints"]
 
@@ -64,15 +57,19 @@ def test_pods_of_two_nodes_have_different_ranges_in_the_cluster() -> None:
 
 def test_nothing_of_a_node_lies_outside_its_folder() -> None:
     """What kubelets and containerd write goes below /run, /var/lib or /var/log, and these are the node's own."""
-    description = machine_description(NODES[1], NODES, **FOLDERS)
-    mounted = {command[-1] for command in description["mounts"] if command[1] in ("-t", "--bind")}
-    assert {"/run", "/var/lib", "/var/log", "/var/lib/kubelet", "/var/lib/containerd"} <= mounted
+    lines = (TEMPLATES / "init.sh").read_text(encoding="utf-8").splitlines()
+    mounted = {line.split()[-1].strip('"') for line in lines if line.strip().startswith("mount ")}
+    assert {"/run", "/var/lib", "/var/log", "/var/lib/$each"} <= mounted
+    assert {"kubelet", "containerd"} <= set(node_environment(NODES[1], NODES, **FOLDERS)["DISK"].split())
     assert yaml.safe_load(files(1)["kubelet.yaml"])["volumePluginDir"].startswith("/var/lib/")
     containerd = tomllib.loads(files(1)["containerd.toml"])
     written = [containerd["root"], containerd["state"], containerd["plugins"]["io.containerd.internal.v1.opt"]["path"]]
     assert all(path.startswith(("/var/lib/", "/run/")) for path in written)
-    assert all(program["log"].startswith("/var/log/") for program in description["programs"])
-    json.dumps(description)
+
+
+def test_a_node_knows_the_way_to_all_pods_but_its_own() -> None:
+    ways = node_environment(NODES[1], NODES, **FOLDERS)["ROUTES"].split()
+    assert ways == [f"{Network(3).pod_range(number)}={Network(3).node_address(number)}" for number in (1, 3)]
 
 
 def test_dns_is_where_kubelets_tell_pods_it_is() -> None:

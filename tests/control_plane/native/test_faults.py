@@ -65,7 +65,7 @@ def test_accelerators_survive_a_kubelet(cluster: NativeCluster, core: Core, name
     (before,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
     kubelet, since = cluster.node_logs(SPOT[0]) / "machine.log", dt.datetime.now(dt.UTC)
     cluster.end_program(SPOT[0], "kubelet")
-    cluster.wait_until(lambda: "kubelet ended with -9; started again" in kubelet.read_text(encoding="utf-8"), "again")
+    cluster.wait_until(lambda: "kubelet ended with 137; started again" in kubelet.read_text(encoding="utf-8"), "again")
     cluster.wait_until(lambda: reports_ready(cluster.client(), SPOT[0], since), "the new kubelet reports its node")
     # A kubelet takes up the pods that it finds before it starts another one.
     cluster.apply([pod("comes", SLEEP, node=SPOT[0])], namespace=namespace)

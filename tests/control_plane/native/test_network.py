@@ -13,7 +13,6 @@ from tools.cluster.native.network import (
     bridge_commands,
     cable_commands,
     free_networks,
-    node_commands,
 )
 
 LONGEST_INTERFACE_NAME = 15
@@ -44,24 +43,13 @@ def test_node_numbers_have_limits() -> None:
         Network(0).node_address(65)
 
 
-def test_a_used_name_or_range_is_passed_over() -> None:
-    links = [{"ifname": "lo"}, {"ifname": "caloscale0"}]
-    routes = [{"dst": "default"}, {"dst": "172.30.101.0/24"}, {"dst": "10.202.7.9"}, {"dst": "192.168.0.0/16"}]
-    assert [network.index for network in free_networks(links, routes)] == [3, 4, 5, 6, 7]
-    assert len(free_networks([], [])) == MOST_NETWORKS
+def test_a_used_range_is_passed_over() -> None:
+    routes = [{"dst": "default", "dev": "eth0"}]
+    routes += [{"dst": each, "dev": "eth0"} for each in ("172.30.101.0/24", "10.202.7.9", "192.168.0.0/16")]
+    left = {"dst": "172.30.103.0/24", "dev": "caloscale3"}  # of a cluster whose program was killed
+    assert [network.index for network in free_networks([*routes, left])] == [0, 3, 4, 5, 6, 7]
     # A private network of a company.
-    assert free_networks([], [{"dst": "172.16.0.0/12"}]) == []
-
-
-def test_a_node_knows_the_way_to_all_pods_but_its_own() -> None:
-    network = Network(2)
-    commands = node_commands(network, 2, [1, 2, 3])
-    ways = {command[3]: command[5] for command in commands if command[:3] == ["ip", "route", "add"]}
-    assert ways == {
-        "default": network.host_address,
-        network.pod_range(1): network.node_address(1),
-        network.pod_range(3): network.node_address(3),
-    }
+    assert free_networks([{"dst": "172.16.0.0/12", "dev": "eth0"}]) == []
 
 
 def test_commands_name_the_bridge_and_the_first_process() -> None:

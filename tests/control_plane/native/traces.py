@@ -9,7 +9,6 @@ from pathlib import Path
 import psutil
 
 from tools.cluster.native.cgroups import read_trees
-from tools.cluster.native.plan import programs_of, read_plan
 
 KINDS = ("net", "mnt", "pid", "uts", "ipc")
 # Where kubelets, containerd and network plugins write when nobody tells them not to.
@@ -25,10 +24,9 @@ def machine_traces() -> dict[str, set[str]]:
     return {"rules": rules, "files": files}
 
 
-def own_processes(folder: Path) -> set[int]:
-    """Processes of the cluster in a folder: its programs, nodes, and all that runs in these."""
-    outer = [psutil.Process(pid) for pid in programs_of(folder)]
-    return {each.pid for process in outer for each in (process, *process.children(recursive=True))}
+def processes_below(pid: int) -> set[int]:
+    """All that a process has started: a cluster's programs, nodes, and all that runs in these."""
+    return {each.pid for each in psutil.Process(pid).children(recursive=True)}
 
 
 def traces(folder: Path, bridge: str, processes: Iterable[int], namespaces: Iterable[str]) -> dict[str, set[str]]:
@@ -39,7 +37,7 @@ def traces(folder: Path, bridge: str, processes: Iterable[int], namespaces: Iter
     routes = _told("ip", "route", "show", "table", "all").splitlines()
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines()
     found = {
-        "processes": running | {f"{pid} {name}" for pid, name in programs_of(folder).items()},
+        "processes": running,
         "namespaces": set(namespaces) & {name for pid in psutil.pids() for name in namespaces_of(pid)},
         "mounts": {line for line in mounts if str(folder) in line},
         "links": {name for name in links if name.startswith(bridge)},
@@ -61,13 +59,6 @@ def namespaces_of(pid: int) -> list[str]:
 def own_namespaces(processes: Iterable[int]) -> set[str]:
     """Namespaces of processes that are not this machine's own."""
     return {name for pid in processes for name in namespaces_of(pid)} - set(namespaces_of(os.getpid()))
-
-
-def bridge_of(folder: Path) -> str:
-    """Name of the bridge of the cluster in a folder."""
-    plan = read_plan(folder)
-    assert plan is not None
-    return plan.network.bridge
 
 
 def _name(pid: int) -> str:

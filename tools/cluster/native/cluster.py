@@ -1,127 +1,76 @@
 """A cluster of real nodes on one machine: started, used, disturbed, and ended without a trace."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import shutil
-import tempfile
+import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
-from caloscale.progress import bar
 from tools.cluster.certificates import Authority, KeyPair, embedded, write_kubeconfig
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
-from tools.cluster.native.configuration import CONTEXT, DISK, Node, machine_description, node_files
+from tools.cluster.native.cgroups import read_trees, remove_group
+from tools.cluster.native.configuration import CONTEXT, DISK, Node, node_environment, node_files, planned_nodes
 from tools.cluster.native.images import import_archive, put_pause
-from tools.cluster.native.machine import DESCRIPTION, NodeProcess, run, run_all
+from tools.cluster.native.machine import NodeProcess, quietly, run, run_all
 from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
-from tools.cluster.native.operators import operator_archive, operator_objects
-from tools.cluster.native.plan import ClusterPlan, programs_of, read_plan, remove_cluster
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
 from tools.cluster.programs import folder as programs_folder
-from tools.cluster.real import DEFAULT_POOLS, RealCluster, advertise, is_ready
-from tools.cluster.real import OPERATORS as DEFAULT_OPERATORS
+from tools.cluster.real import DEFAULT_POOLS, OPERATORS, advertise, is_ready
 from tools.cluster.servers import Settings
-from tools.cluster.upstream import OPERATORS
 
-T = TypeVar("T")
 # Nodes say every 3 s that they live; on a busy machine such words come late.
 GRACE_SECONDS = 20
 SECONDS_TO_READY = 120.0
 
 
-def running_folder() -> Path:
-    """Where the cluster lives that `make cluster-up` starts: one for each user."""
-    return programs_folder().parent / "native"
-
-
-class NativeCluster(RealCluster):
+class NativeCluster(ControlPlane):
     """A control plane and real nodes: containerd, kubelet and kube-proxy, each in namespaces of its own, on a bridge.
 
-    ``with NativeCluster() as cluster`` starts it in a fresh folder of the cache; on leaving nothing stays. Root only.
-    Accelerators are advertised, there is nothing behind them.
+    ``with NativeCluster() as cluster`` starts it in a folder of the cache; on leaving nothing stays. What a killed
+    program leaves (bridge, cgroups, folder) is removed by the next. Root only. Accelerators are advertised, there is
+    nothing behind them.
     """
 
-    def __init__(
-        self,
-        folder: Path | None = None,
-        *,
-        pools: Sequence[Pool] = DEFAULT_POOLS,
-        operators: Sequence[str] = DEFAULT_OPERATORS,
-        outlives_us: bool = False,
-    ) -> None:
-        if unknown := set(operators) - set(OPERATORS):
-            raise ClusterError(f"unknown operators {sorted(unknown)}", remedy=f"choose among {sorted(OPERATORS)}")
-        if operators and all(pool.accelerator for pool in pools):
-            raise ClusterError("no node for the operators", remedy="add a pool without accelerators")
-        self._folder, self._pools, self._operators = folder, tuple(pools), tuple(operators)
-        self._outlives_us = outlives_us
-        self._plane: ControlPlane | None = None
-        self._machines: dict[str, NodeProcess] = {}
-        self._shown: Any = None
-        self.seconds: dict[str, float] = {}
-        """How long each part of the start took."""
+    context = CONTEXT
 
-    @classmethod
-    def attach(cls, folder: Path | None = None) -> NativeCluster:
-        """The cluster that runs in a folder (of `make cluster-up`); raises ClusterError when none does."""
-        folder = folder or running_folder()
-        plan = read_plan(folder)
-        if plan is None or not programs_of(folder):
-            raise ClusterError("no cluster of real nodes runs", remedy="make cluster-up")
-        cluster = cls(folder, pools=plan.pools, operators=(), outlives_us=True)
-        cluster.folder, cluster._machines = folder, plan.machines(folder, outlive_us=True)
-        return cluster
+    def __init__(self, *, pools: Sequence[Pool] = DEFAULT_POOLS, operators: Sequence[str] = OPERATORS) -> None:
+        super().__init__(operators=operators)
+        self._pools = tuple(pools)
+        self._machines: dict[str, NodeProcess] = {}
 
     def start(self) -> None:
         """Start everything and wait until it is ready; on failure nothing stays."""
         requirements.check()
-        self.folder = self._folder or Path(tempfile.mkdtemp(prefix="native-", dir=programs_folder().parent))
-        if programs_of(self.folder):
-            raise ClusterError("a cluster runs there already", remedy="make cluster-status, or make cluster-down")
-        if self.folder.is_dir() and any(self.folder.iterdir()) and read_plan(self.folder) is None:
-            raise ClusterError(f"{self.folder} holds other things", remedy="name an empty folder")
-        remove_cluster(self.folder)  # what a cluster left that was killed
-        self.folder.mkdir(parents=True)
-        self.shared_folder.mkdir(mode=0o777)
-        self.shared_folder.chmod(0o777)
-        steps = 2 + sum(pool.count for pool in self._pools) + bool(self._operators)
-        with self.stopped_on_failure(), bar("cluster", steps, "steps") as shown:
-            self._shown = shown
-            plan = self._timed("network", self._claim_network)
-            self._timed("control plane", partial(self._start_plane, plan.network))
-            self._start_nodes(plan)
-            if self._operators:
-                self._timed("operators", self._install_operators)
+        self.network = self._claim_network()
+        self._folder = _folder(self.network)
+        self._settings = Settings(
+            grace_seconds=GRACE_SECONDS, address=self.network.host_address, has_fake_nodes=False, context=CONTEXT
+        )
+        _remove(self.network)
+        with self.stopped_on_failure():
+            run_all(bridge_commands(self.network))
+            super().start()
+            self.shared_folder.mkdir()
+            self.shared_folder.chmod(0o777)
+            daemon, objects = start_dns(self.servers, self.network.host_address)
+            self.run(daemon, wait=False)
+            self.apply(objects)
+            self._start_nodes()
 
     def stop(self) -> None:
         """End all of it and remove the folder: no process, mount, namespace, link, route, rule or cgroup stays."""
-        if not hasattr(self, "folder"):
-            return
         with ThreadPoolExecutor(max(1, len(self._machines))) as threads:
             list(threads.map(NodeProcess.kill, self._machines.values()))
-        if self._plane is not None:
-            self._plane.stop()
-        remove_cluster(self.folder)
+        super().stop()
         self._machines = {}
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig, with the context `caloscale-native`."""
-        return self.folder / "control-plane" / "kubeconfig"
-
-    @property
-    def context(self) -> str:
-        """Name of its context."""
-        return CONTEXT
+        _remove(self.network)
+        self._claim.close()
 
     @property
     def nodes(self) -> list[str]:
@@ -132,11 +81,6 @@ class NativeCluster(RealCluster):
     def shared_folder(self) -> Path:
         """A folder that every node sees as SHARED, as it would see a network disk."""
         return self.folder / "shared"
-
-    @property
-    def log_folder(self) -> Path:
-        """Logs of the control plane."""
-        return self.folder / "control-plane" / "logs"
 
     def node_logs(self, name: str) -> Path:
         """Logs of a node: its kubelet, containerd, kube-proxy, first process, and below pods/ those of its pods."""
@@ -159,15 +103,15 @@ class NativeCluster(RealCluster):
         """A lost node boots again, with its disk; returns when it is ready and offers its accelerators again."""
         since = dt.datetime.now(dt.UTC)
         self._machine(name).boot()
-        self._wait_for(name, since)
+        self._wait_for_node(name, since)
 
     def cut_off(self, name: str) -> None:
         """A node's cable is pulled: its containers run on, but nobody hears them."""
-        self._machine(name).unplug()
+        self._machine(name).set_cable("down")
 
     def reconnect(self, name: str) -> None:
         """A node's cable is put back."""
-        self._machine(name).plug_in()
+        self._machine(name).set_cable("up")
 
     def end_program(self, name: str, program: str) -> None:
         """Kill a node's kubelet, containerd or kube-proxy; the node starts it again after a second."""
@@ -179,61 +123,35 @@ class NativeCluster(RealCluster):
 
     def ended_programs(self) -> list[str]:
         """Programs of the control plane, and nodes, that should run and do not."""
-        plane = self._plane.ended_programs() if self._plane else []
-        return [*plane, *(name for name in self.nodes if name not in self.running_nodes())]
+        return [*super().ended_programs(), *(name for name in self.nodes if name not in self.running_nodes())]
 
-    def _timed(self, what: str, do: Callable[[], T]) -> T:
-        self._shown.set_postfix_str(what)
-        started = time.monotonic()
-        done = do()
-        self.seconds[what] = time.monotonic() - started
-        self._shown.update(1)
-        return done
-
-    def _claim_network(self) -> ClusterPlan:
-        """Make a bridge that nobody else has; the plan is noted first, so that whoever ends us finds it."""
-        links, routes = (json.loads(run(["ip", "-json", *what])) for what in (["link"], ["-4", "route"]))
-        for network in free_networks(links, routes):
-            plan = ClusterPlan(network, self._pools)
-            plan.write(self.folder)
-            first, *others = bridge_commands(network)
+    def _claim_network(self) -> Network:
+        """The first network that no other program has: a claim is a socket's name, which ends with its program."""
+        for network in free_networks(json.loads(run(["ip", "-json", "-4", "route"]))):
+            self._claim = socket.socket(socket.AF_UNIX)
             try:
-                run(first)
-            except ClusterError:
-                (self.folder / "cluster.json").unlink()
-                continue
-            run_all(others)
-            return plan
-        raise ClusterError("no addresses are free for nodes and pods", remedy="ip route; make cluster-down")
+                self._claim.bind(f"\0{network.bridge}")
+                return network
+            except OSError:
+                self._claim.close()
+        raise ClusterError("no addresses are free for nodes and pods", remedy="ip route shows which are used")
 
-    def _start_plane(self, network: Network) -> None:
-        settings = Settings(
-            outlives_us=self._outlives_us,
-            grace_seconds=GRACE_SECONDS,
-            address=network.host_address,
-            has_fake_nodes=False,
-            context=CONTEXT,
-        )
-        self._plane = ControlPlane(self.folder / "control-plane", operators=(), settings=settings)
-        self._plane.start()
-        daemon, objects = start_dns(self._plane.servers, network.host_address)
-        self._plane.run(daemon, wait=False)
-        self.apply(objects)
-
-    def _start_nodes(self, plan: ClusterPlan) -> None:
+    def _start_nodes(self) -> None:
         """Boot all at once; the time of each is that until it was ready."""
-        assert self._plane is not None
-        machines = plan.machines(self.folder, outlive_us=self._outlives_us)
-        servers, since = self._plane.servers, dt.datetime.now(dt.UTC)
-        proxy = servers.authority.issue("kube-proxy", "system:kube-proxy")
-        for name, machine in machines.items():
-            _prepare(machine, plan.nodes, servers.authority, servers.url, proxy, self.shared_folder)
-            self._machines[name] = machine
-            machine.boot()
-        for name in machines:
-            self._timed(name, partial(self._wait_for, name, since))
+        nodes = planned_nodes(self._pools, self.network)
+        started, since = time.monotonic(), dt.datetime.now(dt.UTC)
+        proxy = self.servers.authority.issue("kube-proxy", "system:kube-proxy")
+        for node in nodes:
+            folder = self.folder / "nodes" / node.name
+            _prepare(folder, node, self.servers.authority, self.servers.url, proxy)
+            places = {"folder": folder, "programs": programs_folder() / "bin", "shared": self.shared_folder}
+            self._machines[node.name] = NodeProcess(node, folder, node_environment(node, nodes, **places))
+            self._machines[node.name].boot()
+        for name in self._machines:
+            self._wait_for_node(name, since)
+            self.seconds[name] = time.monotonic() - started
 
-    def _wait_for(self, name: str, since: dt.datetime) -> None:
+    def _wait_for_node(self, name: str, since: dt.datetime) -> None:
         machine, api = self._machine(name), self.client()
 
         def ready() -> bool:
@@ -247,19 +165,6 @@ class NativeCluster(RealCluster):
             raise ClusterError(f"{name} is not ready", log=log, remedy="read the kubelet's words above") from error
         advertise(api, name, machine.node.pool)
 
-    def _install_operators(self) -> None:
-        """All at once: most of the time each waits for something else."""
-        with ThreadPoolExecutor(len(self._operators)) as threads:
-            list(threads.map(self._install, self._operators))
-
-    def _install(self, name: str) -> None:
-        operator = OPERATORS[name]
-        untainted = [each for each, machine in self._machines.items() if not machine.node.pool.accelerator]
-        self.import_image(operator_archive(operator), nodes=untainted)
-        self.apply_with_kinds(operator_objects(operator, self.folder / "operators" / name))
-        where = ("-n", operator.namespace, "--timeout=120s")
-        self.kubectl("rollout", "status", f"deployment/{operator.deployment}", *where)
-
     def _machine(self, name: str) -> NodeProcess:
         try:
             return self._machines[name]
@@ -267,11 +172,21 @@ class NativeCluster(RealCluster):
             raise ClusterError(f"no node {name}", remedy=f"one of: {', '.join(self._machines)}") from None
 
 
-def _prepare(
-    machine: NodeProcess, nodes: Sequence[Node], authority: Authority, url: str, proxy: KeyPair, shared: Path
-) -> None:
+def _folder(network: Network) -> Path:
+    return programs_folder().parent / network.bridge
+
+
+def _remove(network: Network) -> None:
+    """Remove what is on this machine of a cluster whose programs have ended."""
+    # With the bridge go the routes and the cables that are still in it.
+    quietly(["ip", "link", "delete", network.bridge])
+    remove_group(read_trees(), network.bridge)
+    # What containers wrote may be without the owner's right to write.
+    shutil.rmtree(_folder(network), ignore_errors=True)
+
+
+def _prepare(folder: Path, node: Node, authority: Authority, url: str, proxy: KeyPair) -> None:
     """Write a node's folder: its configuration, its identity, and an empty disk."""
-    node, folder = machine.node, machine.folder
     for name in (*DISK, "log", "net.d"):
         (folder / name).mkdir(parents=True)
     cni = requirements.cni_folder()
@@ -289,5 +204,3 @@ def _prepare(
     for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
         write_kubeconfig(folder / name, url, authority, embedded(pair), context=CONTEXT)
     put_pause(folder)
-    description = machine_description(node, nodes, folder=folder, programs=programs_folder() / "bin", shared=shared)
-    (folder / DESCRIPTION).write_text(json.dumps(description, indent=2), encoding="utf-8")

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
 
-from tools.cluster.native.network import PORT_IN_NODE, Network, node_commands
+from tools.cluster.native.network import PORT_IN_NODE, Network
 from tools.cluster.pools import Pool, labels_of, taints_of
 from tools.cluster.real import SHARED
 
@@ -70,58 +69,25 @@ def node_files(node: Node, *, cni_folder: Path, snapshotter: str) -> dict[str, s
     return {name: Template((TEMPLATES / name).read_text(encoding="utf-8")).substitute(values) for name in FILES}
 
 
-def machine_description(
+def node_environment(
     node: Node, others: Sequence[Node], *, folder: Path, programs: Path, shared: Path
-) -> dict[str, Any]:
-    """What init.py does as the first process of the node."""
+) -> dict[str, str]:
+    """Values of init.sh, the first process of the node."""
+    network, labels = node.network, labels_of(node.pool, node.name)
+    ways = ((network.pod_range(other.number), other.address) for other in others if other != node)
     return {
-        "hostname": node.name,
-        "environment": {"PATH": SEARCH_PATH},
-        "mounts": _mounts(folder, programs, shared),
-        "port": PORT_IN_NODE,
-        "network": node_commands(node.network, node.number, [other.number for other in others]),
-        "values": {
-            "/proc/sys/net/ipv4/ip_forward": "1",
-            # Else a pod that calls a service of its own node gets the answer from an address that it never called.
-            "/proc/sys/net/bridge/bridge-nf-call-iptables": "1",
-        },
-        "programs": [
-            _program(
-                "containerd",
-                [f"--config={OWN}/containerd.toml"],
-                ready=["ctr", "version"],
-                after=[["ctr", "--namespace=k8s.io", "images", "import", f"{OWN}/pause.tar"]],
-            ),
-            _program("kubelet", _kubelet_options(node)),
-            _program("kube-proxy", [f"--config={OWN}/kube-proxy.yaml"]),
-        ],
+        "PATH": SEARCH_PATH,
+        "NAME": node.name,
+        "FOLDER": str(folder),
+        "PROGRAMS_FOLDER": str(programs),
+        "SHARED_FOLDER": str(shared),
+        "OWN": OWN,
+        "PROGRAMS": PROGRAMS,
+        "SHARED": SHARED,
+        "DISK": " ".join(DISK),
+        "PORT": PORT_IN_NODE,
+        "ADDRESS": node.address,
+        "HOST": network.host_address,
+        "ROUTES": " ".join(f"{pods}={via}" for pods, via in ways),
+        "LABELS": ",".join(f"{name}={value}" for name, value in labels.items()),
     }
-
-
-def _kubelet_options(node: Node) -> list[str]:
-    labels = ",".join(f"{name}={value}" for name, value in labels_of(node.pool, node.name).items())
-    options = [f"--config={OWN}/kubelet.yaml", f"--kubeconfig={OWN}/kubelet.kubeconfig"]
-    options += [f"--hostname-override={node.name}", f"--node-ip={node.address}", f"--node-labels={labels}"]
-    return [*options, "--root-dir=/var/lib/kubelet", "--v=1"]
-
-
-def _mounts(folder: Path, programs: Path, shared: Path) -> list[list[str]]:
-    """A /run and a /var/lib of the node's own, so that nothing of it lies outside its folder."""
-    empty = ["mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs"]
-    seen = {OWN: folder, PROGRAMS: programs, SHARED: shared}
-    kept = [f"/var/lib/{name}" for name in DISK]
-    return [
-        # Kubelets want mounts in here to be seen by containers; unshare cut the ties to the machine before.
-        ["mount", "--make-rshared", "/"],
-        [*empty, "/run"],
-        ["mkdir", "-p", *seen, "/run/lock", "/run/netns"],
-        *(["mount", "--bind", str(source), target] for target, source in seen.items()),
-        [*empty, "/var/lib"],
-        ["mkdir", "-p", *kept],
-        *(["mount", "--bind", f"{OWN}/{name}", target] for name, target in zip(DISK, kept, strict=True)),
-        ["mount", "--bind", f"{OWN}/log", "/var/log"],
-    ]
-
-
-def _program(name: str, options: list[str], **more: object) -> dict[str, Any]:
-    return {"name": name, "command": [name, *options], "log": f"/var/log/{name}.log", **more}

@@ -4,7 +4,7 @@ Pure: functions return the commands of ``ip``; machine.py runs them.
 """
 
 import ipaddress
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,32 +81,15 @@ def cable_commands(network: Network, number: int, pid: int) -> list[Command]:
     ]
 
 
-def node_commands(network: Network, number: int, others: Iterable[int]) -> list[Command]:
-    """What a node does once its end of the cable is there."""
-    commands = [
-        ["ip", "link", "set", "lo", "up"],
-        ["ip", "address", "add", f"{network.node_address(number)}/24", "dev", PORT_IN_NODE],
-        ["ip", "link", "set", PORT_IN_NODE, "up"],
-        ["ip", "route", "add", "default", "via", network.host_address],
-    ]
-    return commands + [
-        ["ip", "route", "add", network.pod_range(other), "via", network.node_address(other)]
-        for other in others
-        if other != number
-    ]
-
-
-def free_networks(links: Sequence[Mapping[str, Any]], routes: Sequence[Mapping[str, Any]]) -> list[Network]:
-    """Networks whose names and addresses nobody uses, from what ``ip -json link`` and ``ip -json route`` say."""
-    names = {link["ifname"] for link in links}
+def free_networks(routes: Sequence[Mapping[str, Any]]) -> list[Network]:
+    """Networks whose addresses nobody uses elsewhere, from what ``ip -json route`` says."""
     used = [
-        ipaddress.ip_network(route["dst"], strict=False)
+        (ipaddress.ip_network(route["dst"], strict=False), route["dev"])
         for route in routes
         if route["dst"] != "default" and ":" not in route["dst"]
     ]
-    candidates = [Network(index) for index in range(MOST_NETWORKS)]
     return [
         network
-        for network in candidates
-        if network.bridge not in names and not any(mine.overlaps(other) for mine in network.ranges for other in used)
+        for network in map(Network, range(MOST_NETWORKS))
+        if not any(mine.overlaps(other) and dev != network.bridge for mine in network.ranges for other, dev in used)
     ]

@@ -23,6 +23,7 @@ COMMANDS = {
     "unshare": "util-linux",
     "nsenter": "util-linux",
     "mount": "mount",
+    "hostname": "hostname",
 }
 CNI_FOLDERS = (Path("/usr/lib/cni"), Path("/opt/cni/bin"), Path("/usr/libexec/cni"))
 CNI_PLUGINS = ("bridge", "host-local", "loopback", "portmap")
