@@ -205,8 +205,9 @@ class Step:
 
     def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
         zero = tf.UnconnectedGradients.ZERO
+        variables = [unwrap(variable) for variable in network.trainable_variables]  # Keras' own ones have no zeros
         with part_scope("back_propagation"):
-            return pack(tape.gradient(loss, network.trainable_variables, unconnected_gradients=zero))
+            return pack(tape.gradient(loss, variables, unconnected_gradients=zero))
 
     def _means(self, loss: tf.Tensor, terms: Mapping[str, tf.Tensor]) -> Losses:
         return {"loss": loss, **{name: tf.reduce_sum(term) / self.context.global_batch for name, term in terms.items()}}

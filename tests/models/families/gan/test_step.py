@@ -198,6 +198,16 @@ def test_the_generator_does_not_change_the_discriminator():
     assert unchanged == [True, False]
 
 
+def test_a_head_without_weight_in_the_loss_stays_as_it_is():
+    run = small_run(*PLAIN, *QUICK, "train.lossWeights.energy=0")
+    networks = quick_networks(run.model, run.data)
+    heads = [networks["discriminator"].get_layer(name) for name in ("energy", "real_fake")]
+    before = [head.get_weights() for head in heads]
+    train_step(run, networks, build_optimizers(run, networks), a_batch(run), StepContext(0, 0.0, 0, 4), CONSTANT)
+    unchanged = [np.array_equal(weights[0], head.get_weights()[0]) for weights, head in zip(before, heads)]
+    assert unchanged == [True, False]
+
+
 def test_label_flips_are_drawn_in_every_step():
     """Also within one graph: the public code drew them when it was traced, once for a whole training."""
     drawn = tf.function(lambda step: flipped(tf.ones((500, 1)), 0.05, EventDraws(1, step, 1, 0, 500)))
