@@ -212,30 +212,6 @@ def test_a_spot_node_that_is_told_to_end_has_its_worker_made_again(
     assert len(running(api, namespace).keys() & before.keys()) == 1  # the other one stayed
 
 
-def test_a_node_that_vanishes_takes_its_worker_along(
-    control_plane: ControlPlane,
-    namespace: str,
-    api: client.ApiClient,
-    add_nodes: Callable[..., list[str]],
-    remove_nodes: Callable[..., None],
-) -> None:
-    """A fact about training-operator: whoever relies on its ExitCode policy alone loses the job here.
-
-    A worker that is deleted while it runs has no exit code. When training-operator looks while it is being deleted,
-    it counts it as failed and fails the whole TFJob; when it looks later, it makes the worker again.
-    """
-    nodes = add_nodes("spot", 2, spot=True)
-    control_plane.apply([tfjob("long", 2, 8, run="1h", policy="ExitCode")], namespace=namespace)
-    control_plane.wait_until(lambda: len(running(api, namespace)) == 2, "both workers run")
-    remove_nodes(nodes[:1], notice=False)
-    assert nodes[0] not in running(api, namespace).values()
-    add_nodes("spot", 1, spot=True)
-    control_plane.wait_until(
-        lambda: "Failed" in conditions(control_plane, "tfjob", "long", namespace) or len(running(api, namespace)) == 2,
-        "the TFJob has failed, or the lost worker is made again",
-    )
-
-
 def running(api: client.ApiClient, namespace: str) -> dict[str, str]:
     """Nodes of the running pods, by the pods' uid."""
     pods = client.CoreV1Api(api).list_namespaced_pod(namespace).items

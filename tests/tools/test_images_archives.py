@@ -3,11 +3,7 @@
 import hashlib
 import io
 import json
-import os
-import shutil
-import subprocess
 import tarfile
-import time
 from pathlib import Path
 
 import pytest
@@ -60,36 +56,6 @@ def write_tar(path: Path, **files: object) -> Path:
             about.size = len(data)
             tar.addfile(about, io.BytesIO(data))
     return path
-
-
-@pytest.mark.integration
-@pytest.mark.skipif(shutil.which("ctr") is None or os.geteuid() != 0, reason="needs containerd, and root")
-def test_containerd_takes_it(archive: Path, tmp_path: Path) -> None:
-    """A containerd of the test's own lists the image by its name, and shows its file."""
-    socket = tmp_path / "containerd.sock"
-    command = ["containerd", f"--root={tmp_path / 'root'}", f"--state={tmp_path / 'state'}", f"--address={socket}"]
-    configuration = tmp_path / "config.toml"
-    configuration.write_text('version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n')
-    with (
-        (tmp_path / "log").open("wb") as log,
-        subprocess.Popen([*command, f"--config={configuration}"], stderr=log) as daemon,
-    ):
-        try:
-            while not socket.exists():
-                assert daemon.poll() is None, (tmp_path / "log").read_text()[-2000:]
-                time.sleep(0.05)
-            ctr = ["ctr", f"--address={socket}", "images"]
-            subprocess.run([*ctr, "import", "--snapshotter=native", archive], check=True, capture_output=True)
-            listed = subprocess.run([*ctr, "list", "--quiet"], check=True, capture_output=True, text=True).stdout
-            assert listed.split() == ["docker.io/caloscale/x:1"]
-            mounted = tmp_path / "mounted"
-            mounted.mkdir()
-            mount = [*ctr, "mount", "--snapshotter=native", "docker.io/caloscale/x:1", mounted]
-            subprocess.run(mount, check=True, capture_output=True)
-            assert (mounted / "opt/x/data/text").read_text() == "hello"
-            subprocess.run(["umount", mounted], check=True)
-        finally:
-            daemon.terminate()
 
 
 def test_names_of_archives_by_engines(archive: Path, tmp_path: Path) -> None:

@@ -55,9 +55,7 @@ def build_module(go: str, module: Path, targets: Mapping[str, str], upstream: Ma
     """Build what is missing of a Go module's programs, and its manifests. Raises ClusterError."""
     place = folder(module)
     _run(go, module, "mod", "download")
-    missing = {name: package for name, package in targets.items() if not (place / "bin" / name).is_file()}
-    (place / "bin").mkdir(parents=True, exist_ok=True)
-    _compile(go, module, missing, place / "bin")
+    compile_programs(go, module, targets, place / "bin", flags=link_flags())
     _render_manifests(go, module, place, upstream)
 
 
@@ -92,36 +90,16 @@ def link_flags() -> str:
     return " ".join(("-s", "-w", *stamps))
 
 
-def _compile(go: str, module: Path, targets: Mapping[str, str], output: Path) -> None:
-    """Compile the programs one by one (the linker of the API server alone takes 1 GB), with a bar over packages."""
-    if not targets:
-        return
-    flags = ["-trimpath", "-ldflags", link_flags()]
-    wanted = "{{if .Stale}}{{.ImportPath}}{{end}}"
-    stale = _run(go, module, "list", "-deps", *flags[:1], "-f", wanted, *targets.values())
-    # Each program is a step of its own, too: linking the API server takes a while.
-    with bar("compiling", len(set(stale.split())) + len(targets), "packages") as shown:
-        for name, package in targets.items():
+def compile_programs(go: str, module: Path, targets: Mapping[str, str], output: Path, *, flags: str) -> None:
+    """Compile those that are missing (name: package), one by one: the linker of the API server alone takes 1 GB."""
+    missing = {name: package for name, package in targets.items() if not (output / name).is_file()}
+    output.mkdir(parents=True, exist_ok=True)
+    with bar("compiling", len(missing), "programs") as shown:
+        for name, package in missing.items():
             shown.set_postfix_str(name)
             with atomic_writer(output / name) as temporary:
-                command = [go, "build", "-v", *flags, "-o", str(temporary), package]
-                with subprocess.Popen(
-                    command, cwd=module, env=go_environment(), text=True, stderr=subprocess.PIPE
-                ) as process:
-                    lines = _follow(process, shown.update)
-                if process.returncode:
-                    remedy = "read the message above; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed"
-                    raise ClusterError(f"{name} does not build:\n" + "\n".join(lines[-20:]), remedy=remedy)
+                _run(go, module, "build", "-trimpath", "-ldflags", flags, "-o", str(temporary), package)
             shown.update(1)
-
-
-def _follow(process: subprocess.Popen[str], advance: Callable[[int], object]) -> list[str]:
-    """Lines that the compiler prints; each names a package that is being compiled."""
-    lines = []
-    for line in process.stderr or ():
-        lines.append(line.rstrip())
-        advance(1)
-    return lines
 
 
 def _render_manifests(go: str, module: Path, place: Path, upstream: Mapping[str, tuple[str, str]]) -> None:
@@ -156,9 +134,10 @@ def _run(go: str, module: Path, *arguments: str) -> str:
         [go, *arguments], cwd=module, env=go_environment(), capture_output=True, text=True, check=False
     )
     if done.returncode:
-        # Go's messages may hold addresses of the proxy, with credentials: only the first words are shown.
-        first = (done.stderr.strip().splitlines() or ["no message"])[-1].split("http", 1)[0]
-        raise ClusterError(f"go {' '.join(arguments[:2])}: {first}", remedy="check the network and the disk, try again")
+        # Go's messages may hold addresses of the proxy, with credentials: these are not shown.
+        lines = [line.split("http", 1)[0] for line in done.stderr.strip().splitlines()[-20:]]
+        remedy = "check the network; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed; then try again"
+        raise ClusterError(f"go {arguments[0]} {arguments[-1]}:\n" + "\n".join(lines), remedy=remedy)
     return done.stdout
 
 

@@ -7,11 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from caloscale.storage.atomic import atomic_writer
-from tools.cluster.build import find_go
+from tools.cluster.build import compile_programs, find_go
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import folder
 
@@ -59,7 +57,6 @@ def build(clone: str = "") -> None:
     """Fetch and build what is missing. clone: a local clone of the repository, in place of GitHub."""
     if is_built():
         return
-    started = time.monotonic()
     go = find_go(folder().parent / "go")
     source, argo = place() / "source", place() / "argo"
     for name, wheel in (("node", NODE_WHEEL), ("metadata", METADATA_WHEEL)):
@@ -75,13 +72,7 @@ def build(clone: str = "") -> None:
         # a symbolic link in the repository, which an archive of a module leaves out
         shutil.copyfile(specific / "signal_darwin.go", specific / "signal_linux.go")
     for module, programs in ((source, PROGRAMS), (argo, ARGO_PROGRAMS)):
-        for name, package in programs.items():
-            if not (place() / "bin" / name).is_file():
-                print(f"building {name} ({time.monotonic() - started:.0f} s so far)", flush=True)
-                (place() / "bin").mkdir(exist_ok=True)
-                with atomic_writer(place() / "bin" / name) as program:
-                    flags = ["-trimpath", "-buildvcs=false", "-ldflags=-s -w"]
-                    _run([go, "build", *flags, "-o", str(program), package], module, CGO_ENABLED="0")
+        compile_programs(go, module, programs, place() / "bin", flags="-s -w")
     _build_ui(source / "frontend")
 
 
