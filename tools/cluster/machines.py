@@ -61,7 +61,7 @@ def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = 
 
 
 def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
-    """Machines that answer no more: not ready, until they are removed or mended.
+    """Machines that answer no more: not ready, until they are removed.
 
     Their pods are evicted after the toleration, unless no machine of the zone is left: then Kubernetes thinks that
     the fault is its own.
@@ -79,12 +79,6 @@ def break_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
     for name in names:
         core.patch_node(name, {"metadata": {"annotations": {BROKEN: "true"}}})
         core.patch_node_status(name, {"status": {"conditions": [condition]}})
-
-
-def mend_nodes(api: client.ApiClient, names: Iterable[str]) -> None:
-    """Broken machines answer again."""
-    for name in names:
-        client.CoreV1Api(api).patch_node(name, {"metadata": {"annotations": {BROKEN: None}}})
 
 
 def end_pods(

@@ -2,7 +2,6 @@
 
 import json
 import time
-from typing import Any
 
 import pytest
 
@@ -11,7 +10,6 @@ from tests.control_plane.native.pods import (
     SLEEP,
     SPOT,
     SYSTEM,
-    TOLERATIONS,
     Core,
     is_ready,
     log,
@@ -19,7 +17,7 @@ from tests.control_plane.native.pods import (
     phase,
     pod,
 )
-from tests.control_plane.native.python_image import IMAGE, PYTHON
+from tests.control_plane.native.python_image import PYTHON
 from tools.cluster.native import NativeCluster
 from tools.cluster.pools import node_objects
 from tools.cluster.real import DEFAULT_POOLS, SHARED
@@ -149,59 +147,6 @@ def test_too_much_memory_ends_a_pod(cluster: NativeCluster, core: Core, namespac
     cluster.wait_until(lambda: phase(core, "greedy", namespace) == "Failed", "it is killed")
     (status,) = core.read_namespaced_pod("greedy", namespace).status.container_statuses
     assert (status.state.terminated.reason, status.state.terminated.exit_code) == ("OOMKilled", 137)
-
-
-RING = """
-import json, os, socket, threading, time
-shown = json.loads(os.environ["TF_CONFIG"])
-index, workers = shown["task"]["index"], shown["cluster"]["worker"]
-with socket.create_server(("", 2222)) as server:
-    def answer():
-        connection, _ = server.accept()
-        connection.sendall(str(index).encode())
-        connection.close()
-    thread = threading.Thread(target=answer)
-    thread.start()
-    host, port = workers[1 - index].split(":")
-    for _ in range(300):
-        try:
-            with socket.create_connection((host, int(port)), 2) as connection:
-                print("heard of", connection.recv(9).decode(), flush=True)
-                break
-        except OSError:
-            time.sleep(0.1)
-    thread.join()
-"""
-
-
-def tfjob(name: str) -> dict[str, Any]:
-    limits = {ACCELERATOR: 1}
-    described = {"name": "tensorflow", "image": IMAGE, "command": [PYTHON, "-u", "-c", RING]}
-    described |= {"imagePullPolicy": "IfNotPresent", "resources": {"limits": limits}}
-    template = {"spec": {"tolerations": TOLERATIONS, "containers": [described]}}
-    worker = {"replicas": 2, "restartPolicy": "Never", "template": template}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": {"name": name},
-        "spec": {"runPolicy": {"cleanPodPolicy": "None"}, "tfReplicaSpecs": {"Worker": worker}},
-    }
-
-
-def test_a_tfjob_trains_on_two_nodes(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    started = time.monotonic()
-    cluster.apply([tfjob("pair")], namespace=namespace)
-
-    def succeeded() -> bool:
-        status = cluster.get("tfjob", "pair", "-n", namespace).get("status", {})
-        return any(each["type"] == "Succeeded" and each["status"] == "True" for each in status.get("conditions", []))
-
-    cluster.wait_until(succeeded, "the TFJob succeeds")
-    print(f"\nTFJob of two workers: {time.monotonic() - started:.1f} s")
-    pods = core.list_namespaced_pod(namespace).items
-    assert sorted(each.spec.node_name for each in pods) == SPOT
-    for index in range(2):
-        assert log(core, f"pair-worker-{index}", namespace) == f"heard of {1 - index}\n"
 
 
 def test_a_jobset_runs_on_two_nodes(cluster: NativeCluster, core: Core, namespace: str) -> None:
