@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models.optimizers import PackedOptimizer, pack, unpack
+from caloscale.models.optimizers import AveragingOptimizer, PackedOptimizer, pack, unpack
 
 KERAS = {
     "rmsprop": lambda rate: tf.keras.optimizers.RMSprop(rate, rho=0.9, epsilon=1e-7),
@@ -28,6 +28,30 @@ def test_updates_are_those_of_keras(kind):
         keras.apply_gradients(zip(gradients, theirs))
         for one, other in zip(ours, theirs):
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", KERAS)
+def test_the_result_of_the_function_moves_the_variables(kind):
+    """In a graph, in the order of the updates, with their numbers."""
+    value, calls = np.float32([1, -2, 3]), []
+    averaging, plain = tf.Variable(value), tf.Variable(value)
+
+    def average(gradient, number):
+        calls.append((gradient.tolist(), number))
+        return gradient * np.float32(number)
+
+    ours, other = AveragingOptimizer(kind, [averaging], average), PackedOptimizer(kind, [plain])
+
+    @tf.function
+    def step(first):
+        ours.apply(tf.constant([1.0, 2.0, 4.0]), 0.01, first)
+        ours.apply(tf.constant([-1.0, 0.5, 3.0]), 0.02, first + 1)
+
+    step(tf.constant(2, tf.int64))
+    other.apply(tf.constant([2.0, 4.0, 8.0]), 0.01, 2)
+    other.apply(tf.constant([-3.0, 1.5, 9.0]), 0.02, 3)
+    assert calls == [([1, 2, 4], 2), ([-1, 0.5, 3], 3)]
+    np.testing.assert_allclose(averaging.numpy(), plain.numpy(), rtol=1e-6)
 
 
 def test_packing_and_back():

@@ -100,6 +100,7 @@ def check_counts(of, own, counts):
     assert counts["exchanges"] == epochs and counts["dropped"] == 0
     assert counts["contributions"] == used.sum()
     assert counts["stale"] == (used & (others < of[:, own, None])).sum()
+    assert counts["age"] == np.maximum(of[:, own, None] - others, 0)[used].sum()
     assert counts["contributions"] + counts["repeated"] + counts["missing"] == epochs * (ranks - 1)
     for column in others.T:
         # Each gradient is used at most once, and an older one never after a newer.

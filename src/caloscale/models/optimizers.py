@@ -7,11 +7,13 @@ do not depend on the version of Keras.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 EPSILON = 1e-7
 """As in Keras."""
@@ -54,6 +56,29 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
         self.square.assign(squares)
         for variable, part in zip(self._targets, unpack(change, self._targets)):
             unwrap(variable).assign_sub(part)
+
+
+class AveragingOptimizer(PackedOptimizer):
+    """Moves the variables by what a function on the host makes of each gradient, such as its mean over processes.
+
+    average: from a packed gradient (size,), float32, and the number of its update, from 1, to one like it.
+    """
+
+    def __init__(
+        self,
+        kind: Literal["rmsprop", "adam"],
+        variables: Sequence[tf.Variable],
+        average: Callable[[NDArray[np.float32], int], NDArray[np.float32]],
+    ) -> None:
+        super().__init__(kind, variables)
+        self._average = average
+
+    def apply(self, gradient: tf.Tensor, rate: float | tf.Tensor, number: int | tf.Tensor) -> None:
+        """As of `PackedOptimizer`, after the function has returned."""
+        averaged = tf.numpy_function(
+            lambda values, update: self._average(values, int(update)), (gradient, number), gradient.dtype
+        )
+        super().apply(tf.ensure_shape(averaged, gradient.shape), rate, number)
 
 
 def pack(values: Sequence[tf.Tensor]) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,19 @@ class Counts:
     """Gradients, own ones included, that were left out of this rank's averages because they were not finite."""
     stale: int = 0
     """Contributions from an earlier epoch than that of the average. They are used, once. Remote memory only."""
+    age: int = 0
+    """Epochs between them and the averages that they are in, added up."""
     repeated: int = 0
     """Slots that had not changed since they were read before. They are not used again. Remote memory only."""
     missing: int = 0
     """Slots into which nothing had been written yet. Remote memory only."""
     exchange_seconds: float = 0.0
     """Time that the caller spent in the exchange, s."""
+
+    @classmethod
+    def total(cls, counts: Sequence[Counts]) -> Counts:
+        """The sum of several."""
+        return Counts(**{name: sum(getattr(one, name) for one in counts) for name in vars(Counts())})
 
 
 class WindowRing:
@@ -117,6 +125,7 @@ class WindowRing:
         self._fetch(step, self._slot)
         self._read[step] = sequence = int(self._sequence[0])
         self.counts.stale += sequence < epoch
+        self.counts.age += max(0, epoch - sequence)
         return sequence
 
     def _fetch(self, step: int, target: NDArray[np.uint8]) -> None:

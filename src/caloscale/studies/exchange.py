@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
-from caloscale.sagips.exchange import COMPARED, METHODS, Counts, make_exchange
+from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, make_exchange
 from caloscale.sagips.groups import Groups, groups_of_sizes
 from caloscale.spec.block import Block
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
@@ -40,8 +40,8 @@ _TRIPS = 200
 Floats = NDArray[np.float32]
 
 
-class Ranks(Block):
-    """Workers, their groups, and how long they compute."""
+class Exchanging(Block):
+    """Workers, their groups, and how they exchange."""
 
     method: str = "ring"
     """Exchange."""
@@ -51,6 +51,20 @@ class Ranks(Block):
     """Workers of a group; the last group has the rest."""
     outer_every: int = Field(5, ge=1)
     """Epochs between two exchanges of the group leaders."""
+
+    def groups(self) -> Groups:
+        """The ranks of each group."""
+        sizes = [min(self.group, self.ranks - first) for first in range(0, self.ranks, self.group)]
+        return groups_of_sizes(sizes, self.ranks)
+
+    def exchange(self, world: MPI.Intracomm) -> Exchange:
+        """An exchange by a method of the solver. All ranks make it together. Raises ConfigurationError."""
+        return make_exchange(self.method, world, self.groups(), outer_every=self.outer_every)
+
+
+class Ranks(Exchanging):
+    """Workers that exchange, and how long they compute."""
+
     epochs: int = Field(100, ge=1)
     """Exchanges."""
     compute_milliseconds: float = Field(0.0, ge=0)
@@ -61,11 +75,6 @@ class Ranks(Block):
     """Share of the epochs that take `stragglerFactor` times as long."""
     straggler_factor: float = Field(4.0, ge=1)
     """How many times."""
-
-    def groups(self) -> Groups:
-        """The ranks of each group."""
-        sizes = [min(self.group, self.ranks - first) for first in range(0, self.ranks, self.group)]
-        return groups_of_sizes(sizes, self.ranks)
 
     def computing_seconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Times of all epochs and workers, (epochs, ranks), s."""
@@ -279,8 +288,7 @@ class Worker:
 
 def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -> tuple[float, Counts]:
     """By a method of the solver; shares follow the speeds if asked."""
-    sizes = [len(group) for group in asked.groups()]
-    exchanges = [make_exchange(asked.method, world, sizes, outer_every=asked.outer_every) for _ in asked.tensors]
+    exchanges = [asked.exchange(world) for _ in asked.tensors]
     gradients = [np.full(floats, world.rank, np.float32) for floats in asked.tensors]
     every = asked.rebalance_every
 
@@ -298,7 +306,7 @@ def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) ->
     counts = [method.counts for method in exchanges]
     for method in exchanges:
         method.close()
-    return seconds, Counts(**{name: sum(getattr(one, name) for one in counts) for name in vars(counts[0])})
+    return seconds, Counts.total(counts)
 
 
 def push_and_pull(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -> float:

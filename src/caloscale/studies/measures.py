@@ -295,6 +295,7 @@ MEASURES: dict[str, Measure] = {
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
     "exchange": _late("exchange", "time_exchange"),
+    "exchangedTraining": _late("exchanged_training", "train_exchanging", "own"),
     "exchangeEvents": replace(_late("exchange", "model_events"), kind="modelled"),
     "exchangeModel": replace(_late("exchange_model", "model_step"), kind="modelled"),
     "generate": _late("contenders", "time_generation"),

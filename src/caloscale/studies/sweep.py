@@ -17,7 +17,9 @@ from caloscale.spec.problem import list_problems, suggest
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
 
-RUN_INPUTS = ("elastic", "ensemble", "generate", "plan", "run", "search", "solve", "solverEpoch", "step")
+RUN_INPUTS = (
+    "elastic", "ensemble", "exchangedTraining", "generate", "plan", "run", "search", "solve", "solverEpoch", "step",
+)  # fmt: skip
 """Measures whose inputs are fields of the run configuration."""
 
 

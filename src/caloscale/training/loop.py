@@ -35,10 +35,16 @@ ALARM_SECONDS = 120
 """How long TensorFlow may take to connect workers that have all started; then the kernel ends the process (142)."""
 
 
-def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
+def train(
+    run: Run,
+    dataset: str | Path | ShardFolder,
+    output: Path,
+    begin: Callable[[TrainingState], None] = lambda _: None,
+) -> TrainingRecord:
     """Train the networks of a run on a folder of shards, on a disk or in a bucket.
 
-    One worker of several (by TF_CONFIG) when there are several; worker 0 writes.
+    begin: called with the state before the first step of this attempt. One worker of several (by TF_CONFIG) when there
+    are several; worker 0 writes.
     Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
     history.json. Resumes from the newest checkpoint there (or in checkpoint.uri). Raises ShowerFileError (shards that
     are damaged or of another run configuration), CheckpointError, StorageError, PeerLostError, and TrainingError when a
@@ -56,6 +62,7 @@ def train(run: Run, dataset: str | Path | ShardFolder, output: Path) -> Training
     ):
         trainer = Trainer(run, shards, Path(output), distribution, started)
         with trainer.resume(peers, signals):
+            begin(trainer.state)
             record = _Loop(trainer).run_to_end()
     # Several workers have agreed that all is done; a signal that one of them receives after that must not divide them.
     if distribution.placement.workers == 1:

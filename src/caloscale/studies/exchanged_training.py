@@ -1,0 +1,208 @@
+"""The measure `exchangedTraining`: ranks that train a generator together and exchange gradients as those of the solver
+(arXiv 2407.00051): each has showers and, unless it is shared, a discriminator of its own.
+
+A rank is a whole training with its share of the shards. Its optimiser applies the mean that an exchange returns, so it
+has the steps of any family of generators. Gradients are exchanged with biases, in every update from the first
+(synchronous) or the second one on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from caloscale.errors import ConfigurationError, InvalidValueError
+from caloscale.models.families.family import GENERATOR
+from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, wait
+from caloscale.sagips.groups import group_of
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, read_manifest
+from caloscale.spec import Run, load_run
+from caloscale.spec.workspace_layout import DATASET
+from caloscale.stages.showers import provide_shards
+from caloscale.storage.atomic import make_folder, write_text
+from caloscale.studies.exchange import Exchanging, Floats
+from caloscale.studies.points import run_ranks, validated
+from caloscale.studies.search import judge_mixture
+from caloscale.studies.whole_run import run_of
+from caloscale.tensorflow_import import load_tensorflow_quietly
+from caloscale.training.processor import set_processor
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from caloscale.training.state import TrainingState
+
+
+class TrainingRanks(Exchanging):
+    """Ranks that train."""
+
+    ranks: int = Field(2, ge=1, le=64)
+    """Processes, with a core each."""
+    shared: bool = False
+    """Whether the gradients of the other networks are exchanged as well, so that there is one discriminator."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        if self.method not in (*METHODS, *COMPARED):
+            remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
+            raise InvalidValueError(f"method: {self.method} is unknown", remedy=remedy)
+        return self
+
+
+def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """A training by ranks of this machine, begun anew, and the judgement of rank 0's generator on held-out showers.
+
+    inputs: those of `TrainingRanks`, and dotted fields of the run configuration, whose batch is that of a rank.
+    Result: ``deviation`` from Monte Carlo of the selected epoch, ``classifierAuc``, ``resolution``; ``betweenRanks``,
+    the root mean square of the distances of the ranks' generators from their mean, over its length, at the end (0: they
+    are equal); ``steps`` of a rank; ``stepSeconds`` and ``processorSeconds`` of a step, the first one left out and
+    validations included, and ``exchangeSeconds`` of a step, waiting included, means over the ranks; of remote memory
+    ``staleShare`` and ``newShare`` of the slots and ``age``, the mean of what was new there, in steps. Raises
+    ConfigurationError, TrainingError, and what the preparation of showers raises.
+    """
+    fields = {name: value for name, value in inputs.items() if "." in name}
+    asked = validated(TrainingRanks, {name: value for name, value in inputs.items() if name not in fields})
+    run = run_of(fields)
+    _check(run)
+    shutil.rmtree(folder, ignore_errors=True)  # ranks that were interrupted are at different steps
+    make_folder(folder)
+    provided = provide_shards(run, folder, workspace=str(folder))
+    _check_shares(run, provided.manifest, asked.ranks)
+    settings = json.dumps({"folder": str(folder), "ranks": asked.as_values()})
+    found = run_ranks("exchanged_training", asked.ranks, settings)
+    judged = judge_mixture(fields, [folder])
+    return {**found, "classifierAuc": judged.get("classifierAuc"), "resolution": judged.get("resolutionDeviation")}
+
+
+def _check(run: Run) -> None:
+    """ConfigurationError for what ranks, which must make equally many steps, cannot do."""
+    for field, value, needed in (
+        ("train.maxMinutes", run.train.max_minutes, None),
+        ("train.workersPerNode", run.train.workers_per_node, 1),
+        ("checkpoint.uri", run.checkpoint.uri, None),
+    ):
+        if value != needed:
+            problem, remedy = "cannot be set for ranks that exchange", f"write {field}: {json.dumps(needed)}"
+            raise ConfigurationError(problem, field=field, value=value, remedy=remedy)
+
+
+def _check_shares(run: Run, manifest: Manifest, ranks: int) -> None:
+    """ConfigurationError unless all ranks have equally many steps, one or more."""
+    batch = run.train.replica_batch(1)
+    steps = {share_of(manifest, rank, ranks).splits["train"] // batch for rank in range(ranks)}
+    if len(steps) > 1 or 0 in steps:
+        problem = f"{manifest.splits['train']} training showers give the {ranks} ranks {sorted(steps)} steps an epoch"
+        remedy = "write more data.showers, or 1, 2, 4 or 8 ranks"
+        raise ConfigurationError(problem, field="ranks", value=ranks, remedy=remedy)
+
+
+def share_of(manifest: Manifest, rank: int, ranks: int) -> Manifest:
+    """The manifest of a rank: each ``ranks``-th training shard, and all that validate."""
+    own = manifest.shards_of("train")[rank::ranks]
+    splits = {**manifest.splits, "train": sum(shard.showers for shard in own)}
+    return manifest.model_copy(update={"shards": (*own, *manifest.shards_of("validation")), "splits": splits})
+
+
+class Rank:
+    """One of the processes. Rank 0 trains in the folder of the point with the seed of the run; others in folders below
+    it, with the seeds that follow."""
+
+    def __init__(self, asked: TrainingRanks, folder: Path, world: MPI.Intracomm) -> None:
+        self.asked, self.world = asked, world
+        self.exchanges: dict[str, Exchange] = {}
+        self.weights: list[Any] = []
+        self.marks: list[np.ndarray[Any, Any]] = []
+        """Number, wall and processor time, s, of the first and the last update of the generator."""
+        self.folder = folder if world.rank == 0 else folder / f"rank-{world.rank}"
+        self.share = folder / f"share-{world.rank}"
+        run = load_run(folder / "run.yaml")
+        self.run = run.model_copy(update={"train": run.train.model_copy(update={"seed": run.train.seed + world.rank})})
+        manifest = share_of(read_manifest(folder / DATASET), world.rank, world.size)
+        make_folder(self.share)
+        for shard in manifest.shards:
+            (self.share / shard.file).symlink_to((folder / DATASET / shard.file).absolute())
+        write_text(self.share / MANIFEST, manifest.model_dump_json(by_alias=True))
+
+    def begin(self, state: TrainingState) -> None:
+        """Take over the weights of rank 0 in the networks that are exchanged, and exchange their gradients."""
+        from caloscale.models.optimizers import AveragingOptimizer
+
+        roles = tuple(state.networks) if self.asked.shared else (GENERATOR,)
+        for name, variable in state.variables().items():
+            if name.partition("/")[0] in (*roles, "average"):
+                variable.assign(self.world.bcast(variable.numpy()))
+        for role in roles:
+            self.exchanges[role] = self.asked.exchange(self.world)
+            variables, average = state.networks[role].trainable_variables, partial(self._average, role)
+            state.optimizers[role] = AveragingOptimizer(self.run.train.optimizer, variables, average)
+        self.weights = state.networks[GENERATOR].trainable_variables
+
+    def _average(self, role: str, gradient: Floats, number: int) -> Floats:
+        if role == GENERATOR:
+            self.marks = [*self.marks[:1], np.array([number, time.perf_counter(), time.process_time()])]
+        return self.exchanges[role].average(gradient, number - 1)
+
+    def train(self) -> dict[str, Any] | None:
+        """The result of `train_exchanging` but for the judgement; None but of rank 0."""
+        from caloscale.training.loop import train
+
+        record = train(self.run, self.share, self.folder / "training", self.begin)
+        wait([self.world.Ibarrier()])
+        for exchange in self.exchanges.values():
+            exchange.close()
+        waited = sum(exchange.counts.exchange_seconds for exchange in self.exchanges.values())
+        updates, *seconds = self.marks[-1] - self.marks[0]
+        between = max(updates / self.run.train.generator_updates, 1)
+        step = np.array([*np.divide(seconds, between), waited / record.steps])
+        weights = np.concatenate([weight.numpy().ravel() for weight in self.weights])
+        every = self.world.gather((step, self.exchanges[GENERATOR].counts, weights))
+        if every is None:
+            return None
+        steps, counts, generators = zip(*every)
+        mean = np.mean(generators, axis=0)
+        distances = np.linalg.norm(np.subtract(generators, mean), axis=1)
+        return {
+            "deviation": record.selected_deviation,
+            "betweenRanks": float(np.sqrt(np.mean(distances**2)) / np.linalg.norm(mean)),
+            "steps": record.steps,
+            **dict(zip(("stepSeconds", "processorSeconds", "exchangeSeconds"), np.mean(steps, axis=0).tolist())),
+            **self._staleness(counts),
+        }
+
+    def _staleness(self, counts: Sequence[Counts]) -> dict[str, float | None]:
+        """Of the generator's gradients; null where no slots of remote memory were read."""
+        groups = self.asked.groups()
+        looks = [len(group_of(rank, groups)) - 1 for rank in range(self.world.size)]
+        slots = sum(one.exchanges * number for one, number in zip(counts, looks))
+        total = Counts.total(counts)
+        new = slots - total.repeated - total.missing
+        if self.asked.method != "grouped-rma" or new == 0:
+            return dict.fromkeys(("staleShare", "newShare", "age"))
+        updates = self.run.train.generator_updates
+        return {"staleShare": total.stale / slots, "newShare": new / slots, "age": total.age / new / updates}
+
+
+def main(settings: Mapping[str, Any], target: Path) -> None:
+    """What each process does; rank 0 writes the result."""
+    from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
+
+    rank = Rank(validated(TrainingRanks, settings["ranks"]), Path(settings["folder"]), MPI.COMM_WORLD)
+    set_processor(rank.run, os.environ)
+    load_tensorflow_quietly()
+    found = rank.train()
+    if found is not None:
+        target.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]), Path(sys.argv[2]))
