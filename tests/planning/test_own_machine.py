@@ -16,7 +16,8 @@ from caloscale.planning.search.own_machine import (
     reference_speeds,
 )
 from caloscale.planning.search.plan import plan
-from caloscale.report.plan import break_even_in_words, is_met, plan_markdown, tables, verdict
+from caloscale.report.blocks import markdown
+from caloscale.report.plan import break_even_in_words, is_met, plan_blocks, verdict
 from caloscale.spec import Run, load_run
 
 DAY = dt.date(2026, 11, 21)
@@ -150,7 +151,7 @@ def test_training_on_the_machine_at_hand_in_closed_form() -> None:
 def test_a_small_price_is_not_none() -> None:
     run = run_of("train.epochs=1", "data.showers=100")
     made = plan(run, PRICES, load_measurements(), DAY, speeds=[speed_of(run)], generate=10)
-    page = plan_markdown(made)
+    page = markdown(*plan_blocks(made))
     assert made.own_training is not None and made.own_training.usd == pytest.approx(100 / 500 / 3600 * N1_STANDARD_2)
     assert "5.6e-05 h, 5.3e-06 USD as n1-standard-2" in page and " 0.00 " not in page.replace("0.00 h", "")
 
@@ -173,8 +174,8 @@ def test_a_plan_says_what_the_machine_at_hand_can_do() -> None:
     made = plan(run, PRICES, load_measurements(), DAY, speeds=rows, generate=10_000_000)
     assert made.chosen is None and is_met(made)
     assert verdict(made).startswith("chosen: this machine (a processor); 5.00 h, 0.47 USD as n1-standard-2")
-    page = plan_markdown(made)
-    assert "by generator: 5.56 h on 2 x n1-standard-2" in page and "run mine" in page and len(tables(made)) == 2
+    page = markdown(*plan_blocks(made))
+    assert "by generator: 5.56 h on 2 x n1-standard-2" in page and "run mine" in page and page.count("| --- |") == 2
     hour = {part.kind: part.usd_per_hour for part in made.prices.parts}
     assert sum(hour.values()) == pytest.approx(N1_STANDARD_2) and f"run mine, {rows[0].observed_on}" in page
     seen = max((DAY - part.observed_on).days for part in made.prices.parts)

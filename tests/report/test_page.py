@@ -15,6 +15,7 @@ from caloscale.physics.worth import Amplification, Number, Worth, count, worth_o
 from caloscale.planning.billing.bill import Speed, bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.prices import load_prices
+from caloscale.report.bill import bill_blocks, money_section
 from caloscale.report.blocks import (
     Cell,
     Details,
@@ -48,8 +49,6 @@ from caloscale.report.physics_sections import (
 )
 from caloscale.report.run_figures import StageUse
 from caloscale.report.run_sections import (
-    bill_blocks,
-    money_section,
     profile_section,
     provenance_section,
     speed_section,
@@ -335,7 +334,7 @@ def test_cost_and_speed_are_shown():
     attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
     use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)
     billed = bill(use, load_prices(), generation=Speed(**node, showers_per_second=987.0))
-    html = page(money_section(billed, "not converted"), provenance_section(PROVENANCE))
+    html = page(money_section(billed), provenance_section(PROVENANCE))
     Reader(html)
     rate = billed.nodes[0].usd_per_node_hour
     for text in (
@@ -399,6 +398,8 @@ def test_the_verdict_as_markdown(distorted, undistorted):
 def test_markdown_of_blocks():
     table = Table("caption", ("a", "b"), (("x|y", Cell("1", "bad")), ("all", "2")), total=True, note="note")
     text = markdown(Statement("accepted", "all met.", "good"), table)
-    assert text == ("**Accepted: all met.**\n\n| a | b |\n| --- | ---: |\n| x/y | 1 |\n| **all** | **2** |\n\nnote\n")
+    assert text == (
+        "**Accepted: all met.**\n\ncaption:\n\n| a | b |\n| --- | ---: |\n| x/y | 1 |\n| **all** | **2** |\n\nnote\n"
+    )
     with pytest.raises(TypeError, match="Facts"):
         markdown(Facts(()))

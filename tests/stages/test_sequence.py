@@ -1,6 +1,5 @@
 """Folders of runs."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from caloscale import spec, stages
 from caloscale.errors import CheckpointError, ConfigurationError, InputError, StorageError
 from caloscale.stages.record import recorded
 from caloscale.stages.sequence import print_outcome
+from caloscale.stages.summary import Summary, TrainSummary
 
 COMPACT = spec.load_run(preset="compact")
 TINY = ("data.geometry.cells=[6, 6, 5]", "data.geometry.layers=[{count: 5, absorberMm: 4}]", "data.geometry.depthMm=50")
@@ -128,8 +128,10 @@ def test_a_run_that_cannot_be_planned_leaves_nothing_and_latest_where_it_is(tmp_
 def test_a_training_that_its_time_ended_says_so(
     stopped: str, shown: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    blocks = dict.fromkeys(("data", "simulation", "generate", "physics", "bill"))
-    train = {"steps": 90, "showersPerSecond": 50.0, "seconds": 300.0, "epochs": 41, "stopped": stopped}
-    (tmp_path / "summary.json").write_text(json.dumps({**blocks, "train": train, "noPrice": "no row"}))
+    train = TrainSummary(
+        steps=90, showers_per_second=50.0, seconds=300.0, epochs=41, stopped=stopped, selected_epoch=40
+    )
+    made = Summary(run="one", outcome="succeeded", train=train, stages={}, bill=None, no_price="no row")
+    (tmp_path / "summary.json").write_text(made.as_json())
     assert print_outcome(tmp_path) == 0
-    assert ("train.maxMinutes ended it after 41 epochs" in capsys.readouterr().out) is shown
+    assert ("41 epochs; ended by train.maxMinutes" in capsys.readouterr().out) is shown

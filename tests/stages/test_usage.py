@@ -10,8 +10,9 @@ import pytest
 
 from caloscale import spec, stages
 from caloscale.errors import InputError
+from caloscale.report.bill import NO_SPEED
 from caloscale.stages import training
-from caloscale.stages.planning import NO_SPEED, bill_of, read_plan, read_use
+from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
 from caloscale.stages.usage import training_usd
@@ -167,7 +168,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     assert billed.usd > 50 and billed.per_million_showers is None
     assert made.summary.bill is not None and made.summary.bill.parts == billed.parts
     assert json.loads((tmp_path / "bill.json").read_text())["usd"] == billed.usd
-    assert f"{billed.usd:.4f}" in made.bill and f"{billed.usd:.4f}" in made.html and NO_SPEED in made.html
+    assert f"{billed.usd:.2f} USD" in made.bill and f"{billed.usd:.2f} USD" in made.html and NO_SPEED in made.html
     assert stages.print_outcome(tmp_path) == 0
     assert f"{billed.usd:.4f} USD for 8.00 h of n1-standard-64" in capsys.readouterr().out
     for said in (made.bill, made.html, made.summary.model_dump_json()):
@@ -183,7 +184,7 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
     keep(folder, "simulate", 100, on_worker=True, showersPerSecond=10.0, source="geant4", **SIMULATED)
     (folder / "usage.json").write_text(json.dumps(use))
     made = stages.report(COMPACT, folder)
-    assert "A million showers, USD" in made.html and NO_SPEED not in made.bill
+    assert "A million showers: " in made.html and NO_SPEED not in made.bill
     keep(folder, "validate", 100, on_worker=True, showersPerSecond=500.0)
     million = bill_of(folder).per_million_showers
     assert million is not None

@@ -57,9 +57,10 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
     from caloscale.report.drawing import save_figures
-    from caloscale.report.run_figures import profile_table, step_profile
+    from caloscale.report.run_figures import step_profile
+    from caloscale.report.run_sections import profile_section
 
     folder: Path | None
     if source is not None and source.is_dir():
@@ -69,22 +70,11 @@ def profile(
         from caloscale.bench.profiling import profile_step
 
         result = profile_step(run, size, steps=steps, dataset=dataset)
-    steps_of = f"{result.steps} steps of {result.batch} showers, {result.seconds_per_step:.3g} s each"
-    title = f"{result.preset}, {result.device}, {result.precision}: {steps_of}; per cent of a step"
-    rows, draw = profile_table(result), partial(step_profile, result)
-    rate = f"within convolutions and products {result.matrix_gflops:.3g}"
-    lines = [f"achieved {result.gflops:.3g} GFLOP/s, {rate}; measured peak {result.peak_gflops:.3g} GFLOP/s"]
-    lines.append(result.statement)
-    figures = [] if folder is None else save_figures(folder, [draw])
+    figures = [] if folder is None else save_figures(folder, [partial(step_profile, result)])
     if as_json:
         typer.echo(result.as_json())
-        return
-    out = console()
-    out.print(table(title, rows.columns, rows.texts()))
-    for line in lines:
-        out.print(line, soft_wrap=True)
-    for figure in figures:
-        typer.echo(f"figure: {figure.png}")
+    else:
+        show(*profile_section(result, figures).blocks, wide=True)
 
 
 def _kept_profile(folder: Path) -> Profile:
@@ -152,8 +142,9 @@ def bench(
     """Measure ours and the reference alternately, each in a separate process."""
     from caloscale.bench.benches import bench_generate, bench_step
     from caloscale.bench.results import bench_table, machine_text
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
     from caloscale.models import family_of
+    from caloscale.report.blocks import Text
     from caloscale.storage.atomic import write_text
 
     # int8 is a precision of generation alone; for anything else the run configuration refuses it.
@@ -172,10 +163,7 @@ def bench(
     if as_json:
         typer.echo(text)
         return
-    shown, out = bench_table(result), console()
-    out.print(table(shown.caption, shown.columns, shown.texts()))
-    out.print(shown.note, soft_wrap=True)
-    out.print(machine_text(result.machine), soft_wrap=True)
+    show(bench_table(result), Text(machine_text(result.machine)), wide=True)
 
 
 def study(
@@ -249,7 +237,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare finished runs, or a run with a file of showers: gates, observables, speed, money, configurations."""
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
     from caloscale.report.comparison import comparison_drawings, comparison_page, comparison_tables
     from caloscale.report.drawing import save_figures
     from caloscale.report.html import render
@@ -260,9 +248,7 @@ def compare(
     if as_json:
         typer.echo(json.dumps(comparison_json(compared), indent=2))
         return
-    for shown in comparison_tables(compared):
-        console().print(table(shown.caption, shown.columns, shown.texts()))
-        console().print()
+    show(*comparison_tables(compared), wide=True)
     figures = save_figures(output.with_name(f"{output.stem}-figures"), comparison_drawings(compared))
     write_text(output, render(comparison_page(compared, figures)))
     typer.echo(f"page: {output}")

@@ -140,10 +140,12 @@ def amplification(
 
     Writes amplification.json into each run and makes its report again: it shows the result next to the verdict.
     """
-    from caloscale.report.blocks import markdown
+    from caloscale.cli.tables import show
     from caloscale.report.physics_sections import worth_tables, worth_text
     from caloscale.stages.amplification import amplification
 
     worth = amplification(runs, held_out=held_out, showers=showers, worth_of=worth_of)
-    text = worth.as_json() if as_json else markdown(worth_text(worth), *worth_tables(worth))
-    typer.echo(text)
+    if as_json:
+        typer.echo(worth.as_json())
+    else:
+        show(worth_text(worth), *worth_tables(worth), wide=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -26,11 +26,6 @@ from caloscale.cli.options import (
 )
 from caloscale.errors import InputError, StorageError
 from caloscale.spec.model import FIRST_PRESET
-
-if TYPE_CHECKING:
-    from caloscale.planning.billing.bill import AgainstEstimate, Bill, PerMillionShowers
-    from caloscale.planning.search.plan import Plan
-
 
 NO_PLAN = 8
 """Exit code when no candidate can be chosen, or none meets the limits."""
@@ -59,7 +54,8 @@ def plan(
     The machine at hand counts, too, when it was measured (--measure, or caloscale calibrate of a run here). Exit code 8
     when nothing can be chosen, or nothing meets budget.maxUsd and budget.deadline.
     """
-    from caloscale.report.plan import describe_speed, draw_plan, is_met
+    from caloscale.cli.tables import show
+    from caloscale.report.plan import describe_speed, draw_plan, is_met, plan_blocks
     from caloscale.stages.planning import keep_speeds, load_speeds
     from caloscale.storage.atomic import atomic_writer
 
@@ -79,41 +75,11 @@ def plan(
     if as_json:
         typer.echo(result.as_json())
     else:
-        _show_candidates(result, wide)
+        show(*plan_blocks(result), wide=wide, keep=("hours", "USD", "basis"))
         if figure is not None:
             typer.echo(f"figure: {figure}")
     if not is_met(result):
         raise typer.Exit(NO_PLAN)
-
-
-def _show_candidates(made: Plan, wide: bool) -> None:
-    from caloscale.cli.tables import console, surplus, table
-    from caloscale.report.plan import (
-        FRONT_COLUMNS,
-        WIDE_COLUMNS,
-        break_even_in_words,
-        headline,
-        making_in_words,
-        remarks,
-        tables,
-        verdict,
-    )
-
-    out = console()
-    out.print(verdict(made), style="bold", soft_wrap=True)
-    out.print(headline(made), soft_wrap=True)
-    if made.making is not None:
-        out.print(making_in_words(made.making), soft_wrap=True)
-        out.print(break_even_in_words(made.making), soft_wrap=True)
-    for shown in tables(made):
-        rows = shown.texts()
-        only_wide = WIDE_COLUMNS if shown.columns == FRONT_COLUMNS else ()
-        left_out = () if wide else surplus(shown.columns, rows, ("hours", "USD", "basis"), only_wide)
-        out.print()
-        out.print(table(shown.caption, shown.columns, rows, left_out))
-    out.print()
-    for remark in remarks(made):
-        out.print(f"- {remark}", soft_wrap=True)
 
 
 def bill(
@@ -123,87 +89,15 @@ def bill(
     as_json: Json = False,
 ) -> None:
     """Show what a run cost, by purpose, and why that differs from the estimate."""
+    from caloscale.cli.tables import show
+    from caloscale.report.bill import bill_blocks
     from caloscale.stages.planning import bill_of
 
     result = bill_of(run, prices or ())
     if as_json:
         typer.echo(result.as_json())
     else:
-        _show_bill(result, wide)
-
-
-def _show_bill(made: Bill, wide: bool) -> None:
-    from caloscale.cli.tables import console, table
-    from caloscale.planning.billing.bill import SMALL_BILL_USD
-    from caloscale.stages.planning import NO_SPEED
-
-    out = console()
-    digits = 4 if made.usd < SMALL_BILL_USD else 2
-    epoch = "no epoch finished" if made.usd_per_epoch is None else f"{made.usd_per_epoch:.{digits + 1}f} USD an epoch"
-    out.print(
-        f"run {made.name}: {made.usd:.{digits}f} USD at the prices of {made.as_of} "
-        f"(seen on {made.prices_observed_on}), "
-        f"{made.attempts} {'start' if made.attempts == 1 else 'starts'}, {made.interruptions} interruptions, {epoch}"
-        + ("" if made.co2_kg is None else f", at most {made.co2_kg:.1f} kg CO2 of the accelerators"),
-        style="bold",
-        soft_wrap=True,
-    )
-    rows = [
-        (
-            f"{n.title}\n{n.region} {n.capacity_type}",
-            f"{n.node_hours:.{digits}f}",
-            f"{n.usd_per_node_hour:.4f}",
-            f"{n.usd:.{digits}f}",
-        )
-        for n in made.nodes
-    ]
-    out.print(table("nodes", ("node", "node hours", "USD/hour", "USD"), rows))
-    parts: list[tuple[str, str, str, str]] = [
-        (p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in made.parts
-    ]
-    parts.append(("all", f"{made.usd:.{digits}f}", "", ""))
-    out.print(table("purposes", ("purpose", "USD", "share", "what it is"), parts, () if wide else ("what it is",)))
-    if made.against_estimate is None:
-        out.print("no estimate: the run's folder has no plan.json")
-    else:
-        _show_difference(made.against_estimate, digits)
-    if made.per_million_showers is not None:
-        out.print(_per_million(made.per_million_showers))
-    if made.own_machine:
-        out.print(
-            "- ran on a machine of one's own: its seconds at the rate of the machine above, not converted between "
-            "machines; what the training does not time (comparisons during it, saving) is in training",
-            soft_wrap=True,
-        )
-    elif made.per_million_showers is None:
-        out.print(f"- {NO_SPEED}", soft_wrap=True)
-    for warning in made.warnings:
-        out.print(f"- warning: {warning}", soft_wrap=True)
-
-
-def _show_difference(against: AgainstEstimate, digits: int) -> None:
-    from caloscale.cli.tables import console, table
-
-    low, high = against.estimated_interval
-    title = (
-        f"estimate {against.estimated_usd:.2f} USD ({low:.2f} to {high:.2f}); "
-        f"the bill lies {'in' if against.inside else 'outside'} that interval"
-    )
-    rows = [(cause.cause, f"{cause.usd:+.{digits}f}") for cause in against.causes]
-    console().print(
-        table(title, ("cause of the difference", "USD"), [*rows, ("all", f"{against.difference_usd:+.{digits}f}")])
-    )
-
-
-def _per_million(price: PerMillionShowers) -> str:
-    prices = {
-        "generated": price.generated_usd,
-        "with the run": price.generated_with_training_usd,
-        "by Monte Carlo": price.monte_carlo_usd,
-    }
-    parts = [f"{usd:.2f} USD {name}" for name, usd in prices.items() if usd is not None]
-    more = "" if price.break_even_showers is None else f"; cheaper from {price.break_even_showers:,.0f} showers on"
-    return f"a million showers: {', '.join(parts)}{more}"
+        show(*bill_blocks(result), wide=wide)
 
 
 def prices(

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
+from caloscale.report import blocks
+
 WIDTH = 80
 """Columns that a table without --wide fits."""
 _NUMBER = re.compile(r"[+-]?[\d,.]+(e[+-]?\d+)?%?")
@@ -17,6 +19,36 @@ _NUMBER = re.compile(r"[+-]?[\d,.]+(e[+-]?\d+)?%?")
 def console() -> Console:
     """Where tables go."""
     return Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False)
+
+
+def show(*shown: blocks.Block | blocks.Section, wide: bool = False, keep: Collection[str] = ()) -> None:
+    """Print what a page shows; without ``wide`` a table has the columns that 80 columns hold.
+
+    keep: columns that are the last to be left out.
+    """
+    out, after_table = console(), False
+    for block in shown:
+        if after_table or isinstance(block, blocks.Table):
+            out.print()
+        after_table = isinstance(block, blocks.Table)
+        match block:
+            case blocks.Text():
+                out.print(block.text, style="bold" if block.tone == "strong" else "", soft_wrap=True)
+            case blocks.Notice():
+                out.print(f"warning: {block.text}", soft_wrap=True)
+            case blocks.Facts():
+                for fact in block.facts:
+                    out.print(f"{fact.label}: {fact.text}", soft_wrap=True)
+            case blocks.Table():
+                rows = block.texts()
+                left_out = () if wide else surplus(block.columns, rows, keep, block.wide)
+                out.print(table(block.caption, block.columns, rows, left_out))
+                if block.note:
+                    out.print(block.note, soft_wrap=True)
+            case blocks.Figure():
+                out.print(f"figure: {block.png}", soft_wrap=True)
+            case _:
+                raise TypeError(f"{type(block).__name__} is for pages alone")
 
 
 def surplus(

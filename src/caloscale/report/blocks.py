@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-Tone = Literal["", "good", "bad", "open", "pale"]
+Tone = Literal["", "good", "bad", "open", "pale", "strong"]
 
 
 @dataclass(frozen=True)
 class Text:
-    """A paragraph; tone: pale for what is said in passing."""
+    """A paragraph; tone: pale for what is said in passing, strong for what comes first."""
 
     text: str
     tone: Tone = ""
@@ -44,6 +44,11 @@ class Fact:
     value: str
     detail: str = ""
 
+    @property
+    def text(self) -> str:
+        """The number and its detail in a line."""
+        return f"{self.value}, {self.detail}" if self.detail else self.value
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -66,7 +71,8 @@ class Cell:
 class Table:
     """A table; the first cell of a row names the row.
 
-    caption: what it shows. total: the last row is the sum of the others. note: how it is to be read.
+    caption: what it shows. total: the last row is the sum of the others. note: how it is to be read. wide: columns that
+    a narrow terminal does without.
     """
 
     caption: str
@@ -74,6 +80,7 @@ class Table:
     rows: tuple[tuple[str | Cell, ...], ...]
     total: bool = False
     note: str = ""
+    wide: tuple[str, ...] = ()
 
     def texts(self) -> list[tuple[str, ...]]:
         """The rows as texts."""
@@ -153,7 +160,7 @@ def markdown(*blocks: Block) -> str:
             case Statement():
                 parts.append(f"**{block.word[0].upper()}{block.word[1:]}: {block.text}**")
             case Text():
-                parts.append(block.text)
+                parts.append(f"**{block.text}**" if block.tone == "strong" else block.text)
             case Notice():
                 parts.append(f"**{block.text}**")
             case _:
@@ -168,4 +175,4 @@ def _markdown_table(table: Table) -> str:
     lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *rows]
     cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in line] for line in lines]
     text = "\n".join(f"| {' | '.join(line)} |" for line in cells)
-    return f"{text}\n\n{table.note}" if table.note else text
+    return "\n\n".join(filter(None, (table.caption and f"{table.caption}:", text, table.note)))

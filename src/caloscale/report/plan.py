@@ -1,28 +1,16 @@
-"""A plan as text and tables, for a terminal and for Markdown, and as a figure."""
+"""A plan in words and tables, for a terminal and for Markdown, and as a figure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining
 from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.planning.step_time.layout import Layout
-from caloscale.report.blocks import Block, Table, Text, markdown
+from caloscale.report.blocks import Block, Table, Text
 
-FRONT_COLUMNS = (
-    *("accelerators", "nodes", "capacity", "region", "hours", "USD", "USD, 90%", "epoch s", "epoch USD"),
-    "basis",
-)
-FRONT_TITLE = "candidates that none beats in both time and money"
-UNMEASURED_TITLE = "not measured; chosen only if hardware.accelerator names them"
 OTHER_CLOUD = 0.2
 """Of its price by which the cheapest of another cloud must differ from the choice to be shown."""
-CLOUDS_TITLE = f"cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}"
-LAYOUT_TITLE = "layouts of the same accelerators"
-LAYOUT_COLUMNS = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
-MAKING_TITLE = "making showers on each machine"
 MAKING_COLUMNS = ("method", "machine", "showers/s", "machines", "hours", "USD")
-WIDE_COLUMNS = ("nodes", "USD, 90%", "epoch s", "epoch USD")
-"""Columns of the front that a terminal shows with --wide only."""
 _HOUR = 3600  # s
 
 
@@ -264,28 +252,31 @@ def remarks(plan: Plan) -> list[str]:
     ]
 
 
-def tables(plan: Plan) -> list[Table]:
-    """The tables that a plan is shown by; without empty ones."""
+def plan_blocks(plan: Plan) -> tuple[Block, ...]:
+    """The choice, making showers, the tables of candidates and layouts that have rows, and the reasons."""
     making, best = plan.making, plan.chosen or plan.nearest
     front = tuple(_row(candidate, candidate == best) for candidate in plan.pareto)
-    every = [
-        Table(MAKING_TITLE, MAKING_COLUMNS, tuple(making_rows(making))) if making else Table("", (), ()),
-        Table(f"{FRONT_TITLE}; * {'chosen' if plan.chosen else 'nearest'}", FRONT_COLUMNS, front),
-        Table(CLOUDS_TITLE, FRONT_COLUMNS, tuple(cloud_rows(plan))),
-        Table(UNMEASURED_TITLE, FRONT_COLUMNS, tuple(unmeasured_rows(plan))),
-        Table(LAYOUT_TITLE, LAYOUT_COLUMNS, tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else ()),
-    ]
-    return [table for table in every if table.rows]
+    made = () if making is None else (Text(making_in_words(making)), Text(break_even_in_words(making)))
+    tables = (
+        Table("Making showers on each machine", MAKING_COLUMNS, tuple(making_rows(making)) if making else ()),
+        _front(f"Candidates that none beats in both time and money; * {'chosen' if plan.chosen else 'nearest'}", front),
+        _front(f"Cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}", cloud_rows(plan)),
+        _front("Not measured; chosen only if hardware.accelerator names them", unmeasured_rows(plan)),
+        Table(
+            "Layouts of the same accelerators",
+            ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter"),
+            tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else (),
+        ),
+    )
+    shown = (table for table in tables if table.rows)
+    reasons = Text("\n".join(f"- {remark}" for remark in remarks(plan)))
+    return (Text(verdict(plan), "strong"), Text(headline(plan)), *made, *shown, reasons)
 
 
-def plan_markdown(plan: Plan) -> str:
-    """The plan as a page of Markdown."""
-    shown: list[Block] = [Text(f"**{verdict(plan)}**"), Text(headline(plan))]
-    if plan.making is not None:
-        shown.append(Text(making_in_words(plan.making)))
-    for table in tables(plan):
-        shown += [Text(f"{table.caption[0].upper()}{table.caption[1:]}:"), table]
-    return markdown(*shown, Text("\n".join(f"- {remark}" for remark in remarks(plan))))
+def _front(caption: str, rows: Sequence[tuple[str, ...]]) -> Table:
+    left, wide = ("capacity", "region", "hours", "USD"), ("USD, 90%", "epoch s", "epoch USD")
+    columns = ("accelerators", "nodes", *left, *wide, "basis")
+    return Table(caption, columns, tuple(rows), wide=("nodes", *wide))
 
 
 def draw_plan(plan: Plan, path: str | Path) -> None:

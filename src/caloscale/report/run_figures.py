@@ -159,7 +159,8 @@ def profile_table(profile: Profile) -> Table:
     rows = [(title, *map(_percent, parts.values()), _percent(sum(parts.values()))) for title, parts in shares.items()]
     totals = [sum(parts[part] for parts in shares.values()) for part in PARTS]
     return Table(
-        caption=f"Per cent of a step of {profile.seconds_per_step:.3g} s, by phase and kind of work",
+        caption=f"{profile.preset}, {profile.device}, {profile.precision}: {profile.steps} steps of {profile.batch} "
+        f"showers, {profile.seconds_per_step:.3g} s each; per cent of a step",
         columns=("phase", *(title for title, _ in PARTS.values()), "all"),
         rows=(*rows, (WHOLE, *map(_percent, totals), _percent(sum(totals)))),
         total=True,

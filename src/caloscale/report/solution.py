@@ -9,10 +9,11 @@ import numpy as np
 
 from caloscale import __version__
 from caloscale.planning.billing.bill import Bill
+from caloscale.report.bill import money_section
 from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, new_panels, save_figures
 from caloscale.report.html import render
-from caloscale.report.run_sections import money_section, provenance_section
+from caloscale.report.run_sections import provenance_section
 from caloscale.sagips.ensemble import Residuals
 from caloscale.sagips.saves import Progress, read_problem
 from caloscale.spec import SolverRun, dump_run
@@ -26,12 +27,11 @@ def solution_page(
     records: Sequence[Progress],
     money: Bill | str,
     *,
-    note: str,
     notices: tuple[Notice, ...],
 ) -> str:
     """The page as HTML; figures are written into ``folder``/figures. summary: of summary.json, empty for a failed run.
 
-    over_time: residuals at the checkpoints; records: progress of each rank at its end; note: below the bill.
+    over_time: residuals at the checkpoints; records: progress of each rank at its end.
     """
     solver = run.solver
     drawings = []
@@ -48,8 +48,8 @@ def solution_page(
     if "losses" in figures:
         sections.append(Section("Losses", (figures["losses"],)))
     if summary:
-        sections.append(Section("Ranks and exchange", (Facts(_facts(summary)), *_rank_table(records))))
-    sections += [money_section(money, note=note), provenance_section(_provenance(run))]
+        sections.append(Section("Ranks and exchange", (Facts(solution_facts(summary)), *_rank_table(records))))
+    sections += [money_section(money), provenance_section(_provenance(run))]
     page = Page(
         title=f"inverse problem {solver.preset}: run {folder.name}",
         lead=f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}, exchange {solver.exchange}, "
@@ -60,7 +60,8 @@ def solution_page(
     return render(page)
 
 
-def _facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
+def solution_facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
+    """Speed and exchange. summary: of summary.json."""
     seconds, exchange = summary["secondsPerEpoch"], summary["exchangeSecondsPerEpoch"]
     share = f"{100 * exchange / seconds:.2g} % of it" if seconds else ""
     memory = summary["deviceMemoryBytes"]

@@ -19,7 +19,8 @@ from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detect
 from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as make_plan
 from caloscale.planning.step_time.throughput import LEVEL
-from caloscale.report.plan import plan_markdown
+from caloscale.report.blocks import markdown
+from caloscale.report.plan import plan_blocks
 from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
@@ -27,10 +28,6 @@ from caloscale.stages.record import read_records
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import write_text
 
-NO_SPEED = (
-    "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
-)
-"""Why the bill of rented machines does not price showers."""
 IN_THE_CONFIGURATION = "to the catalogue, or choose another budget.pricedAs"
 """What can be done about a missing price where no file of prices is asked for."""
 NO_HARDWARE = (
@@ -56,7 +53,7 @@ def plan(run: Run, workspace: str | Path) -> str:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             return NO_HARDWARE if run.hardware is None else ON_PROCESSORS
         write_text(folder / PLAN_FILE, made.as_json())
-        return plan_markdown(made)
+        return markdown(*plan_blocks(made))
 
 
 def plan_of(run: Run) -> Plan | None:

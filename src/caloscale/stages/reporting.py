@@ -15,7 +15,8 @@ from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
-from caloscale.report.blocks import Fact, Figure, Notice, Page, Section, markdown
+from caloscale.report.bill import bill_markdown, money_section, plan_section
+from caloscale.report.blocks import Figure, Notice, Page
 from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
@@ -26,22 +27,13 @@ from caloscale.report.physics_sections import (
     physics_section,
     verdict_section,
 )
-from caloscale.report.plan import headline, remarks, verdict
 from caloscale.report.run_figures import StageUse as RecordedUse
 from caloscale.report.run_figures import stage_times, step_profile, training_curves
-from caloscale.report.run_sections import (
-    bill_blocks,
-    money_section,
-    plan_section,
-    profile_section,
-    provenance_section,
-    speed_section,
-    training_section,
-)
+from caloscale.report.run_sections import profile_section, provenance_section, speed_section, training_section
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
-from caloscale.stages.planning import NO_SPEED, read_plan, read_use, speeds_of
+from caloscale.stages.planning import read_plan, read_use, speeds_of
 from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -52,6 +44,7 @@ from caloscale.stages.summary import (
     StageSummary,
     Summary,
     TrainSummary,
+    speeds,
 )
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import open_workspace
@@ -61,11 +54,6 @@ from caloscale.storage.failure import read_failure
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""
 NOTHING_RAN = "no stage ran"
-OWN_MACHINE = (
-    "Measured wall seconds at the rate of the machine above (budget.pricedAs); seconds are not converted between "
-    "machines. Disks, network and a cluster's control plane are not in it."
-)
-"""What the bill of a run on a machine at hand is."""
 
 
 @dataclass(frozen=True)
@@ -145,7 +133,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     worth = _worth(folder, evaluation, billed) if evaluation else None
     summary = _summarise(folder.name, error, records, evaluation, worth, billed)
     stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
-    profile = _step_profile(folder)
+    profile, planned = _step_profile(folder), read_plan(folder)
     figures = _draw(folder, evaluation, stages, profile)
 
     def named(*names: str) -> list[Figure]:
@@ -158,9 +146,9 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         physics_section(evaluation, [f for f in figures if f.name not in elsewhere]) if evaluation else None,
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
-        speed_section(_speeds(summary), stages, named("stage_times")),
-        money_section(billed, note=_bill_note(billed)),
-        _plan_section(folder, billed),
+        speed_section(speeds(summary), stages, named("stage_times")),
+        money_section(billed),
+        plan_section(planned, billed if isinstance(billed, Bill) else None) if planned else None,
         provenance_section(_provenance(run, records)),
         definitions_section() if evaluation else None,
     ]
@@ -211,33 +199,6 @@ def _draw(
     return save_figures(folder / "figures", drawings)
 
 
-def _speeds(summary: Summary) -> list[Fact]:
-    """The measured speeds."""
-    speeds = []
-    if simulation := summary.simulation:
-        detail = f"{simulation.core_seconds_per_shower:.3g} core seconds per shower"
-        speeds.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
-    if train := summary.train:
-        ended = "; ended by train.maxMinutes" if train.stopped == "maxMinutes" else ""
-        detail = f"{train.steps} steps, {train.epochs} epochs{ended}"
-        speeds.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
-    if generate := summary.generate:
-        speeds.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
-        if generate.speedup_over_geant4:
-            detail = "generated over simulated showers per second, this machine"
-            speeds.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
-    return speeds
-
-
-def _plan_section(folder: Path, billed: Bill | str) -> Section | None:
-    """The plan compared with the bill; None where nothing was planned."""
-    made = read_plan(folder)
-    if made is None:
-        return None
-    bill_of_run = billed if isinstance(billed, Bill) else None
-    return plan_section(made, bill_of_run, headline=headline(made), verdict=verdict(made), remarks=remarks(made))
-
-
 def _billed(folder: Path) -> Bill | str:
     """The bill of what the run used, compared with its plan, or why there is none."""
     if not (folder / USAGE_FILE).is_file():
@@ -249,15 +210,6 @@ def _billed(folder: Path) -> Bill | str:
         return bill(use, prices, plan=planned, generation=generation, monte_carlo=monte_carlo)
     except InputError as missing:
         return str(missing)
-
-
-def _bill_note(money: Bill | str) -> str:
-    """What the bill does not contain."""
-    if isinstance(money, str):
-        return ""
-    if money.own_machine:
-        return OWN_MACHINE
-    return "" if money.per_million_showers else NO_SPEED
 
 
 def _summarise(
@@ -369,13 +321,6 @@ def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:
 def bill_json(money: Bill | str) -> str:
     """The content of bill.json: the bill, or why there is none."""
     return json.dumps({"noPrice": money}) if isinstance(money, str) else money.as_json()
-
-
-def bill_markdown(money: Bill | str) -> str:
-    """The bill as Markdown tables, or why there is none."""
-    if isinstance(money, str):
-        return f"There is no bill: {money}\n"
-    return markdown(*bill_blocks(money, _bill_note(money)))
 
 
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:

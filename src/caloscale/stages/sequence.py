@@ -1,12 +1,11 @@
 """All stages of a run, one after the other, and what a person sees at the end."""
 
-import json
 import re
 import secrets
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,13 +13,15 @@ from rich.table import Table
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.models.card import read_start
-from caloscale.physics.result import GateResult
 from caloscale.physics.worth import Worth
+from caloscale.planning.billing.bill import Bill
 from caloscale.report.physics_sections import worth_text
 from caloscale.spec import Run
+from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
+from caloscale.stages.summary import ObservableSummary, PhysicsSummary, Summary, speeds
 from caloscale.stages.training import check_training
 from caloscale.stages.workspace import hold, keep_configuration
 from caloscale.storage.atomic import make_folder, storage_error
@@ -97,77 +98,63 @@ def print_outcome(folder: Path) -> int:
     summary_file = folder / "summary.json"
     if not summary_file.is_file():
         return failed.exit_code if failed else 1
-    summary = json.loads(summary_file.read_text(encoding="utf-8"))
-    table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
-    for name, value in _rows(summary):
-        table.add_row(name, value)
-    Console(width=None if sys.stdout.isatty() else 110).print(table)
-    print(f"report: {folder / 'report.html'}")
+    summary = read_block(Summary, summary_file, remedy=f"report again: caloscale report -w {folder}")
+    print_rows(folder, _rows(summary))
     return failed.exit_code if failed else 0
 
 
-def _rows(summary: dict[str, Any]) -> list[tuple[str, str]]:
+def print_rows(folder: Path, rows: Iterable[tuple[str, str]]) -> None:
+    """Print names and values of what a run gave, and the path of its report."""
+    table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=None if sys.stdout.isatty() else 110).print(table)
+    print(f"report: {folder / 'report.html'}")
+
+
+def _rows(summary: Summary) -> list[tuple[str, str]]:
     """What a run gave: some ten lines, and one for each gate."""
     rows = []
-    if data := summary["data"]:
-        rows.append(
-            ("showers", f"{data['showers']} to train on, {data['validationShowers']} held out ({data['source']})")
-        )
-    if simulation := summary["simulation"]:
-        reused = ", from the cache" if simulation["reused"] else ""
-        rows.append(("Monte Carlo", f"{simulation['showersPerSecond']:.1f} showers/s{reused}"))
-    if train := summary["train"]:
-        speed = f"{train['steps']} steps, {train['showersPerSecond']:.0f} showers/s, {train['seconds']:.0f} s"
-        early = f"; train.maxMinutes ended it after {train['epochs']} epochs"
-        rows.append(("training", speed + (early if train["stopped"] == "maxMinutes" else "")))
-    if generate := summary["generate"]:
-        speedup = generate["speedupOverGeant4"]
-        faster = f", {speedup:.0f} times Geant4 on this machine" if speedup else ""
-        rows.append(("generator", f"{generate['showersPerSecond']:.0f} showers/s{faster}"))
-    if physics := summary["physics"]:
+    if data := summary.data:
+        rows.append(("showers", f"{data.showers} to train on, {data.validation_showers} held out ({data.source})"))
+    rows += [(fact.label, fact.text) for fact in speeds(summary)]
+    if physics := summary.physics:
+        observables = physics.__pydantic_extra__
         for key, title in (("longitudinalProfile", "longitudinal profile"), ("cellSpectrum", "cell spectrum")):
-            if one := physics.get(key):
+            if one := observables.get(key):
                 rows.append((title, _separation(one)))
-        if (deviation := physics["linearityDeviation"]) is not None:
+        if (deviation := physics.linearity_deviation) is not None:
             rows.append(("linearity", f"ECAL sum within {100 * deviation:.1f}% of a straight line in energy"))
-        if (auc := physics["classifierAuc"]) is not None:
-            trained = f"with {physics['classifierShowers']} training showers of each kind"
+        if (auc := physics.classifier_auc) is not None:
+            trained = f"with {physics.classifier_showers} training showers of each kind"
             rows.append(("classifier AUC", f"{auc:.3f} {trained} (0.5: not distinguishable from Monte Carlo)"))
-        rows += _verdict(physics, Worth.model_validate(summary["amplification"], by_alias=True, by_name=False))
-    rows.append(("bill", _bill(summary)))
+        rows += _verdict(physics, summary.amplification)
+    rows.append(("bill", f"none: {summary.no_price}" if summary.bill is None else _spent(summary.bill)))
     return rows
 
 
-def _verdict(physics: dict[str, Any], worth: Worth) -> list[tuple[str, str]]:
+def _verdict(physics: PhysicsSummary, worth: Worth | None) -> list[tuple[str, str]]:
     """The decision, what generated showers are worth, each gate, and what has none."""
-    decision = physics["decision"]
-    text = ": ".join([decision, *(physics["reasons"] if decision == "not assessed" else ())])
-    if physics["warnings"]:
-        text += f"; the generator is {' and '.join(physics['warnings'])}"
-    gates = [GateResult.model_validate(gate, by_alias=True, by_name=False) for gate in physics["gates"]]
-    lists = {"dropped gates": physics["dropped"], "without a gate": physics["ungated"]}
+    text = ": ".join([physics.decision, *(physics.reasons if physics.decision == "not assessed" else ())])
+    if physics.warnings:
+        text += f"; the generator is {' and '.join(physics.warnings)}"
+    lists = {"dropped gates": physics.dropped, "without a gate": physics.ungated}
     return [
         ("verdict", text),
-        ("worth", worth_text(worth).text),
-        *(("gate", gate.statement) for gate in gates),
+        *(() if worth is None else (("worth", worth_text(worth).text),)),
+        *(("gate", gate.statement) for gate in physics.gates),
         *((title, ", ".join(names)) for title, names in lists.items() if names),
     ]
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:.2f} h" if hours >= 0.1 else f"{3600 * hours:.0f} s"
+def _spent(bill: Bill) -> str:
+    hours = [f"{n.node_hours:.2f} h" if n.node_hours >= 0.1 else f"{3600 * n.node_hours:.0f} s" for n in bill.nodes]
+    nodes = ", ".join(f"{held} of {n.title} ({n.capacity_type})" for held, n in zip(hours, bill.nodes))
+    return f"{bill.usd:.4f} USD for {nodes}"
 
 
-def _bill(summary: dict[str, Any]) -> str:
-    billed = summary["bill"]
-    if billed is None:
-        return f"none: {summary['noPrice']}"
-    nodes = ", ".join(f"{_hours(n['nodeHours'])} of {n['title']} ({n['capacityType']})" for n in billed["nodes"])
-    return f"{billed['usd']:.4f} USD for {nodes}"
-
-
-def _separation(one: dict[str, Any]) -> str:
-    parts = [f"separation {one['separation']:.4f}" if one["separation"] is not None else "not computed"]
-    others = {"expectedNull": "expected null", "untrained": "untrained"}
-    parts += [f"{title} {one[name]:.4f}" for name, title in others.items() if one.get(name) is not None]
+def _separation(one: ObservableSummary) -> str:
+    parts = [f"separation {one.separation:.4f}" if one.separation is not None else "not computed"]
+    others = {"expected null": one.expected_null, "untrained": one.untrained}
+    parts += [f"{title} {value:.4f}" for title, value in others.items() if value is not None]
     return ", ".join(parts)

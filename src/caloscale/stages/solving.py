@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
 from caloscale.errors import CaloscaleError, InputError
 from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
-from caloscale.report.solution import residual_table, solution_page
+from caloscale.report.solution import residual_table, solution_facts, solution_page
 from caloscale.sagips.ensemble import Residuals, residuals_over_time
 from caloscale.sagips.launch import Progressed, solve_with_ranks
 from caloscale.sagips.saves import (
@@ -31,8 +30,8 @@ from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
 from caloscale.stages import reporting
 from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
-from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN, OWN_MACHINE
-from caloscale.stages.sequence import folder_name
+from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN
+from caloscale.stages.sequence import folder_name, print_rows
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import hold, keep_configuration, open_workspace
 from caloscale.storage.atomic import make_folder, write_text
@@ -199,13 +198,12 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
             _residuals(folder, run.solver.ranks) if list_checkpoints(folder) else [],
             [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
             money,
-            note=OWN_MACHINE,
             notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
         )
         write_text(folder / "bill.json", reporting.bill_json(money))
         write_text(folder / "report.html", html)
     metrics = {} if isinstance(money, str) else {"usd": money.usd}
-    return SolutionReport(html, reporting.bill_markdown(money), metrics)
+    return SolutionReport(html, bill_markdown(money), metrics)
 
 
 def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
@@ -258,17 +256,10 @@ def _billed(run: SolverRun, folder: Path, records: Iterable[StageRecord]) -> Bil
 def print_solution(folder: Path) -> None:
     """Print the summary of a solver run and the path of its report."""
     summary = read_json(folder / SUMMARY_FILE, remedy="solve again")
-    table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
     groups = f", {summary['groups']} groups" if summary["groups"] > 1 else ""
-    table.add_row("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")
-    table.add_row("epochs", f"{summary['epochs']}, {1000 * summary['secondsPerEpoch']:.3g} ms each")
-    table.add_row("exchange", f"{1000 * summary['exchangeSecondsPerEpoch']:.3g} ms of them, a rank")
-    table.add_row("analysis rate", f"{summary['analysisRate']:.4g} events/s")
+    rows = [("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")]
+    rows += [(fact.label, fact.text) for fact in solution_facts(summary)]
     if mean := summary["residuals"]["mean"]:
         parts = (f"{m:+.3f} ± {s:.3f}" for m, s in zip(mean, summary["residuals"]["std"]))
-        table.add_row("residuals", "  ".join(parts))
-        table.add_row("mean absolute residual", f"{np.abs(mean).mean():.4f}")
-    if summary["stale"] or summary["dropped"]:
-        table.add_row("gradients", f"{summary['stale']} stale, {summary['dropped']} dropped")
-    Console().print(table)
-    print(f"report: {folder / 'report.html'}")
+        rows += [("residuals", "  ".join(parts)), ("mean absolute residual", f"{np.abs(mean).mean():.4f}")]
+    print_rows(folder, rows)

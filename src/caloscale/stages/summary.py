@@ -8,6 +8,7 @@ from pydantic.alias_generators import to_camel
 from caloscale.physics.result import GateResult
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
+from caloscale.report.blocks import Fact
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
 
@@ -160,3 +161,22 @@ class Summary(Block):
     """What the run cost, on rented machines or priced as `budget.pricedAs`; null: see `noPrice`."""
     no_price: str | None = None
     """Why there is no bill, with what can be done."""
+
+
+def speeds(summary: Summary) -> list[Fact]:
+    """The measured speeds, for the report and the terminal."""
+    found = []
+    if simulation := summary.simulation:
+        reused = ", from the cache" if simulation.reused else ""
+        detail = f"{simulation.core_seconds_per_shower:.3g} core seconds per shower{reused}"
+        found.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
+    if train := summary.train:
+        ended = "; ended by train.maxMinutes" if train.stopped == "maxMinutes" else ""
+        detail = f"{train.steps} steps, {train.epochs} epochs{ended}"
+        found.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
+    if generate := summary.generate:
+        found.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
+        if generate.speedup_over_geant4:
+            detail = "generated over simulated showers per second, this machine"
+            found.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
+    return found
