@@ -15,7 +15,7 @@ from caloscale.planning.catalogue.prices import (
     PriceRow,
     list_prices,
     load_prices,
-    machine_rate,
+    node_rate,
     stale_warning,
     today,
 )
@@ -190,7 +190,7 @@ def test_machines_cost_what_the_published_whole_costs(
     machine_type, accelerator, per_node, region, capacity_type, day, usd
 ):
     machine = find_machine(machine_type, accelerator=accelerator, per_node=per_node)
-    rate = machine_rate(load_prices(), machine, region, capacity_type, day)
+    rate = node_rate(load_prices(), machine, region, capacity_type, day)
     assert rate.usd_per_hour == pytest.approx(usd, abs=5e-4)
     assert rate.usd_per_hour == pytest.approx(sum(part.usd_per_hour for part in rate.parts))
 
@@ -199,7 +199,7 @@ def test_machines_without_a_price_are_never_free():
     for machine in load_machines():
         if machine.machine_type in {"kind", "a4-highgpu-8g"}:
             with pytest.raises(PriceError):
-                machine_rate(load_prices(), machine, "us-central1", "on-demand", TODAY)
+                node_rate(load_prices(), machine, "us-central1", "on-demand", TODAY)
 
 
 def test_unknown_machines_are_refused_with_what_is_near():
@@ -241,7 +241,7 @@ def test_a_remedy_says_how_a_row_is_added_there(added):
     with pytest.raises(PriceError) as old:
         prices.no_older_than(1).find(V100, TODAY)
     machine = find_machine("n1-standard-64", accelerator="nvidia-tesla-v100", per_node=8)
-    warnings = machine_rate(prices, machine, "europe-west4", "spot", TODAY).warnings
+    warnings = node_rate(prices, machine, "europe-west4", "spot", TODAY).warnings
     listed = list_prices(prices, TODAY, region="europe-west4", sku="v100").warnings
     for text in (old.value.remedy, *warnings, *listed):
         assert named in text and (added is None or "--prices" not in text)
@@ -354,7 +354,7 @@ def test_a_list_of_nothing_says_what_there_is(tmp_path):
 def test_a_rate_names_its_rows(tmp_path):
     prices = layer(tmp_path, {"confidence": "suspect", "note": "read from a screen", "observed_on": "2026-10-01"})
     machine = find_machine("n1-standard-64", accelerator="nvidia-tesla-v100", per_node=8)
-    rate = machine_rate(prices, machine, "europe-west4", "spot", TODAY)
+    rate = node_rate(prices, machine, "europe-west4", "spot", TODAY)
     assert [(part.kind, part.sku, part.quantity, part.usd_per_unit_hour) for part in rate.parts] == [
         ("vcpu", "n1", 64, 0.01392),
         ("mem_gib", "n1", 240, 0.001866),
@@ -368,7 +368,7 @@ def test_a_rate_names_its_rows(tmp_path):
     assert len(rate.warnings) == 3  # those of the host are old
     unpriced = machine.model_copy(update={"priced_by": "none"})
     with pytest.raises(PriceError, match="a machine of your own") as refused:
-        machine_rate(prices, unpriced, "europe-west4", "spot", TODAY)
+        node_rate(prices, unpriced, "europe-west4", "spot", TODAY)
     assert (refused.value.field, refused.value.value) == ("machineType", "n1-standard-64")
 
 

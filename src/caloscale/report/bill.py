@@ -23,8 +23,8 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     epoch = "no epoch finished" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.{digits + 1}f} USD an epoch"
     co2 = "" if bill.co2_kg is None else f", at most {bill.co2_kg:.1f} kg CO2 of the accelerators"
     whole = (
-        f"run {bill.name}: {bill.usd:.{digits}f} USD at the prices of {bill.as_of} (seen on {bill.prices_observed_on}), "
-        f"{bill.attempts} {'start' if bill.attempts == 1 else 'starts'}, "
+        f"run {bill.name}: {bill.usd:.{digits}f} USD at the prices of {bill.as_of} (seen on "
+        f"{bill.prices_observed_on}), {bill.attempts} {'start' if bill.attempts == 1 else 'starts'}, "
         f"{bill.interruptions} interruptions, {epoch}{co2}"
     )
     nodes = [

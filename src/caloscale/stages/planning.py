@@ -13,7 +13,7 @@ from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
-from caloscale.planning.catalogue.prices import load_prices, machine_rate, today
+from caloscale.planning.catalogue.prices import load_prices, node_rate, today
 from caloscale.planning.catalogue.rows import read_rows, rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.search.plan import Plan
@@ -75,7 +75,7 @@ def need_price(run: Run, day: dt.date) -> None:
     priced = run.budget.priced_as
     try:
         machine = find_machine(priced.machine_type)
-        machine_rate(load_prices(added=IN_THE_CONFIGURATION), machine, priced.region, priced.capacity_type, day)
+        node_rate(load_prices(added=IN_THE_CONFIGURATION), machine, priced.region, priced.capacity_type, day)
     except InputError as missing:
         asked = f"{priced.machine_type}, {priced.region}, {priced.capacity_type}"
         raise InputError(missing.problem, field="budget.pricedAs", value=asked, remedy=missing.remedy) from None

@@ -13,8 +13,7 @@ from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_accelerators
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
-from caloscale.planning.catalogue.prices import CapacityType, Key, Prices, Rate, add_up, load_prices, machine_rate
-from caloscale.planning.search.offers import slice_rate
+from caloscale.planning.catalogue.prices import CapacityType, Key, Prices, Rate, add_up, load_prices, node_rate
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
@@ -76,12 +75,12 @@ def epoch_cost(
     absent: the accelerators alone, or what their price includes. ``with_test``: the test pass as well.
     Raises PriceError naming the row to add.
     """
-    rate, title, included = _accelerators(measured, prices, region, capacity_type, as_of)
-    usd_per_hour, observed_on = rate.usd_per_hour, rate.observed_on
-    assumption = "hosts in the price" if included else "without hosts"
+    rate, number_of, title = _accelerators(measured, prices, region, capacity_type, as_of)
+    usd_per_hour, observed_on = number_of * rate.usd_per_hour, rate.observed_on
+    assumption = "hosts in the price" if rate.includes_host else "without hosts"
     if host is not None:
         number = hosts or measured.nodes
-        rented = machine_rate(prices, find_machine(host), region, capacity_type, as_of)
+        rented = node_rate(prices, find_machine(host), region, capacity_type, as_of)
         usd_per_hour += number * rented.usd_per_hour
         observed_on = min(observed_on, rented.observed_on)
         assumption = f"with {number} x {host}"
@@ -120,14 +119,14 @@ def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
 
 def _accelerators(
     measured: Measurement, prices: Prices, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[Rate, str, bool]:
+) -> tuple[Rate, int, str]:
+    """A rate, how many times it is paid, and for what."""
     if load_accelerators()[measured.accelerator].kind == "tpu":
         row = find_slices(measured.accelerator, chips=measured.count)[0]
-        rate, included = slice_rate(prices, row, region, capacity_type, as_of)
-        return rate, f"{row.price_sku}", included
+        return node_rate(prices, row, region, capacity_type, as_of), row.hosts, row.price_sku
     row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, capacity_type), as_of)
     title = f"{measured.count} x {measured.accelerator}"
-    return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), title, row_of_gpu.includes_host
+    return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), 1, title
 
 
 @dataclass(frozen=True)

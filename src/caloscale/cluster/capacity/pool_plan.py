@@ -15,8 +15,7 @@ from caloscale.errors import InputError, InvalidValueError, PriceError, with_rem
 from caloscale.planning.billing.bill import rates_of_use
 from caloscale.planning.catalogue.hardware import hosts_of, provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import Prices, usd_of
-from caloscale.planning.search.offers import cluster_rate
+from caloscale.planning.catalogue.prices import Prices, cluster_rate, usd_of
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend

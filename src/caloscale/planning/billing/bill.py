@@ -24,11 +24,12 @@ from caloscale.planning.catalogue.prices import (
     Prices,
     Rate,
     RatePart,
+    cluster_rate,
     held_usd,
+    node_rate,
     split_exactly,
     usd_of,
 )
-from caloscale.planning.search.offers import cluster_rate, node_rate
 from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block
 
@@ -230,7 +231,7 @@ def rates_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rates:
         kind = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
     else:
         kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
-    rate, _ = node_rate(prices, kind, held.region, held.capacity_type, day, held.disk_gib)
+    rate = node_rate(prices, kind, held.region, held.capacity_type, day, held.disk_gib)
     counted = held.control_plane_seconds > 0
     return rate, cluster_rate(prices, held.provider, held.region, day) if counted else None
 
@@ -316,7 +317,7 @@ def _per_million(
 
 def _usd_per_million(speed: Speed, prices: Prices, day: dt.date) -> float:
     machine = find_machine(speed.machine_type, accelerator=speed.accelerator, per_node=speed.per_node)
-    rate, _ = node_rate(prices, machine, speed.region, speed.capacity_type, day)
+    rate = node_rate(prices, machine, speed.region, speed.capacity_type, day)
     return usd_of(rate.usd_per_hour, 1_000_000 / speed.showers_per_second)
 
 

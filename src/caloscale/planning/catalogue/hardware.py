@@ -3,7 +3,7 @@
 import datetime as dt
 import functools
 import math
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -149,6 +149,8 @@ Provider = Literal["gcp", "azure", "kind", "none"]
 class Machine(SourcedRow):
     """A node: a machine type with the GPUs that are attached to it (none: a CPU machine)."""
 
+    topology: ClassVar[None] = None
+    hosts: ClassVar[int] = 1
     provider: Provider
     """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price; none: not in the
     catalogue."""
@@ -256,6 +258,7 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
 class Slice(SourcedRow):
     """A TPU slice: chips in a topology, on hosts of a machine type."""
 
+    provider: ClassVar[Provider] = "gcp"
     accelerator: str = Field(min_length=1)
     """TPU generation, such as tpu-v3."""
     label: str = ""

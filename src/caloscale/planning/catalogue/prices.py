@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
-from caloscale.planning.catalogue.hardware import OWN, Machine, load_machines
+from caloscale.planning.catalogue.hardware import OWN, Machine, Slice, load_machines
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
@@ -310,6 +310,8 @@ class Rate(Block):
     """Sum of the parts, US dollars per hour."""
     parts: tuple[RatePart, ...]
     """The rows that it is made of."""
+    includes_host: bool
+    """Whether the machine around an accelerator is in the price."""
     as_of: dt.date
     """Day for which the prices were asked."""
     observed_on: dt.date
@@ -318,33 +320,54 @@ class Rate(Block):
     """Prices that are stale or doubtful."""
 
 
-def machine_rate(prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date) -> Rate:
-    """The rate of a node of `machine_rows`; raises PriceError naming the row to add."""
-    return add_up(machine.title, machine_rows(prices, machine, region, capacity_type, as_of), as_of, prices.added)
-
-
-def machine_rows(
-    prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> list[tuple[PriceRow, float]]:
-    """The price rows of a node, each with its units: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as
-    a whole, a machine that is not in the catalogue by a row of its machine type or of its GPUs.
+def node_rate(
+    prices: Prices,
+    kind: Machine | Slice,
+    region: str,
+    capacity_type: CapacityType,
+    as_of: dt.date,
+    disk_gib: float = 0.0,
+) -> Rate:
+    """The rate of a node with its boot disk; a slice is divided among its hosts. Estimates and bills price nodes by it.
 
     Raises PriceError naming the row to add when a part has no price on that day.
     """
-    if machine.priced_by == "own":
-        return [_own_row(prices, machine, region, capacity_type, as_of)]
-    if machine.priced_by == "none":
+    rows = _node_rows(prices, kind, region, capacity_type, as_of)
+    if disk_gib:
+        rows.append((prices.find(Key(kind.provider, region, "disk_gib", "boot", "on-demand"), as_of), disk_gib))
+    return add_up(kind.title, rows, as_of, prices.added)
+
+
+def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> Rate:
+    """The rate of a cluster's control plane; raises PriceError naming the row to add."""
+    row = prices.find(Key(provider, region, "control_plane", "cluster", "on-demand"), as_of)
+    return add_up("control plane of the cluster", [(row, 1)], as_of, prices.added)
+
+
+def _node_rows(
+    prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
+) -> list[tuple[PriceRow, float]]:
+    """The price rows of a node, each with its units: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as
+    a whole, the host of a slice as its part of it, a machine that is not in the catalogue by a row of its machine type
+    or of its GPUs.
+    """
+    parts: list[tuple[str, str, float]]
+    if isinstance(kind, Slice):
+        parts = [(kind.price_kind, kind.price_sku, (1 if kind.price_kind == "tpu_slice" else kind.chips) / kind.hosts)]
+    elif kind.priced_by == "own":
+        return [_own_row(prices, kind, region, capacity_type, as_of)]
+    elif kind.priced_by == "none":
         problem = "has no price: it is a machine of your own"
         remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
-        raise PriceError(problem, field="machineType", value=machine.machine_type, remedy=remedy)
-    parts: list[tuple[str, str, float]] = [("vm", machine.price_sku, machine.price_units)]
-    if machine.priced_by == "parts":
-        parts = [("vcpu", machine.price_sku, machine.vcpus), ("mem_gib", machine.price_sku, machine.memory_gib)]
-    if machine.priced_by != "whole" and machine.accelerator:
-        parts.append(("gpu", machine.accelerator, machine.per_node))
+        raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
+    else:
+        parts = [("vm", kind.price_sku, kind.price_units)]
+        if kind.priced_by == "parts":
+            parts = [("vcpu", kind.price_sku, kind.vcpus), ("mem_gib", kind.price_sku, kind.memory_gib)]
+        if kind.priced_by != "whole" and kind.accelerator:
+            parts.append(("gpu", kind.accelerator, kind.per_node))
     return [
-        (prices.find(Key(machine.provider, region, kind, sku, capacity_type), as_of), units)
-        for kind, sku, units in parts
+        (prices.find(Key(kind.provider, region, part, sku, capacity_type), as_of), units) for part, sku, units in parts
     ]
 
 
@@ -394,6 +417,7 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added
         capacity_type=first.capacity_type,
         usd_per_hour=sum(part.usd_per_hour for part in parts),
         parts=parts,
+        includes_host=first.includes_host,
         as_of=as_of,
         observed_on=min(part.observed_on for part in parts),
         warnings=(*doubtful, *stale_warning((row for row, _ in rows), as_of, added)),

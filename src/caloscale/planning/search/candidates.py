@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.planning.catalogue.hardware import Slice, network_of
+from caloscale.planning.catalogue.hardware import network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, held_usd
-from caloscale.planning.search.offers import Offer, cluster_rate, find_offers
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, cluster_rate, held_usd
+from caloscale.planning.search.offers import Offer, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.layout import memory_problem
 from caloscale.planning.step_time.throughput import Setups
@@ -203,9 +203,10 @@ def _predict(
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for."""
     measured = timings.of(offer.provider, offer.accelerator.accelerator).measured
-    runs = not isinstance(offer.hardware, Slice) or offer.hardware.hosts == 1
     named = hardware.accelerator is not None or hardware.machine_type is not None
-    return (measured or named) and (runs or hardware.topology is not None or hardware.count is not None)
+    return (measured or named) and (
+        offer.hardware.hosts == 1 or hardware.topology is not None or hardware.count is not None
+    )
 
 
 class _Money:
@@ -228,7 +229,7 @@ class _Money:
         self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
         self._spot = np.array([offer.capacity_type == "spot" for offer in offers])
         self._usd_per_node_hour = np.array([o.rate.usd_per_hour if o.rate else float(o.per_node) for o in offers])
-        self._is_slice = np.array([isinstance(offer.hardware, Slice) for offer in offers])
+        self._is_slice = np.array([offer.hardware.topology is not None for offer in offers])
         self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
 
     def usd_per_hour(self, index: NDArray[np.intp], setups: Setups) -> Numbers:
@@ -337,7 +338,7 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
 
 def _parts(hardware: Hardware, offer: Offer) -> list[int]:
     """Accelerators of a worker to consider; a TPU host is always one worker."""
-    if hardware.placement == "Aligned" or isinstance(offer.hardware, Slice):
+    if hardware.placement == "Aligned" or offer.hardware.topology is not None:
         sizes = [offer.per_node]
     else:
         sizes = divisors(offer.per_node)[::-1]  # the first is aligned

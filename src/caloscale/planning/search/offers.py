@@ -18,7 +18,7 @@ from caloscale.planning.catalogue.hardware import (
     load_slices,
     own_machine,
 )
-from caloscale.planning.catalogue.prices import CapacityType, Key, PriceRow, Prices, Rate, add_up, machine_rows
+from caloscale.planning.catalogue.prices import CapacityType, Prices, Rate, node_rate
 from caloscale.planning.step_time.layout import unreachable
 from caloscale.spec import Hardware
 
@@ -69,7 +69,7 @@ def find_offers(
             for capacity_type in ways:
                 chip = load_accelerators()[kind.accelerator]
                 try:
-                    rate, notes = rate_of(hardware, prices, kind, region, capacity_type, as_of)
+                    rate = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
                 except PriceError as error:
                     missing.setdefault(kind.title, error)
                     if error.field == "budget.maxPriceAge":
@@ -77,6 +77,7 @@ def find_offers(
                     note = f"{error.problem}: node hours and accelerator hours are counted"
                     without.append(Offer(provider, chip, kind, region, capacity_type, None, per_node, counts, (note,)))
                     continue
+                notes = _notes(hardware, kind, rate)
                 offers.append(Offer(provider, chip, kind, region, capacity_type, rate, per_node, counts, notes))
     if not kinds:
         value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
@@ -174,63 +175,10 @@ def _node_counts(hardware: Hardware, per_node: int) -> tuple[int, ...]:
     return (hardware.nodes,) if hardware.nodes else tuple(range(1, hardware.max_nodes + 1))
 
 
-def rate_of(
-    hardware: Hardware, prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[Rate, tuple[str, ...]]:
-    """The rate of a node with the disk of the run configuration, and what it rests on.
-
-    Raises PriceError naming the row to add.
-    """
-    rate, whole = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
-    if isinstance(kind, Machine):
-        notes = [f"priced as {kind.title}" + (f" ({kind.note})" if kind.note else "")]
-    else:
-        notes = [f"priced as {kind.title}" + ("" if whole else ", without the user VM that TPU nodes of 2020 needed")]
-    if hardware.disk_gib:
-        notes.append(f"with a boot disk of {hardware.disk_gib:g} GiB a node")
-    return rate, tuple(notes)
-
-
-def node_rate(
-    prices: Prices,
-    kind: Machine | Slice,
-    region: str,
-    capacity_type: CapacityType,
-    as_of: dt.date,
-    disk_gib: float = 0.0,
-) -> tuple[Rate, bool]:
-    """The rate of a node with its boot disk, a slice divided among its hosts, and whether the host is in it.
-
-    Estimates and bills price nodes by it. Raises PriceError naming the row to add.
-    """
-    whole = True
-    if isinstance(kind, Machine):
-        rows = machine_rows(prices, kind, region, capacity_type, as_of)
-    else:
-        row, units = _slice_row(prices, kind, region, capacity_type, as_of)
-        rows, whole = [(row, units / kind.hosts)], row.includes_host
-    if disk_gib:
-        provider = kind.provider if isinstance(kind, Machine) else "gcp"
-        rows.append((prices.find(Key(provider, region, "disk_gib", "boot", "on-demand"), as_of), disk_gib))
-    return add_up(kind.title, rows, as_of, prices.added), whole
-
-
-def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> Rate:
-    """The rate of a cluster's control plane; raises PriceError naming the row to add."""
-    row = prices.find(Key(provider, region, "control_plane", "cluster", "on-demand"), as_of)
-    return add_up("control plane of the cluster", [(row, 1)], as_of, prices.added)
-
-
-def slice_rate(
-    prices: Prices, row: Slice, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[Rate, bool]:
-    """The rate of a slice, and whether its hosts are in it; raises PriceError naming the row to add."""
-    price = _slice_row(prices, row, region, capacity_type, as_of)
-    return add_up(row.title, [price], as_of, prices.added), price[0].includes_host
-
-
-def _slice_row(
-    prices: Prices, row: Slice, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[PriceRow, int]:
-    price = prices.find(Key("gcp", region, row.price_kind, row.price_sku, capacity_type), as_of)
-    return price, 1 if row.price_kind == "tpu_slice" else row.chips
+def _notes(hardware: Hardware, kind: Machine | Slice, rate: Rate) -> tuple[str, ...]:
+    """What the rate of a node with the disk of the run configuration rests on."""
+    more = f" ({kind.note})" if isinstance(kind, Machine) and kind.note else ""
+    if isinstance(kind, Slice) and not rate.includes_host:
+        more = ", without the user VM that TPU nodes of 2020 needed"
+    disk = (f"with a boot disk of {hardware.disk_gib:g} GiB a node",) if hardware.disk_gib else ()
+    return (f"priced as {kind.title}{more}", *disk)

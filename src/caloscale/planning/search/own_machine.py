@@ -10,9 +10,8 @@ from pydantic import Field
 
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import find_machine
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, usd_of
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, node_rate, usd_of
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
-from caloscale.planning.search.offers import node_rate
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 
@@ -269,7 +268,7 @@ def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate |
     """The rate of a machine type where ``budget.pricedAs`` is priced; None where there is none."""
     priced = run.budget.priced_as
     try:
-        return node_rate(prices, find_machine(machine_type), priced.region, priced.capacity_type, as_of)[0]
+        return node_rate(prices, find_machine(machine_type), priced.region, priced.capacity_type, as_of)
     except InputError:
         return None
 

@@ -7,9 +7,9 @@ from typing import Literal
 import numpy as np
 
 from caloscale.errors import PriceError
-from caloscale.planning.catalogue.hardware import Machine, Slice, load_accelerators, load_machines
+from caloscale.planning.catalogue.hardware import load_accelerators, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, node_rate
 from caloscale.planning.search.candidates import (
     Candidates,
     Limit,
@@ -20,7 +20,6 @@ from caloscale.planning.search.candidates import (
     timings_of,
     work_seconds,
 )
-from caloscale.planning.search.offers import rate_of
 from caloscale.planning.search.own_machine import (
     MachineSpeed,
     Making,
@@ -258,7 +257,7 @@ class _Describer:
             accelerators_per_worker=count // workers,
             nodes=nodes,
             machine_type=offer.hardware.machine_type,
-            topology=offer.hardware.topology if isinstance(offer.hardware, Slice) else None,
+            topology=offer.hardware.topology,
             region=offer.region,
             capacity_type=offer.capacity_type,
             batch_per_replica=int(found.setups.batch[index]),
@@ -293,8 +292,7 @@ class _Describer:
         outside = timing.extrapolations(found.setups[np.array([index])])
         reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
         reasons.append(describe_division(offer.per_node, nodes * offer.per_node // workers))
-        if isinstance(offer.hardware, Slice) and offer.hardware.hosts > 1:
-            hosts = offer.hardware.hosts
+        if (hosts := offer.hardware.hosts) > 1:
             reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
         epochs = self._epochs(index)
         if epochs < self._run.train.epochs:
@@ -332,7 +330,7 @@ class _Describer:
         if offer.rate is None:
             return None
         try:
-            listed, _ = rate_of(hardware, self._prices, offer.hardware, offer.region, "on-demand", self._as_of)
+            listed = node_rate(self._prices, offer.hardware, offer.region, "on-demand", self._as_of, hardware.disk_gib)
         except PriceError:
             return None
         work = self._work_seconds(index)
@@ -346,14 +344,14 @@ class _Describer:
             work,
             seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf,
             found.provisioning_seconds,
-            1.0 if isinstance(offer.hardware, Slice) else 1 / float(found.setups.nodes[index]),
+            1.0 if offer.hardware.topology is not None else 1 / float(found.setups.nodes[index]),
         )
 
 
 def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Measurement]) -> tuple[Layout, ...]:
     """Layouts of the same GPUs on all nodes that there are for them; a TPU slice has one."""
     offer = found.offers[found.offer[index]]
-    if not isinstance(offer.hardware, Machine):
+    if offer.hardware.topology is not None:
         return ()
     sizes = [
         m.per_node
