@@ -148,12 +148,13 @@ def test_whitened_numbers_of_the_training_showers_have_mean_0_and_covariance_1(r
     np.testing.assert_allclose(back[inside], numbers.numpy()[inside], rtol=5e-3, atol=5e-3)
 
 
-def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers):
+def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monkeypatch):
     """A flow that leaves normal numbers as they are makes the numbers of the showers: 10% less width and means
     that are off by a tenth of it are found as such; a flow that makes nothing like them is not mended."""
     flow = network.get_layer("flow")
     kernel, whitening = flow.layer_flow.out.kernel, flow.whitening
     before = [weight.numpy() for weight in (kernel, whitening.mean, whitening.log_width)]
+    monkeypatch.setattr(training, "_excess_counts", lambda *_: 0.0)
     width = np.exp(before[2][0])
 
     def calibrated(factor, shift):
@@ -169,9 +170,37 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers):
         np.testing.assert_allclose((narrow[0] - right[0])[0] / width, 0, atol=0.05)
         np.testing.assert_allclose((narrow[1] - right[1])[0], 0, atol=0.05)
         assert ((far[0] - right[0])[0] / width > 1.5).all() and ((far[1] - right[1])[0] < -0.8).all()
+        more_hits = np.eye(len(before[1]))[:, :1] * [[0.0, 0.1]] * width[-2:]
+        monkeypatch.setattr(training, "_excess_counts", lambda *_: more_hits)
+        np.testing.assert_allclose(
+            right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 2, 0))), atol=1e-5
+        )
     finally:
         for weight, value in zip((kernel, whitening.mean, whitening.log_width), before):
             weight.assign(value)
+
+
+def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers):
+    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy."""
+    flow = network.get_layer("flow")
+    columns = training.primaries_of(showers, run.data).numpy()
+    inputs = latent(run, len(columns), seed=3).numpy()
+    inputs[:, : columns.shape[1]] = columns
+    bias = flow.marginals.offset.bias
+    before = bias.numpy()
+    try:
+        bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
+        excess = training._excess_counts(run, network, showers, np.random.default_rng(1))
+        cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
+    finally:
+        bias.assign(before)
+    _, primary, _ = describe_primary(tf.constant(inputs), flow.detector)
+    noise = inputs[:, columns.shape[1] : columns.shape[1] + flow.numbers]
+    wanted = flow.make_numbers(noise, primary)[1].numpy()[:, -2:]
+    counts = np.stack([(cells > limit).sum(axis=(1, 2, 3)) for limit in (0, flow.detector.hit_gev)], axis=1)
+    truth = np.log1p(counts) - wanted
+    assert (training._design(primary) @ excess).mean(axis=0) == pytest.approx(truth.mean(axis=0), abs=0.01)
+    assert abs(truth.mean(axis=0)).max() > 0.02
 
 
 def test_parameters_of_some_cells_are_those_of_all(network):

@@ -86,6 +86,11 @@ class ShowerFlow(PlainLayer):
         logarithms = tf.math.log(self.cells_gev(latent, sparse=False) * units + SMALLEST_CELL)
         return tf.nn.relu(tf.exp(power * logarithms) - smallest)[..., None]
 
+    def make_numbers(self, noise: tf.Tensor, primary: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Stage 1: noise (B, D), primary (B, P) -> whitened numbers and numbers of a shower (B, D)."""
+        whitened = self.whitening.within(self.layer_flow.call(noise, primary))
+        return whitened, self.whitening.undo(whitened, primary)
+
     def cells_gev(self, latent: tf.Tensor, *, sparse: bool) -> tf.Tensor:
         """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
         are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
@@ -94,9 +99,7 @@ class ShowerFlow(PlainLayer):
         cells_x, cells_y, depth = detector.shape
         energy, primary, axis = describe_primary(latent, detector)
         start = 2 + detector.condition
-        noise = latent[:, start : start + self.numbers]
-        whitened = self.whitening.within(self.layer_flow.call(noise, primary))
-        numbers = self.whitening.undo(whitened, primary)
+        whitened, numbers = self.make_numbers(latent[:, start : start + self.numbers], primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         logits = factors.logits()
