@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName, suitable_streams
 from caloscale.inference.stream import generate_table
 from caloscale.models import family_of
 from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
@@ -202,7 +202,8 @@ def limit_threads(threads: int, streams: int = 1) -> None:
 
 
 def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
-    """The generator of a model folder; ``untrained``: as it was before its first step.
+    """The generator of a model folder, with as many streams as suit the cores; ``untrained``: as it was before its
+    first step.
 
     Raises CheckpointError for a folder that is no model, is damaged, or does not fit together.
     """
@@ -215,4 +216,4 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     if expected != ((card.latent_size,), (*card.shape, 1)):
         problem = f"is a network for other showers than {CARD} says"
         raise CheckpointError(problem, file=path, value=expected, remedy="copy the whole model folder again")
-    return Generator(network, card, run)
+    return Generator(network, card, run, streams=suitable_streams())
