@@ -43,11 +43,10 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,pipeline,solver,cluster,buckets]'
 	@touch $@
 
-# What developing needs on top. tf_keras asks for the package `tensorflow`, which is here already as tensorflow-cpu.
+# What developing needs on top.
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
 	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,cluster,buckets,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --no-deps tf_keras
 	@touch $@
 
 # What planning and deploying need: no TensorFlow, no kfp.

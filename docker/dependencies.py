@@ -30,10 +30,10 @@ def requirements(pyproject: Path, extras: list[str]) -> list[str]:
     return [*project["dependencies"], *(each for extra in extras for each in known[extra])]
 
 
-def install(into: Path, wanted: list[str], constraints: list[str], *options: str) -> None:
+def install(into: Path, wanted: list[str], constraints: list[str]) -> None:
     """Let this Python's pip install into another environment, which so needs no pip."""
     pins = [part for path in constraints for part in ("--constraint", path)]
-    command = [sys.executable, "-m", "pip", "--python", str(into / "bin" / "python"), "install", *options]
+    command = [sys.executable, "-m", "pip", "--python", str(into / "bin" / "python"), "install"]
     subprocess.run([*command, "--progress-bar", "off", *pins, *wanted], check=True)
 
 
@@ -54,15 +54,12 @@ def main() -> None:
     installing.add_argument("--into", type=Path, required=True, help="the environment (venv)")
     installing.add_argument("--requirement", required=True, help="a file of requirements")
     installing.add_argument("--constraint", action="append", default=[], help="a file of pins; may be given again")
-    installing.add_argument("--alone", action="append", default=[], help="a package without its requirements")
     given = parser.parse_args()
     if given.step == "list":
         extras = [each for each in given.extras.split(",") if each]
         print("\n".join(requirements(Path("pyproject.toml"), extras)))
         return
     install(given.into, ["--requirement", given.requirement], given.constraint)
-    if given.alone:
-        install(given.into, given.alone, given.constraint, "--no-deps")
     remove_unused(given.into)
 
 

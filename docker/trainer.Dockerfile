@@ -34,27 +34,26 @@ WORKDIR /source
 COPY pyproject.toml docker/dependencies.py ./
 RUN for each in cpu gpu tpu; do python3 dependencies.py list --extras train,${each},pipeline,cluster,buckets,${EXTRAS} > ${each}.txt; done
 
-# What is needed, without our code: these layers stay when the code changes. tf_keras asks for the package `tensorflow`,
-# which would come beside tensorflow-cpu and overwrite it.
+# What is needed, without our code: these layers stay when the code changes.
 FROM build AS dependencies-cpu
 COPY constraints.txt docker/dependencies.py ./
 COPY --from=requirements /source/cpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt \
     --constraint constraints.txt --constraint pins.txt
 
 FROM build AS dependencies-gpu
 COPY constraints.txt docker/dependencies.py ./
 COPY --from=requirements /source/gpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt \
     --constraint constraints.txt --constraint pins.txt
 
 FROM build AS dependencies-tpu
 COPY constraints-tpu.txt docker/dependencies.py ./
 COPY --from=requirements /source/tpu.txt requirements.txt
 RUN --mount=type=secret,id=pip.conf --mount=type=secret,id=certificates.pem \
-    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt --alone tf_keras \
+    /opt/pip/bin/python dependencies.py install --into /opt/caloscale --requirement requirements.txt \
     --constraint constraints-tpu.txt --constraint pins.txt
 
 # Our code alone, below the same paths, without the network.

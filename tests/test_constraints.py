@@ -3,7 +3,7 @@
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-OF_TENSORFLOW = {"tensorboard", "tf_keras"}
+OF_TENSORFLOW = {"tensorboard"}
 
 
 def pins(name):

@@ -64,7 +64,6 @@ def test_a_module_is_found_in_the_extra_that_brings_it() -> None:
         "azure",
         "operator",
         "pipeline",
-        "tf-keras",
         "cluster",
         "buckets",
     ):

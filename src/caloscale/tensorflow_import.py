@@ -29,7 +29,7 @@ def set_environment() -> None:
             "caloscale before keras"
         )
     wanted = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(KERAS_HOME)}
-    for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH", "KERAS_NNX_ENABLED"):
+    for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH", "KERAS_NNX_ENABLED", "TF_USE_LEGACY_KERAS"):
         if os.environ.pop(name, None) is not None:
             OVERRIDDEN.append(name)
     OVERRIDDEN.extend(name for name, value in wanted.items() if os.environ.get(name, value) != value)

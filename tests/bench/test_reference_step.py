@@ -93,4 +93,4 @@ def test_gradients_and_weights_of_a_step(preset, overrides, of_gradients, of_wei
 
 
 def adam_means(optimizer):
-    return optimizer._momentums  # the same name in Keras 3 and tf_keras
+    return optimizer._momentums

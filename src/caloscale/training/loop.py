@@ -215,20 +215,22 @@ def fit(
     """
     if steps <= 0:
         return
-    with state.distribution.strategy.scope():
-        model = _Model(replica_step(state, schedule))
-        model.compile(jit_compile=False)
+    # Outside of the scope: for a model that is made within, Keras averages a batch over the workers, which fails (its
+    # issue 20585).
+    model = _Model(replica_step(state, schedule))
+    model.compile(jit_compile=False)
 
     # Keras gives ``logs`` by its name.
     def begin(_: int, logs: object) -> None:
         state.progress.assign(before())
 
     def end(_: int, logs: Mapping[str, tf.Tensor]) -> None:
-        if not after(dict(logs)):
+        if not after(dict(zip(model.names, tf.unstack(tf.reshape(logs["losses"], (-1,)))))):
             model.stop_training = True
 
     hooks = tf.keras.callbacks.LambdaCallback(on_train_batch_begin=begin, on_train_batch_end=end)
-    model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
+    with state.distribution.strategy.scope():
+        model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
 
 
 class _Model(tf.keras.Model):  # type: ignore[misc]
@@ -237,12 +239,15 @@ class _Model(tf.keras.Model):  # type: ignore[misc]
     def __init__(self, step: Callable[[Batch], Losses]) -> None:
         super().__init__(name="step")
         self._step = step
+        self.names: tuple[str, ...] = ()
+        """Of the losses."""
         self.built = True
-        # All replicas return the same losses.
-        self.distribute_reduction_method = "first"
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return inputs  # Keras asks for it; not used
 
     def train_step(self, data: Batch) -> Losses:
-        return self._step(data)
+        losses = self._step(data)
+        self.names = tuple(losses)
+        # All replicas return the same losses, of which Keras takes the mean along the first axis.
+        return {"losses": tf.stack(list(losses.values()))[tf.newaxis]}

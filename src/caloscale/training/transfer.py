@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
-from caloscale.models import build, legacy_keras
+from caloscale.models import build
 from caloscale.models.card import read_start
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.network_files import load_network
@@ -43,9 +43,6 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     """
     source = run.train.start_from
     assert source is not None
-    if legacy_keras.is_active():
-        problem = "is read by Keras 3, which cannot train with train.loop builtin on several workers"
-        raise ConfigurationError(problem, field=_FIELD, value=source, remedy="set train.loop to custom")
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(source)
         if is_remote(source):

@@ -6,9 +6,6 @@ import tensorflow as tf
 
 from caloscale.models.layers.convolution import table_of_layers
 from caloscale.models.layers.plain import Differentiable, differentiable, register
-from caloscale.models.legacy_keras import without_synchronized_reads
-
-KerasBatchNormalization = without_synchronized_reads(tf.keras.layers.BatchNormalization)
 
 COLUMNS = 16
 """Numbers of float32 in a register of AVX-512, of which the width of the fused operations is a multiple."""
@@ -41,7 +38,7 @@ def running_statistics(network: tf.keras.Model) -> list[tf.Variable]:
 
 
 @register
-class BatchNormalization(KerasBatchNormalization):  # type: ignore[misc, valid-type]
+class BatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """Keras' layer, in fewer operations where the number of cells of a batch allows it. Its weights are Keras' too.
 
     Keras computes a volume in elementwise operations, each a passage through the memory. TensorFlow's fused operation
@@ -164,7 +161,7 @@ def _normalized(
 
 
 @register
-class SharedBatchNormalization(KerasBatchNormalization):  # type: ignore[misc, valid-type]
+class SharedBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[misc]
     """Statistics of the showers of all replicas, by one all-reduce for each use. Weights are as in Keras' layer."""
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:

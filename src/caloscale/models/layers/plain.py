@@ -59,7 +59,7 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
             setattr(self, name, _as_kind(own.arguments[name], kind))
 
     def get_config(self) -> dict[str, object]:
-        """What makes an equal layer. Keras 2 forgets name and dtype of a layer that leaves this out."""
+        """What makes an equal layer."""
         return self._with(**{name: getattr(self, name) for name in _arguments(type(self))[0]})
 
     def _with(self, **own: object) -> dict[str, object]:
