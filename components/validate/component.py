@@ -34,14 +34,15 @@ def validate(
     from pathlib import Path
 
     from caloscale import errors, spec, stages
+    from caloscale.report.physics_sections import verdict_markdown
 
     errors.show_message_alone()
-    outcome = stages.validate(spec.parse_run(run), folder, Path(dataset.path), Path(trained.path), Path(model.path))
-    model.metadata["decision"] = outcome.decision
-    model.metadata["released"] = outcome.decision == "accepted"
-    for name, value in outcome.metrics.items():
+    evaluation = stages.validate(spec.parse_run(run), folder, Path(dataset.path), Path(trained.path), Path(model.path))
+    model.metadata["decision"] = evaluation.decision
+    model.metadata["released"] = evaluation.decision == "accepted"
+    for name, value in evaluation.metrics().items():
         physics.log_metric(name, value)
-    if outcome.roc is not None:
-        roc.log_roc_curve(*outcome.roc)
-    Path(verdict.path).write_text(outcome.verdict, encoding="utf-8")
-    return (outcome.decision,)
+    if (curve := evaluation.roc_curve()) is not None:
+        roc.log_roc_curve(*curve)
+    Path(verdict.path).write_text(verdict_markdown(evaluation), encoding="utf-8")
+    return (evaluation.decision,)

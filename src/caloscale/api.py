@@ -72,7 +72,7 @@ def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path |
     ``<workspace>/model`` unless it is rejected. Raises ShowerFileError and CheckpointError.
     """
     trained = Path(workspace) / "training" / "model"
-    return stages.validate(configuration, workspace, dataset or Path(workspace) / "dataset", trained).evaluation
+    return stages.validate(configuration, workspace, dataset or Path(workspace) / "dataset", trained)
 
 
 def bill(workspace: str | Path) -> Bill:

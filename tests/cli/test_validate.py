@@ -7,7 +7,7 @@ import pytest
 
 from caloscale import stages
 from caloscale.physics import Evaluation
-from caloscale.stages.validation import ValidationOutcome
+from caloscale.report import physics_sections
 
 
 @pytest.mark.parametrize("decision", ["accepted", "undecided", "rejected", "not assessed"])
@@ -15,8 +15,8 @@ from caloscale.stages.validation import ValidationOutcome
 def test_only_an_accepted_model_meets_require_release(
     command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str, required: bool
 ) -> None:
-    outcome = ValidationOutcome(Evaluation.model_construct(decision=decision), "the verdict")
-    monkeypatch.setitem(vars(stages), "validate", lambda *_: outcome)
+    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
+    monkeypatch.setitem(vars(stages), "validate", lambda *_: Evaluation.model_construct(decision=decision))
     done = command("validate", "--preset", "compact", "-w", tmp_path, *(["--require-release"] if required else []))
     assert "the verdict" in done.out
     assert done.code == (10 if required and decision != "accepted" else 0)
@@ -27,10 +27,11 @@ def test_int8_is_judged_by_itself(command: Callable, tmp_path: Path, monkeypatch
     """The released model, not what the training left, and no stage of the run."""
     judged = []
 
-    def judge(run: object, dataset: Path, model: Path) -> ValidationOutcome:
+    def judge(run: object, dataset: Path, model: Path) -> Evaluation:
         judged.extend([dataset, model])
-        return ValidationOutcome(Evaluation.model_construct(decision="rejected"), "the verdict")
+        return Evaluation.model_construct(decision="rejected")
 
+    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
     monkeypatch.setitem(vars(stages), "validate_int8", judge)
     done = command("validate", "--preset", "compact", "-w", tmp_path, "--int8", "--require-release")
     assert done.code == 10 and "the verdict" in done.out

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from caloscale import stages
-from caloscale.cli.options import Configuration, Json, Overrides, Preset, Wide, Workspace, folder_of, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
@@ -170,17 +170,18 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
+    from caloscale.report.physics_sections import verdict_markdown
     from caloscale.spec.workspace_layout import DATASET, MODEL, TRAINED
 
     run = resolve(configuration, preset, overrides, workspace)
     folder = folder_of(workspace)
     if int8:
-        outcome = stages.validate_int8(run, dataset or folder / DATASET, model or folder / MODEL)
+        evaluation = stages.validate_int8(run, dataset or folder / DATASET, model or folder / MODEL)
     else:
-        outcome = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
-    typer.echo(outcome.evaluation.as_json() if as_json else outcome.verdict)
-    if require_release and outcome.decision != "accepted":
-        raise NotAcceptedError(outcome.decision)
+        evaluation = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
+    typer.echo(evaluation.as_json() if as_json else verdict_markdown(evaluation))
+    if require_release and evaluation.decision != "accepted":
+        raise NotAcceptedError(evaluation.decision)
 
 
 def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
@@ -281,10 +282,9 @@ def ensemble(
         list[Path], typer.Argument(help="Folders of solver runs; those that differ in the seed alone are one.")
     ],
     epoch: Annotated[int | None, typer.Option(help="Epoch of a checkpoint; absent: the last of each run.")] = None,
-    wide: Wide = False,
     as_json: Json = False,
 ) -> None:
-    """Compare solver runs: for each configuration the residuals of its ensemble. --wide: a row for each."""
+    """Compare solver runs: for each configuration the residuals of its ensemble."""
     import numpy as np
 
     from caloscale.cli.tables import console, table
@@ -323,14 +323,10 @@ def ensemble(
         (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}")
         for _, one in merged
     ]
-    head_columns, titles = ("exchange", "members", "epochs", "s"), (*names, "mean |r|")
-    columns: tuple[str, ...] = (*head_columns, *titles)
-    cells: list[tuple[str, ...]] = [(*head, *row) for head, row in zip(heads, residuals)]
-    if not wide:
-        columns, cells = (*head_columns, "parameter", "residual"), []
-        for head, row in zip(heads, residuals):
-            first, *others = zip(titles, row)
-            cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
+    columns, cells = ("exchange", "members", "epochs", "s", "parameter", "residual"), []
+    for head, row in zip(heads, residuals):
+        first, *others = zip((*names, "mean |r|"), row)
+        cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
     console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
     typer.echo(
         f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"

@@ -55,17 +55,12 @@ def surplus(
     columns: Sequence[str], rows: Sequence[Sequence[str]], keep: Collection[str] = (), wide: Collection[str] = ()
 ) -> tuple[str, ...]:
     """The columns without which a table fits 80 columns: those named wide, then the last ones not to be kept."""
-    left_out = list(wide)
+    left_out, ruler = list(wide), Console(width=1000)
     for column in reversed([one for one in columns if one not in keep and one not in wide]):
-        if _width(table("", columns, rows, left_out)) <= WIDTH:
+        if Measurement.get(ruler, ruler.options, table("", columns, rows, left_out)).maximum <= WIDTH:
             break
         left_out.append(column)
     return tuple(column for column in columns if column in left_out)
-
-
-def _width(made: Table) -> int:
-    wide = Console(width=1000)
-    return Measurement.get(wide, wide.options, made).maximum
 
 
 def table(

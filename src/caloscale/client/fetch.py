@@ -6,12 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.client.usage import StageTime, estimate_of, use_of
+from caloscale.client.usage import StageTime, keep_use
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
 from caloscale.spec import build_any_run, dump_run
 from caloscale.spec.block import read_block
-from caloscale.spec.workspace_layout import PLAN_FILE, UNCOPIED, USAGE_FILE
+from caloscale.spec.workspace_layout import UNCOPIED
 from caloscale.status import RunStatus
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.objects import download, is_remote
@@ -47,20 +47,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     write_text(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not (folder / "run.yaml").exists():
         write_text(folder / "run.yaml", dump_run(configured))
-    planned = estimate_of(configured, run.status)
-    if isinstance(planned, str):
-        missing.append(planned)
-        plan = None
-    else:
-        write_text(folder / PLAN_FILE, planned.as_json())
-        plan = planned
-    now, stages = dt.datetime.now(dt.UTC), _stage_times(folder / "stages")
-    use = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
-    if use is None:
-        missing.append("it held no node yet: there is no bill")
-    else:
-        write_text(folder / USAGE_FILE, use.as_json())
-    return missing
+    return missing + keep_use(run, configured, str(folder), _stage_times(folder / "stages"))
 
 
 def _stage_times(folder: Path) -> list[StageTime]:

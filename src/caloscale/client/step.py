@@ -1,20 +1,19 @@
 """Training as a step of a pipeline, done by a cluster: submit, follow, and clean up when the step is cancelled."""
 
-import datetime as dt
 import hashlib
 import logging
 import os
 from pathlib import Path
 
 from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
-from caloscale.client.usage import estimate_of, use_of
+from caloscale.client.usage import keep_use
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.spec import Run, parse_any_run
-from caloscale.spec.workspace_layout import DATASET, PLAN_FILE, TRAINED, USAGE_FILE
+from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.failure import failure_kept
-from caloscale.storage.objects import download, read_object, upload, write_object
+from caloscale.storage.objects import download, read_object, upload
 from caloscale.termination import ended_by_sigterm
 
 log = logging.getLogger(__name__)
@@ -67,12 +66,12 @@ def train_on_cluster(
             except (KeyboardInterrupt, Terminated):
                 if pod is None:
                     if last is not None:
-                        _write_use(last, configured, workspace)
+                        _keep_use(last, configured, workspace)
                     delete(connected, where, name)
                 raise
         if last is None:
             raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
-        _write_use(last, configured, workspace)
+        _keep_use(last, configured, workspace)
         if last.status.phase != "Succeeded":
             raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
         source = f"{workspace.rstrip('/')}/{TRAINED}"
@@ -98,7 +97,7 @@ def record_use(
     try:
         connected = connect() if connection is None else connection
         where = namespace or active_namespace()
-        _write_use(find_run(connected, where, run_name(run, step)), run, workspace)
+        _keep_use(find_run(connected, where, run_name(run, step)), run, workspace)
     except ClusterError as error:
         log.warning("the bill does not know what the TrainingRun used: %s", error)
 
@@ -137,16 +136,6 @@ def share_shards(shards: Path, target: str) -> str:
     return target
 
 
-def _write_use(run: RunOnCluster, configured: Run, workspace: str) -> None:
-    """What the run used, and what had been estimated, where the cost report looks for them."""
-    planned = estimate_of(configured, run.status)
-    plan = None if isinstance(planned, str) else planned
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), configured, plan=plan)
-    if use is None:
-        return
-    root = workspace.rstrip("/")
-    if plan is None:
-        log.info("%s", planned)
-    else:
-        write_object((plan.as_json() + "\n").encode(), f"{root}/{PLAN_FILE}")
-    write_object((use.as_json() + "\n").encode(), f"{root}/{USAGE_FILE}")
+def _keep_use(run: RunOnCluster, configured: Run, workspace: str) -> None:
+    for problem in keep_use(run, configured, workspace):
+        log.info("%s", problem)

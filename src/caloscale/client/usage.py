@@ -5,6 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from caloscale.client.runs import RunOnCluster
 from caloscale.cluster.accounting import first_day, interruptions, node_totals
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.cluster.capacity.pool_plan import cloud_of
@@ -16,7 +17,9 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.spec import AnyRun, Run, SolverRun, build_run
+from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.status import AttemptStatus, Placed, RunStatus
+from caloscale.storage.objects import write_object
 
 ROUNDING = 1e-6
 """Relative: the status is written as text."""
@@ -63,6 +66,21 @@ class StageTime(NamedTuple):
     stage: str
     started: dt.datetime
     seconds: float
+
+
+def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequence[StageTime] = ()) -> list[str]:
+    """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
+
+    stages: see `use_of`. Returns what could not be written, a sentence each.
+    """
+    planned = estimate_of(configured, run.status)
+    plan = None if isinstance(planned, str) else planned
+    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), configured, stages=stages, plan=plan)
+    for block, name in ((plan, PLAN_FILE), (use, USAGE_FILE)):
+        if block is not None:
+            write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
+    no_bill = ["it held no node yet: there is no bill"] if use is None else []
+    return ([planned] if isinstance(planned, str) else []) + no_bill
 
 
 def use_of(

@@ -57,9 +57,8 @@ def judge(
     for pod in failed:
         if not pod.disrupted and pod.exit_code is not None and 0 < pod.exit_code < RETRYABLE_FROM:
             return Outcome("UserError", f"{pod.name} ended with exit code {pod.exit_code}{_log(pod)}", pod.exit_code)
-    lost = _lost_node(attempt, nodes)
-    if lost is not None:
-        return Outcome("NodeLost", lost)
+    if lost := sorted({usage.node for usage in attempt.node_usage if usage.node not in nodes and not usage.done}):
+        return Outcome("NodeLost", f"node {', '.join(lost)} is gone")
     if job is not None and job.state == "suspended" and attempt.node_usage:
         return Outcome("Preempted", f"{job.kind} {job.name} was suspended by its queue, or by somebody")
     for pod in failed:
@@ -108,11 +107,6 @@ def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
         return None
     until = min(pod.ended for pod in failed if pod.ended is not None) + dt.timedelta(seconds=CULPRIT_SECONDS)
     return until if now < until else None
-
-
-def _lost_node(attempt: AttemptStatus, nodes: Mapping[str, bool]) -> str | None:
-    gone = sorted({usage.node for usage in attempt.node_usage if usage.node not in nodes and not usage.done})
-    return f"node {', '.join(gone)} is gone" if gone else None
 
 
 def _log(pod: Pod) -> str:

@@ -26,18 +26,15 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"words": words, "anchor": anchor, "image": _image, "value": _value}
+    environment.filters |= {"words": words, "anchor": anchor, "image": _image}
     environment.tests |= {
         "listing": lambda value: isinstance(value, list | tuple),
         "section": lambda value: isinstance(value, Section),
     }
+    environment.filters["value"] = lambda value: f"{value:.4g}" if isinstance(value, float) else str(value)
     environment.filters["kind"] = lambda block: type(block).__name__
     environment.filters["cell"] = lambda cell: cell if isinstance(cell, Cell) else Cell(cell)
     return environment
-
-
-def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _image(png: Path) -> dict[str, Any]:

@@ -289,28 +289,23 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
         figure = Figure(figsize=(7, 5), layout="constrained")
         axes = figure.add_subplot()
         for measured, label, colour in ((True, "measured", "tab:blue"), (False, "estimated", "tab:grey")):
-            _scatter(axes, [c for c in plan.candidates if c.measured is measured], label, colour)
-        front = plan.pareto
-        axes.step(
-            [_cost(c) for c in front], [c.total_seconds / _HOUR for c in front], where="post", label="Pareto front"
-        )
+            if alike := [c for c in plan.candidates if c.measured is measured]:
+                axes.scatter(*_places(alike), s=9, color=colour, alpha=0.5, label=label)
+        axes.step(*_places(plan.pareto), where="post", label="Pareto front")
         best = plan.chosen or plan.nearest
         if best is not None:
             name = "chosen" if plan.chosen else "nearest to the limits"
-            low, high = best.usd_interval or (_cost(best), _cost(best))
-            label = f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}"
+            usd, hours = _cost(best), best.total_seconds / _HOUR
+            (low, high), (soon, late) = best.usd_interval or (usd, usd), best.total_seconds_interval
             axes.errorbar(
-                _cost(best),
-                best.total_seconds / _HOUR,
-                xerr=[[_cost(best) - low], [high - _cost(best)]],
-                yerr=[
-                    [(best.total_seconds - best.total_seconds_interval[0]) / _HOUR],
-                    [(best.total_seconds_interval[1] - best.total_seconds) / _HOUR],
-                ],
+                usd,
+                hours,
+                xerr=[[usd - low], [high - usd]],
+                yerr=[[hours - soon / _HOUR], [late / _HOUR - hours]],
                 fmt="*",
                 markersize=14,
                 color="tab:red",
-                label=label,
+                label=f"{name}: {best.count} x {best.accelerator}, {best.region}, {best.capacity_type}",
             )
         unit = "accelerator hours" if best is not None and best.usd is None else "money, US dollars"
         axes.set(xscale="log", yscale="log", xlabel=unit, ylabel="time, hours")
@@ -326,13 +321,6 @@ def _cost(candidate: Candidate) -> float:
     return candidate.accelerator_hours if candidate.usd is None else candidate.usd
 
 
-def _scatter(axes: object, candidates: list[Candidate], label: str, colour: str) -> None:
-    if candidates:
-        axes.scatter(  # type: ignore[attr-defined]
-            [_cost(c) for c in candidates],
-            [c.total_seconds / _HOUR for c in candidates],
-            s=9,
-            color=colour,
-            alpha=0.5,
-            label=label,
-        )
+def _places(candidates: Sequence[Candidate]) -> tuple[list[float], list[float]]:
+    """Cost and hours."""
+    return [_cost(c) for c in candidates], [c.total_seconds / _HOUR for c in candidates]

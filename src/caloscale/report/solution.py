@@ -49,7 +49,8 @@ def solution_page(
         sections.append(Section("Losses", (figures["losses"],)))
     if summary:
         sections.append(Section("Ranks and exchange", (Facts(solution_facts(summary)), *_rank_table(records))))
-    sections += [money_section(money), provenance_section(_provenance(run))]
+    provenance = {"caloscale": __version__, "run configuration": dump_run(run)}
+    sections += [money_section(money), provenance_section(provenance)]
     page = Page(
         title=f"inverse problem {solver.preset}: run {folder.name}",
         lead=f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}, exchange {solver.exchange}, "
@@ -172,7 +173,3 @@ def loss_curves(records: Sequence[Progress]) -> Drawing:
     first = records[0].history
     seen = [f"{name} {first[name][0]:.3g} to {first[name][-1]:.3g}" for name in losses]
     return Drawing("losses", "Losses", "A line for each rank.", f"Of rank 0: {', '.join(seen)}.", page)
-
-
-def _provenance(run: SolverRun) -> dict[str, Any]:
-    return {"caloscale": __version__, "run configuration": dump_run(run)}

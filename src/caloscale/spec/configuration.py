@@ -253,12 +253,9 @@ def _refuse_ignored(used: Collection[str], run: Run, layers: Sequence[_Layer], f
                 file=_source(layers, location, file),
                 field=field,
                 value=value,
-                remedy=f"leave it out, or set model.family to one that uses it: {', '.join(_families_with(field))}",
+                remedy="leave it out, or set model.family to one that uses it: "
+                + ", ".join(name for name in OWN if field in find_family(name).fields),
             )
-
-
-def _families_with(field: str) -> list[str]:
-    return [name for name in OWN if field in find_family(name).fields]
 
 
 def _value(values: Any, location: Location) -> Any:

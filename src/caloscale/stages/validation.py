@@ -5,7 +5,6 @@ import logging
 import math
 import shutil
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -45,33 +44,9 @@ UNTRAINED_SHOWERS = 2_000
 """Showers of the untrained network, at most."""
 
 
-@dataclass(frozen=True)
-class ValidationOutcome:
-    """What a pipeline step or a command shows of a validation."""
-
-    evaluation: Evaluation
-    verdict: str
-    """The decision, each gate and the observables, Markdown."""
-
-    @property
-    def decision(self) -> str:
-        """accepted, rejected, undecided or not assessed."""
-        return self.evaluation.decision
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Figures for a metrics page, by name."""
-        return self.evaluation.metrics()
-
-    @property
-    def roc(self) -> tuple[list[float], list[float], list[float]] | None:
-        """False positive rates, true positive rates and thresholds of the classifier."""
-        return self.evaluation.roc_curve()
-
-
 def validate(
     run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path | None = None
-) -> ValidationOutcome:
+) -> Evaluation:
     """Judge the networks in ``trained``; ``<workspace>/model`` gets them with the verdict, or, when they are rejected,
     only the reasons.
 
@@ -95,10 +70,10 @@ def validate(
         for target in filter(None, (folder / MODEL, model)):
             _publish(evaluation, verdict, trained, target)
         figures["decision"] = evaluation.decision
-        return ValidationOutcome(evaluation, verdict)
+        return evaluation
 
 
-def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> ValidationOutcome:
+def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> Evaluation:
     """Judge a model as OpenVINO computes it in int8, by the gates of the run; the verdict is stored next to the export.
 
     The model itself and its own verdict do not change. Raises CheckpointError for a folder that is no model or of
@@ -109,7 +84,7 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> V
         comparison, _ = _compared(run, shards, open_runtime(model, "openvino", precision="int8"), model)
         evaluation = evaluate(comparison)
         write_text(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
-        return ValidationOutcome(evaluation, verdict_markdown(evaluation))
+        return evaluation
 
 
 def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) -> tuple[Comparison, dict[str, float]]:

@@ -141,26 +141,22 @@ def measurement_of(use: RunUse) -> Measurement | None:
     seen = use.observed
     if seen is None:
         return None
-    nodes = use.attempts[-1].nodes[0]
+    last = use.attempts[-1].nodes
+    nodes, count = last[0], sum(held.nodes * held.per_node for held in last)
+    replicas = count * find_accelerator(nodes.accelerator, field="accelerator").replicas
     spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.capacity_type == "spot"]
     hours = sum(held.nodes * held.seconds for _, held in spot) / SECONDS_PER_HOUR
     row = {
         **seen.values_of(*(name for name in MeasuredTraining.model_fields if name != "provisioning_seconds")),
         **nodes.values_of("provider", "machine_type", "accelerator", "capacity_type", "region"),
-        "count": sum(held.nodes * held.per_node for held in use.attempts[-1].nodes),
-        "nodes": sum(held.nodes for held in use.attempts[-1].nodes),
+        "count": count,
+        "nodes": sum(held.nodes for held in last),
         "source": f"run {use.name}",
         "observed_on": use.day,
-        "steps": _steps(seen, nodes, use.attempts[-1]),
+        "steps": seen.showers // (replicas * seen.batch_per_replica),
     }
     if hours > 0:
         row["node_hours"] = hours
         row["interruptions"] = sum(attempt.interruptions for attempt in use.attempts)
         row["provisioning_seconds"] = seen.provisioning_seconds
     return Measurement.model_validate(row, by_name=True)
-
-
-def _steps(seen: MeasuredTraining, nodes: NodeUse, attempt: Attempt) -> int:
-    replicas = find_accelerator(nodes.accelerator, field="accelerator").replicas
-    count = sum(held.nodes * held.per_node for held in attempt.nodes)
-    return seen.showers // (replicas * count * seen.batch_per_replica)

@@ -15,7 +15,7 @@ from typing import Any
 
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
-from caloscale.planning.catalogue.prices import CapacityType, PriceRow
+from caloscale.planning.catalogue.prices import PriceRow
 
 _GPUS = {
     "Nvidia Tesla P100": "nvidia-tesla-p100",
@@ -171,25 +171,11 @@ def _row(
     source: str,
     confidence: str = "list",
 ) -> PriceRow:
-    capacity: CapacityType = "spot" if spot else "on-demand"
-    return PriceRow.model_validate(
-        {
-            "provider": provider,
-            "region": region,
-            "sku_kind": kind,
-            "sku": sku,
-            "unit": unit,
-            "capacity_type": capacity,
-            "usd_per_unit_hour": round(usd, 9),
-            "includes_host": provider == "azure",
-            "effective_from": since[:10],
-            "observed_on": day,
-            "source": source,
-            "confidence": confidence,
-            "waiver": WAIVER if spot else "",
-        },
-        by_name=True,
-    )
+    named = {"provider": provider, "region": region, "sku_kind": kind, "sku": sku, "unit": unit, "source": source}
+    bought = {"capacity_type": "spot" if spot else "on-demand", "waiver": WAIVER if spot else ""}
+    priced = {"usd_per_unit_hour": round(usd, 9), "includes_host": provider == "azure", "confidence": confidence}
+    days = {"effective_from": since[:10], "observed_on": day}
+    return PriceRow.model_validate(named | bought | priced | days, by_name=True)
 
 
 def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
