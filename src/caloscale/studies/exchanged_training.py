@@ -176,20 +176,20 @@ class Rank:
             "betweenRanks": float(np.sqrt(np.mean(distances**2)) / np.linalg.norm(mean)),
             "steps": record.steps,
             **dict(zip(("stepSeconds", "processorSeconds", "exchangeSeconds"), np.mean(steps, axis=0).tolist())),
-            **self._staleness(counts),
+            **staleness(self.asked, counts, self.run.train.generator_updates),
         }
 
-    def _staleness(self, counts: Sequence[Counts]) -> dict[str, float | None]:
-        """Of the generator's gradients; null where no slots of remote memory were read."""
-        groups = self.asked.groups()
-        looks = [len(group_of(rank, groups)) - 1 for rank in range(self.world.size)]
-        slots = sum(one.exchanges * number for one, number in zip(counts, looks))
-        total = Counts.total(counts)
-        new = slots - total.repeated - total.missing
-        if self.asked.method != "grouped-rma" or new == 0:
-            return dict.fromkeys(("staleShare", "newShare", "age"))
-        updates = self.run.train.generator_updates
-        return {"staleShare": total.stale / slots, "newShare": new / slots, "age": total.age / new / updates}
+
+def staleness(asked: TrainingRanks, counts: Sequence[Counts], updates: int) -> dict[str, float | None]:
+    """Of the ranks' counts, with so many updates a step; null where no slots of remote memory were read."""
+    groups = asked.groups()
+    slots = sum(one.exchanges * (len(group_of(rank, groups)) - 1) for rank, one in enumerate(counts))
+    if asked.method != "grouped-rma" or slots == 0:
+        return dict.fromkeys(("staleShare", "newShare", "age"))
+    total = Counts.total(counts)
+    new = slots - total.repeated - total.missing
+    age = total.age / new / updates if new else None
+    return {"staleShare": total.stale / slots, "newShare": new / slots, "age": age}
 
 
 def main(settings: Mapping[str, Any], target: Path) -> None:
