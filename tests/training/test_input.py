@@ -9,7 +9,7 @@ from scipy.stats import binom, chi2, chisquare, hypergeom
 from caloscale.detector.angle import direction_of, measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.showers.tfrecord.records import member, read_batches, read_dataset
+from caloscale.showers.tfrecord.records import member, read_batches
 from caloscale.training import input as showers_input
 from caloscale.training.coordination.failures import is_of_input
 from caloscale.training.input import TrainingShowers, check_manifest, epoch_order, mirrored, turned
@@ -103,12 +103,17 @@ def test_an_epoch_has_every_shower_once_in_an_order_of_its_own():
     assert len({*map(tuple, orders)}) == 3 and orders[3] == orders[0]
 
 
+def as_tensorflow_reads(path):
+    """The serialised showers of a shard, by TensorFlow alone."""
+    return tf.data.TFRecordDataset([str(path)], compression_type="GZIP").as_numpy_iterator()
+
+
 def unequal_shards(shards, folder, counts):
     """A folder whose training shards have the first ``counts`` of their showers."""
     manifest = read_manifest(shards)
     kept = []
     for shard, count in zip(manifest.shards_of("train"), counts):
-        records = list(read_dataset([shards / shard.file]).take(count).as_numpy_iterator())
+        records = list(as_tensorflow_reads(shards / shard.file))[:count]
         (folder / shard.file).write_bytes(b"".join(map(member, records)))
         kept.append(shard.model_copy(update={"showers": count}))
     return manifest.model_copy(update={"shards": tuple(kept), "splits": {"train": sum(counts), "validation": 0}})
@@ -242,7 +247,7 @@ def test_a_shard_that_breaks_names_itself(shards, tmp_path, fault):
 def test_shards_that_are_compressed_as_a_whole_are_refused(shards, tmp_path):
     """Compressed as a whole, as TensorFlow does: no record can be read without those before it."""
     path = copied(shards, tmp_path)
-    records = list(read_dataset([path]).as_numpy_iterator())
+    records = list(as_tensorflow_reads(path))
     with tf.io.TFRecordWriter(str(path), tf.io.TFRecordOptions(compression_type="GZIP")) as writer:
         for record in records:
             writer.write(record)

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
-from caloscale.showers.tfrecord.records import read_dataset
 from caloscale.training import trainer
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
@@ -165,8 +164,6 @@ def test_shards_that_do_not_match_their_manifest(shards, tmp_path):
     for path in shards.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     victim = min(tmp_path.glob("train-*"))
-    records = list(read_dataset([victim]))
-    assert records
     victim.write_bytes(victim.read_bytes()[:-1] + b"!")
     with pytest.raises(ShowerFileError, match=victim.name):
         train(small_run(), tmp_path, tmp_path / "out")

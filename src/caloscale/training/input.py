@@ -114,10 +114,8 @@ class TrainingShowers:
         for shard in self.shards:
             path = self.folder / shard.file
             try:
-                found = sum(
-                    len(batch["ecal_sum"]) for batch in read_batches(path, self.manifest.shape, self.manifest.spans)
-                )
-                _check_count(path, shard, found)
+                for _ in read_batches(path, self.manifest.shape, self.manifest.spans, showers=shard.showers):
+                    pass
             except ShowerFileError as broken:
                 return broken
         return None
@@ -144,9 +142,7 @@ class _Records:
 
     def __init__(self, folder: Path, shards: Sequence[Shard], *, cached: bool) -> None:
         self._paths = [folder / shard.file for shard in shards]
-        self._positions = [record_positions(path) for path in self._paths]
-        for path, shard, positions in zip(self._paths, shards, self._positions):
-            _check_count(path, shard, len(positions) - 1)
+        self._positions = [record_positions(path, shard.showers) for path, shard in zip(self._paths, shards)]
         self._ends = np.cumsum([shard.showers for shard in shards])
         self._kept: dict[int, bytes] | None = {} if cached else None
 
@@ -161,13 +157,6 @@ class _Records:
             if self._kept is not None:
                 self._kept[number] = found
         return found
-
-
-def _check_count(path: Path, shard: Shard, found: int) -> None:
-    if found != shard.showers:
-        problem = f"holds another number of showers than the {shard.showers} of the manifest"
-        remedy = "make the folder again with `caloscale preprocess`"
-        raise ShowerFileError(problem, file=path, field="showers", value=found, remedy=remedy)
 
 
 def _threads() -> int:

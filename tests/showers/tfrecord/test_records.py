@@ -64,30 +64,34 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), written)
 
 
-def broken(content: bytes, fault: str) -> bytes:
-    raw = gzip.decompress(content)
-    if fault == "flipped byte in a record":
-        raw = raw[:50] + bytes([raw[50] ^ 1]) + raw[51:]
-    elif fault == "cut within a record":
-        raw = raw[:-7]
-    elif fault == "cut gzip":
-        return content[: len(content) // 2]
-    elif fault == "not gzip":
-        return raw
-    return gzip.compress(raw)
-
-
-@pytest.mark.parametrize(
-    "fault", ["flipped byte in a record", "cut within a record", "not an example", "cut gzip", "not gzip"]
-)
+@pytest.mark.parametrize("fault", ["flipped bit", "cut in a record", "not an example", "not gzip", "compressed whole"])
 def test_broken_records(tmp_path: Path, fault: str) -> None:
     path = write(tmp_path / "a.tfrecord", prepared(9))
-    path.write_bytes(broken(path.read_bytes(), fault))
-    if fault == "not an example":
-        path.write_bytes(member(b"garbage"))
-    with pytest.raises(ShowerFileError, match=r"a\.tfrecord.*broken record") as caught:
+    content = path.read_bytes()
+    half = len(content) // 2
+    path.write_bytes(
+        {
+            "flipped bit": content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :],
+            "cut in a record": content[:-7],
+            "not an example": member(b"garbage"),
+            "not gzip": gzip.decompress(content),
+            "compressed whole": gzip.compress(gzip.decompress(content)),
+        }[fault]
+    )
+    with pytest.raises(ShowerFileError, match=r"a\.tfrecord.*(broken record|is damaged at byte)") as caught:
         list(read_batches(path, SHAPE))
     assert "caloscale preprocess" in caught.value.remedy
+
+
+def test_some_records_of_a_file(tmp_path: Path) -> None:
+    showers = prepared(70)
+    path = write(tmp_path / "a.tfrecord", showers)
+    wanted = np.array([0, 3, 41, 69])
+    (batch,) = read_batches(path, SHAPE, wanted=wanted, showers=70)
+    for name, written in {"cells": showers.cells, **showers.numbers}.items():
+        assert np.array_equal(batch[name], written[wanted])
+    with pytest.raises(ShowerFileError, match=r"the 71 showers that the manifest lists.*got 70"):
+        list(read_batches(path, SHAPE, wanted=wanted, showers=71))
 
 
 def test_records_of_another_shape(tmp_path: Path) -> None:

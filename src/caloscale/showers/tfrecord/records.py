@@ -33,6 +33,7 @@ _SIZE = struct.Struct("<I")
 _TRAILER = struct.Struct("<II")
 _BEFORE, _AFTER = 12, 4
 """Bytes that TFRecord puts before a record (its length and the checksum of that) and after it (its checksum)."""
+_REMAKE = "make the shards again with `caloscale preprocess`"
 
 
 def member(record: bytes) -> bytes:
@@ -52,19 +53,20 @@ def _masked_crc(content: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
-def record_positions(path: Path) -> NDArray[np.int64]:
+def record_positions(path: Path, showers: int | None = None) -> NDArray[np.int64]:
     """Where the n records of a file begin, and where the last one ends, in bytes (n + 1,).
 
-    Raises ShowerFileError when the file cannot be read or does not consist of such members.
+    Raises ShowerFileError when the file cannot be read, does not consist of such members, or of another number than
+    ``showers``.
     """
     header, positions = len(_HEADER) + _SIZE.size, [0]
     try:
         with path.open("rb") as file:
             end = os.fstat(file.fileno()).st_size
             while positions[-1] < end:
-                found = os.pread(file.fileno(), header, positions[-1])
-                size = _SIZE.unpack(found[-_SIZE.size :])[0] if len(found) == header else 0
-                if not found.startswith(_HEADER) or size <= header:
+                begun = os.pread(file.fileno(), header, positions[-1])
+                size = _SIZE.unpack(begun[-_SIZE.size :])[0] if len(begun) == header else 0
+                if not begun.startswith(_HEADER) or size <= header:
                     break
                 positions.append(positions[-1] + size)
     except OSError as error:
@@ -72,8 +74,11 @@ def record_positions(path: Path) -> NDArray[np.int64]:
             f"cannot be read: {error.strerror}", file=path, remedy="check the disk, then start the same command again"
         ) from error
     if positions[-1] != end:
-        problem = f"is damaged at byte {positions[-1]}"
-        raise ShowerFileError(problem, file=path, remedy="make the shards again with `caloscale preprocess`")
+        raise ShowerFileError(f"is damaged at byte {positions[-1]}", file=path, remedy=_REMAKE)
+    found = len(positions) - 1
+    if showers is not None and found != showers:
+        problem = f"does not contain the {showers} showers that the manifest lists"
+        raise ShowerFileError(problem, file=path, field="showers", value=found, remedy=_REMAKE)
     return np.array(positions, np.int64)
 
 
@@ -86,8 +91,6 @@ def read_member(path: Path, begin: int, end: int) -> bytes:
 
 SCALARS = ("energy_gev", "angle_rad", "measured_angle_rad", "ecal_sum")
 """Numbers that every shower has; further columns of its primary follow from the run configuration."""
-COMPRESSION = "GZIP"
-_REMAKE = "make the shards again with `caloscale preprocess`"
 
 
 @dataclass(frozen=True)
@@ -147,24 +150,29 @@ def parse_example(shape: tuple[int, int, int], further: Iterable[str] = ()) -> C
     return parse
 
 
-def read_dataset(paths: list[Path]) -> Any:
-    """A tf.data.Dataset of the serialised examples of shards, one shard after the other."""
-    import tensorflow as tf
-
-    return tf.data.TFRecordDataset([str(path) for path in paths], compression_type=COMPRESSION)
-
-
 def read_batches(
-    path: Path, shape: tuple[int, int, int], further: Iterable[str] = (), *, size: int = 64
+    path: Path,
+    shape: tuple[int, int, int],
+    further: Iterable[str] = (),
+    *,
+    wanted: NDArray[np.intp] | None = None,
+    showers: int | None = None,
+    size: int = 64,
 ) -> Iterator[dict[str, NDArray[np.float32]]]:
-    """The parsed showers of one shard in batches; raises ShowerFileError for a broken record."""
+    """The parsed showers of one shard in batches, or those with the numbers ``wanted``.
+
+    Raises ShowerFileError for a broken record, and as `record_positions`.
+    """
     import tensorflow as tf
 
+    positions, parse = record_positions(path, showers), parse_example(shape, further)
+    numbers = np.arange(len(positions) - 1) if wanted is None else wanted
     try:
-        parse = parse_example(shape, further)
-        for serialised in read_dataset([path]).batch(size):
-            yield {name: tensor.numpy() for name, tensor in parse(serialised).items()}
-    except (tf.errors.OpError, ValueError) as error:
+        for first in range(0, len(numbers), size):
+            places = numbers[first : first + size].tolist()
+            serialised = [read_member(path, positions[place], positions[place + 1]) for place in places]
+            yield {name: tensor.numpy() for name, tensor in parse(tf.constant(serialised)).items()}
+    except (OSError, zlib.error, tf.errors.OpError, ValueError) as error:
         reason = " ".join(str(getattr(error, "message", error)).split())[:300]
         raise ShowerFileError(
             f"has a broken record, or records of another shape than {shape}: {reason}", file=path, remedy=_REMAKE

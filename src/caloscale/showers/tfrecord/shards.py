@@ -168,18 +168,13 @@ def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | Non
     primaries = {name: np.empty(len(numbers), np.float32) for name in manifest.columns}
     done = 0
     for shard, wanted in manifest.wanted_of(split, numbers):
-        path, first, last = Path(folder) / shard.file, 0, done + len(wanted)
-        for batch in read_batches(path, manifest.shape, manifest.spans):
-            chosen = wanted[(wanted >= first) & (wanted < first + len(batch["cells"]))] - first
-            fresh = slice(done, done + len(chosen))
-            cells[fresh] = to_gev(batch["cells"][chosen], manifest.preprocessing)
+        path = Path(folder) / shard.file
+        for batch in read_batches(path, manifest.shape, manifest.spans, wanted=wanted, showers=shard.showers):
+            fresh = slice(done, done + len(batch["cells"]))
+            cells[fresh] = to_gev(batch["cells"], manifest.preprocessing)
             for name, column in primaries.items():
-                column[fresh] = batch[name][chosen]
-            first, done = first + len(batch["cells"]), fresh.stop
-            if done == last:
-                break
-        if done < last:
-            raise _count_error(path, first, shard.showers)
+                column[fresh] = batch[name]
+            done = fresh.stop
     return Showers.of(cells, primaries, manifest.source)
 
 
@@ -327,9 +322,3 @@ def _check_replaceable(output: Path, record: Path | None) -> None:
     if foreign:
         problem = "contains other files than shards, which would be deleted"
         raise StorageError(problem, file=output, value=sorted(foreign)[:5], remedy="choose another output folder")
-
-
-def _count_error(path: Path, found: int, expected: int) -> ShowerFileError:
-    problem = f"does not contain the {expected} showers that the manifest lists"
-    remedy = "make the folder again with `caloscale preprocess`"
-    return ShowerFileError(problem, file=path, field="showers", value=found, remedy=remedy)
