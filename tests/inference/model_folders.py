@@ -34,9 +34,8 @@ def make_model(path: Path, preset: str, overrides: tuple[str, ...]) -> Path:
     the tests: weights are the same each time."""
     run = load_run(preset=preset, overrides=overrides)
     tf.keras.utils.set_random_seed(1)
-    (path / "untrained").mkdir(parents=True)
+    path.mkdir(parents=True)
     build(run.model, run.data)["generator"].save(str(path / "generator.keras"))
-    build(run.model, run.data)["generator"].save(str(path / "untrained" / "generator.keras"))
     card = ModelCard.of(run, source="geant4", versions={}, parameters={}, step=1, epoch=1, deviation=0.1)
     (path / "model.json").write_text(card.model_dump_json(by_alias=True))
     return path

@@ -11,7 +11,7 @@ from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models import build
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.families.compact.network import build_compact
-from caloscale.models.network_files import NetworkFile, save_networks
+from caloscale.models.network_files import save_networks
 from caloscale.spec import load_run
 from caloscale.training.loop import train
 from caloscale.training.state import TrainingState
@@ -26,15 +26,13 @@ def trained_model(folder: Path, *overrides: str) -> tuple[Path, list[np.ndarray]
     """A model folder, and the weights of its generator: random numbers."""
     run, random = small_run(*overrides), np.random.default_rng(1)
     networks = build(run.model, run.data)
-    weights = {
-        name: [random.normal(size=weight.shape).astype(np.float32) for weight in network.get_weights()]
-        for name, network in networks.items()
-    }
+    for network in networks.values():
+        network.set_weights([random.normal(size=weight.shape).astype(np.float32) for weight in network.get_weights()])
     folder.mkdir()
-    save_networks(run, [NetworkFile(folder / f"{name}.keras", name, weights[name]) for name in networks])
+    save_networks(run, networks, folder)
     card = ModelCard.of(run, source="geant4", versions={}, parameters={})
     (folder / CARD).write_text(card.model_dump_json(by_alias=True))
-    return folder, weights["generator"]
+    return folder, networks["generator"].get_weights()
 
 
 def test_what_has_the_same_shape_is_taken_over_and_the_rest_begins_anew(quickly: None, tmp_path: Path) -> None:

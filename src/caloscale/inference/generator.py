@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName, suitable_streams
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName
 from caloscale.inference.stream import generate_table
-from caloscale.models import family_of
-from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard, read_card, read_configuration
+from caloscale.models import build, family_of
+from caloscale.models.card import CARD, GENERATOR, ModelCard, read_card, read_configuration
 from caloscale.models.layers.convolution import check_precision
 from caloscale.models.network_files import load_network
 from caloscale.processor import cores
@@ -202,18 +202,25 @@ def limit_threads(threads: int, streams: int = 1) -> None:
 
 
 def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
-    """The generator of a model folder, with as many streams as suit the cores; ``untrained``: as it was before its
-    first step.
+    """The generator of a model folder; ``untrained``: with fresh weights, as before a training.
 
     Raises CheckpointError for a folder that is no model, is damaged, or does not fit together.
     """
     folder = Path(folder)
-    card = read_card(folder)
-    path = folder / UNTRAINED / GENERATOR if untrained else folder / GENERATOR
-    run = read_configuration(folder)
+    card, run = read_card(folder), read_configuration(folder)
+    path = folder / GENERATOR
     network = load_network(path, run.model)
     expected = (tuple(network.input_shape[1:]), tuple(network.output_shape[1:]))
     if expected != ((card.latent_size,), (*card.shape, 1)):
         problem = f"is a network for other showers than {CARD} says"
         raise CheckpointError(problem, file=path, value=expected, remedy="copy the whole model folder again")
-    return Generator(network, card, run, streams=suitable_streams())
+    return Generator(_untrained(network, run) if untrained else network, card, run)
+
+
+def _untrained(trained: tf.keras.Model, run: Run) -> tf.keras.Model:
+    """Fresh weights, the same at every call, but for those that no step changes (`Family.adapted_weights`)."""
+    tf.keras.utils.set_random_seed(run.train.seed)
+    network, family = build(run.model, run.data)["generator"], family_of(run.model)
+    for weight, value in zip(family.adapted_weights(network), family.adapted_weights(trained)):
+        weight.assign(value)
+    return network

@@ -13,8 +13,6 @@ from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 CARD = "model.json"
 GENERATOR = "generator.keras"
 """Networks are files by the name of their role."""
-UNTRAINED = "untrained"
-"""Folder within the model's with the generator as it was before its first step."""
 REJECTED = "REJECTED.md"
 """What a validation leaves in place of a model that it rejected."""
 VERDICT = "verdict.json"

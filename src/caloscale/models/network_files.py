@@ -1,4 +1,4 @@
-"""Networks as .keras files, and weights as .npz files.
+"""Networks as .keras files.
 
 A network may have been trained in bfloat16 or with synchronised batch normalisation. The file holds the network of the
 family in float32 with the trained weights, which have the same order in all of these.
@@ -7,51 +7,22 @@ family in float32 with the trained weights, which have the same order in all of 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from caloscale.errors import CheckpointError
-from caloscale.models.families.family import build, family_of
+from caloscale.models.families.family import Networks, build, family_of
 from caloscale.spec import Model, Run
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
-Weights = Sequence[NDArray[np.float32]]
 
-
-class NetworkFile(NamedTuple):
-    """A .keras file that is to be written."""
-
-    file: Path
-    role: str
-    weights: Weights
-
-
-def save_networks(run: Run, files: Sequence[NetworkFile]) -> None:
-    """Write networks as .keras files. Raises OSError."""
-    networks = build(run.model, run.data)
-    for file, role, weights in files:
-        networks[role].set_weights(list(weights))
-        networks[role].save(str(file))
-
-
-def save_weights(file: Path, weights: Weights) -> None:
-    """Write weights as an .npz file, in order."""
-    # An open file: numpy would add a suffix to a name.
-    with file.open("wb") as stream:
-        named: dict[str, Any] = {f"{index:04d}": value for index, value in enumerate(weights)}
-        np.savez(stream, **named)
-
-
-def load_weights(file: Path) -> Weights:
-    """What `save_weights` wrote. Raises OSError and ValueError."""
-    with np.load(file) as saved:
-        return [saved[name] for name in sorted(saved.files)]
+def save_networks(run: Run, networks: Networks, folder: Path) -> None:
+    """Write networks of a run into a folder, as .keras files by role. Raises OSError."""
+    for role, plain in build(run.model, run.data).items():
+        plain.set_weights(networks[role].get_weights())
+        plain.save(str(folder / f"{role}.keras"))
 
 
 def load_network(file: Path, model: Model) -> tf.keras.Model:

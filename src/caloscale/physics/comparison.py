@@ -42,7 +42,7 @@ class Weighted:
 class Comparison:
     """Everything that statistics and figures are computed from.
 
-    weighted: by sample: reference, generated, baseline, and untrained where it is kept.
+    weighted: by sample: reference, generated, baseline, and untrained where it is compared.
     range_edges_gev (R + 1,): edges of the ranges of energy.
     """
 
@@ -112,7 +112,7 @@ def compare(
     All showers are re-binned (N, *data.shape), in GeV. reference: held out from the training; generated: at energies
     and angles of the same distribution, drawn independently (samples that share primaries are resampled together);
     training: what the generator was trained on (for the baseline, bins and classifier); untrained: the same network
-    before its first step, absent where it is not kept.
+    with fresh weights; None: not compared.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
     """
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring

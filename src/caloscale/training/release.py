@@ -1,4 +1,4 @@
-"""The folder of a trained model: networks, the same generator untrained, and a card that says what they are."""
+"""The folder of a trained model: networks, and a card that says what they are."""
 
 import platform
 from pathlib import Path
@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import caloscale
 from caloscale.models import Networks, count_parameters
-from caloscale.models.card import CARD, GENERATOR, UNTRAINED, ModelCard
-from caloscale.models.network_files import NetworkFile, load_weights, save_networks, save_weights
+from caloscale.models.card import CARD, ModelCard
+from caloscale.models.network_files import save_networks
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer
@@ -32,19 +32,10 @@ def parameters(networks: Networks) -> dict[str, int]:
     return {role: count_parameters(network) for role, network in networks.items()}
 
 
-def save_network(network: tf.keras.Model, path: Path) -> None:
-    """Write the weights of a network, atomically. Raises StorageError."""
-    with atomic_writer(path) as temporary:
-        save_weights(temporary, network.get_weights())
-
-
-def release(
-    folder: Path, networks: Networks, untrained: Path, run: Run, manifest: Manifest, selected: Progress
-) -> ModelCard:
+def release(folder: Path, networks: Networks, run: Run, manifest: Manifest, selected: Progress) -> ModelCard:
     """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError.
 
-    networks: those that are released. untrained: what `save_network` wrote of the generator before its
-    first step.
+    networks: those that are released.
     """
     card = ModelCard.of(
         run,
@@ -57,13 +48,7 @@ def release(
         deviation=selected.selected_deviation or 0.0,
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
-        (temporary / UNTRAINED).mkdir(parents=True)
-        save_networks(
-            run,
-            [
-                *(NetworkFile(temporary / f"{role}.keras", role, one.get_weights()) for role, one in networks.items()),
-                NetworkFile(temporary / UNTRAINED / GENERATOR, "generator", load_weights(untrained)),
-            ],
-        )
+        temporary.mkdir()
+        save_networks(run, networks, temporary)
         (temporary / CARD).write_text(card.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
     return card

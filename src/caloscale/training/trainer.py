@@ -25,12 +25,12 @@ from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.input import TrainingShowers, check_manifest
 from caloscale.training.progress_file import ProgressFile
 from caloscale.training.record import StartedFrom, TrainingRecord, add_point
-from caloscale.training.release import parameters, release, save_network, versions
+from caloscale.training.release import parameters, release, versions
 from caloscale.training.schedule import Calendar
 from caloscale.training.selection import generate_like, is_selected, physics_deviation, selection_showers
 from caloscale.training.state import NOWHERE, TrainingState, network_variables
 from caloscale.training.strategy import DistributionContext, divide
-from caloscale.training.transfer import adapt, calibrate, start_from_model, untrained_generator
+from caloscale.training.transfer import adapt, calibrate, start_from_model
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,6 @@ class Trainer:
         identity = identity_of(self.run, self.manifest, self.showers.batch)
         folder = self.output / "checkpoints"
         self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
-        self.untrained = self.checkpoints.folder.path / "untrained.npz"
         restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
             self.before, self.resumed_from = restored, restored.step
@@ -88,14 +87,11 @@ class Trainer:
             self.selected = restored if restored.selected_epoch is not None else None
             self.first_step = self.number = restored.step
             log.info("resuming from step %d", restored.step)
-        chief = self.placement.is_chief
-        if restored is None:
+        else:
             adapt(self.state, self.dataset, peers)
-        if chief and not (restored and self.untrained.exists()):
-            save_network(untrained_generator(self.state, restored is None), self.untrained)
-        if restored is None and self.run.train.start_from is not None:
-            self.started_from = start_from_model(self.state, self.run)
-            log.info("%s", self.started_from)
+            if self.run.train.start_from is not None:
+                self.started_from = start_from_model(self.state, self.run)
+                log.info("%s", self.started_from)
         steps, per_epoch = self.calendar.steps, self.calendar.steps_per_epoch
         self.progress_file = ProgressFile(steps=steps, steps_per_epoch=per_epoch, batch=self.showers.batch)
         self.progress_file.saved(self.first_step)
@@ -194,7 +190,7 @@ class Trainer:
         selected = self.checkpoints.restore_selected(self._released_variables()) or self._progress()
         calibrate(self.state, self.dataset)
         networks = {**self.state.networks, GENERATOR: self.state.released}
-        release(self.output / "model", networks, self.untrained, self.run, self.manifest, selected)
+        release(self.output / "model", networks, self.run, self.manifest, selected)
         self.selected = selected
 
     def _released_variables(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
         folder = Path(source)
         if is_remote(source):
             folder = Path(scratch)
-            download(source, folder, without=("untrained",))
+            download(source, folder)
         trained = read_start(folder, run)
         before = build(trained.model, trained.data)
         weights = {role: load_network(folder / f"{role}.keras", trained.model).get_weights() for role in before}
@@ -115,17 +115,6 @@ def calibrate(state: TrainingState, dataset: ShardFolder) -> None:
         {at: unwrap(weight) for at, (weight, _) in pairs.items()},
         {at: np.asarray(value, np.float32) for at, (_, value) in pairs.items()},
     )
-
-
-def untrained_generator(state: TrainingState, is_new: bool) -> Any:
-    """The generator of a training as it was before its first step. is_new: ``state`` is that one still."""
-    if is_new:
-        return state.networks[GENERATOR]
-    fresh = TrainingState(state.run).networks[GENERATOR]
-    adapted = zip(state.family.adapted_weights(fresh), state.family.adapted_weights(state.networks[GENERATOR]))
-    for weight, value in adapted:
-        weight.assign(value)
-    return fresh
 
 
 def _draw(state: TrainingState, dataset: ShardFolder, most: int) -> Mapping[str, NDArray[np.float32]]:
