@@ -21,14 +21,16 @@ def options(pool: NodePool) -> dict[str, str]:
 
 
 def test_there_are_pools_of_every_kind() -> None:
-    have = {(pool.accelerator, pool.per_node, pool.capacity_type) for pool in POOLS}
+    have = {(pool.kind.accelerator, pool.kind.per_node, pool.capacity_type) for pool in POOLS}
     for accelerator in ("nvidia-tesla-v100", "nvidia-tesla-a100", "nvidia-l4"):
         assert {(accelerator, gpus, how) for gpus in (1, 2, 4, 8) for how in ("spot", "on-demand")} <= have
     # Google sells a part of an H100 host as spot only.
     assert {("nvidia-h100-80gb", gpus, "spot") for gpus in (1, 2, 4, 8)} <= have
     assert ("nvidia-h100-80gb", 8, "on-demand") in have
     assert ("nvidia-h100-80gb", 4, "on-demand") not in have
-    assert {f"tpu-{generation}" for generation in ("v3", "v4", "v5e", "v5p", "v6e")} <= {p.accelerator for p in POOLS}
+    assert {f"tpu-{generation}" for generation in ("v3", "v4", "v5e", "v5p", "v6e")} <= {
+        p.kind.accelerator for p in POOLS
+    }
 
 
 def test_names_are_those_that_gke_takes_and_all_different() -> None:
@@ -40,21 +42,25 @@ def test_names_are_those_that_gke_takes_and_all_different() -> None:
 @pytest.mark.parametrize("pool", POOLS, ids=lambda pool: pool.name)
 def test_the_command_has_what_the_pool_is(pool: NodePool) -> None:
     given = options(pool)
-    assert (given["cluster"], given["location"], given["machine-type"]) == ("one", "europe-west4-a", pool.machine_type)
+    assert (given["cluster"], given["location"], given["machine-type"]) == (
+        "one",
+        "europe-west4-a",
+        pool.kind.machine_type,
+    )
     assert (given["min-nodes"], given["num-nodes"], given["max-nodes"]) == ("0", "0", str(pool.max_nodes))
     spot = {"spot": "", "node-taints": "cloud.google.com/gke-spot=true:NoSchedule"}
     assert {key: given[key] for key in spot.keys() & given} == (spot if pool.capacity_type == "spot" else {})
-    if pool.topology is None:
-        assert given["accelerator"].startswith(f"type={pool.accelerator},count={pool.per_node},")
+    if pool.kind.topology is None:
+        assert given["accelerator"].startswith(f"type={pool.kind.accelerator},count={pool.kind.per_node},")
         assert "enable-fast-socket" in given and ("placement-type" in given) == pool.compact
     else:
-        assert "accelerator" not in given and pool.max_nodes == hosts_of(pool.topology, pool.per_node)
-        assert given.get("tpu-topology") == (pool.topology if pool.max_nodes > 1 else None)
+        assert "accelerator" not in given and pool.max_nodes == hosts_of(pool.kind.topology, pool.kind.per_node)
+        assert given.get("tpu-topology") == (pool.kind.topology if pool.max_nodes > 1 else None)
 
 
 def test_old_gpu_hosts_are_not_placed_close_together() -> None:
     """n1 machines know no compact placement, a2 machines do."""
-    compact = {pool.machine_type: pool.compact for pool in POOLS}
+    compact = {pool.kind.machine_type: pool.compact for pool in POOLS}
     assert compact["a2-highgpu-8g"]
     assert not compact["n1-standard-64"]
 

@@ -30,10 +30,10 @@ def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate()
         kind = offer.hardware
         slices += isinstance(kind, Slice)
         held = NodeUse(
-            provider=offer.provider,
+            provider=offer.hardware.provider,
             machine_type=kind.machine_type,
             accelerator=offer.accelerator.accelerator,
-            per_node=offer.per_node,
+            per_node=offer.hardware.per_node,
             topology=kind.topology if isinstance(kind, Slice) else None,
             region=offer.region,
             capacity_type=offer.capacity_type,

@@ -283,6 +283,7 @@ def node_pools(
 ) -> None:
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
+    from caloscale.planning.catalogue.hardware import find_kind
 
     result = planned(resolve(configuration, preset, overrides, "."), prices, measurements, as_of)
     best = result.chosen
@@ -291,7 +292,7 @@ def node_pools(
     if best.cloud != "gcp":
         remedy = "--set hardware.cloud=gcp"
         raise InputError("is planned on another cloud", field="hardware.cloud", value=best.cloud, remedy=remedy)
-    same = best.values_of("accelerator", "machine_type", "capacity_type", "topology")
-    pool = NodePool(**same, per_node=best.count // best.nodes, max_nodes=best.nodes)
+    kind = find_kind(**best.values_of("machine_type", "accelerator", "topology"), per_node=best.count // best.nodes)
+    pool = NodePool(kind, best.capacity_type, best.nodes)
     typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
     typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region))

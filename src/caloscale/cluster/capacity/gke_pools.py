@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_machines, load_slices
+from caloscale.planning.catalogue.hardware import Machine, Slice, load_machines, load_slices
 from caloscale.planning.catalogue.prices import CapacityType
 from caloscale.spec import AnyRun
 
@@ -17,58 +17,40 @@ COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
 SPOT_ONLY = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
 # Most nodes of a GPU pool: a bound on the bill that a person raises knowingly.
 MAX_NODES = 16
+WAYS: tuple[CapacityType, ...] = ("on-demand", "spot")
 
 
 @dataclass(frozen=True)
 class NodePool:
     """Equal nodes that appear when a run asks for them; a TPU pool of several hosts is one slice."""
 
-    accelerator: str
-    """GPU as GKE labels it, or TPU generation (tpu-v3)."""
-    machine_type: str
-    per_node: int
+    kind: Machine | Slice
     capacity_type: CapacityType
-    topology: str | None = None
-    """Topology of a TPU slice."""
     max_nodes: int = MAX_NODES
     """Most nodes; the hosts of a slice."""
 
     @property
     def name(self) -> str:
         """Such as ``v100-8-spot`` or ``tpu-v4-2x2x2``; at most 40 characters, as GKE wants."""
-        short = self.accelerator.removeprefix("nvidia-").removeprefix("tesla-")
+        kind = self.kind
+        short = kind.accelerator.removeprefix("nvidia-").removeprefix("tesla-")
         # Slices of one topology exist on several machine types.
-        host = f"-{self.per_node}t" if self.topology else ""
-        parts = [short, self.topology or str(self.per_node)]
-        return "-".join(parts) + host + ("-spot" if self.capacity_type == "spot" else "")
-
-    @property
-    def several_hosts(self) -> bool:
-        """Whether it is a TPU slice of several hosts, which comes and goes as a whole."""
-        return self.topology is not None and self.max_nodes > 1
+        size = f"{kind.topology}-{kind.per_node}t" if kind.topology else str(kind.per_node)
+        return f"{short}-{size}" + ("-spot" if self.capacity_type == "spot" else "")
 
     @property
     def compact(self) -> bool:
         """Whether its nodes can be placed close together."""
-        return self.topology is None and self.machine_type.split("-")[0] in COMPACT_FAMILIES
+        return self.kind.topology is None and self.kind.machine_type.split("-")[0] in COMPACT_FAMILIES
 
 
 def catalogue_pools(machine_type: str | None = None) -> list[NodePool]:
     """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
-    kinds: list[tuple[str, str, int, str | None, int]] = []
-    for machine in load_machines():
-        usual = machine.usual or machine.machine_type == machine_type
-        if machine.provider == "gcp" and machine.accelerator and usual:
-            kinds.append((machine.accelerator, machine.machine_type, machine.per_node, None, MAX_NODES))
-    for row in load_slices():
-        if row.label and not row.retired:
-            kinds.append((row.accelerator, row.machine_type, row.chips_per_host, row.topology, row.hosts))
-    ways: tuple[CapacityType, ...] = ("on-demand", "spot")
+    machines = [m for m in load_machines() if m.provider == "gcp" and m.accelerator]
+    usual = [NodePool(m, way) for m in machines if m.usual or m.machine_type == machine_type for way in WAYS]
+    slices = [NodePool(s, way, s.hosts) for s in load_slices() if s.label and not s.retired for way in WAYS]
     return [
-        NodePool(accelerator, machine_type, per_node, way, topology, most)
-        for accelerator, machine_type, per_node, topology, most in kinds
-        for way in ways
-        if way == "spot" or machine_type not in SPOT_ONLY
+        pool for pool in (*usual, *slices) if pool.capacity_type == "spot" or pool.kind.machine_type not in SPOT_ONLY
     ]
 
 
@@ -77,7 +59,7 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
     options = {
         "cluster": cluster,
         "location": location,
-        "machine-type": pool.machine_type,
+        "machine-type": pool.kind.machine_type,
         "num-nodes": "0",
         "enable-autoscaling": None,
         "min-nodes": "0",
@@ -92,12 +74,12 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
     }
     if pool.capacity_type == "spot":
         options |= {"spot": None, "node-taints": f"{GKE_SPOT[0]}=true:NoSchedule"}
-    if pool.topology is None:
-        accelerator = f"type={pool.accelerator},count={pool.per_node},gpu-driver-version=latest"
+    if pool.kind.topology is None:
+        accelerator = f"type={pool.kind.accelerator},count={pool.kind.per_node},gpu-driver-version=latest"
         options |= {"accelerator": accelerator, "enable-fast-socket": None}
-    if pool.several_hosts:
-        options |= {"tpu-topology": pool.topology}
-    elif pool.compact:
+    elif pool.max_nodes > 1:  # the hosts of one slice
+        options |= {"tpu-topology": pool.kind.topology}
+    if pool.compact:
         options |= {"placement-type": "COMPACT"}
     words = [f"--{key}" if value is None else f"--{key}={shlex.quote(value)}" for key, value in options.items()]
     return " \\\n  ".join([f"gcloud container node-pools create {pool.name}", *words])
@@ -117,24 +99,24 @@ def scale_from_zero_pools(run: AnyRun, pools: Sequence[Pool]) -> list[Pool]:
     there = {(pool.key.accelerator, pool.key.per_node, pool.key.topology, pool.key.capacity_type) for pool in pools}
     region = hardware.region or next((pool.key.region for pool in pools if pool.key.region), "")
     nodes = [
-        _node(kind, region)
-        for kind in catalogue_pools(hardware.machine_type)
-        if hardware.capacity_type in (None, kind.capacity_type)
-        and (kind.accelerator, kind.per_node, kind.topology, kind.capacity_type) not in there
+        _node(pool, region)
+        for pool in catalogue_pools(hardware.machine_type)
+        if hardware.capacity_type in (None, pool.capacity_type)
+        and (pool.kind.accelerator, pool.kind.per_node, pool.kind.topology, pool.capacity_type) not in there
     ]
     return [Pool(node.key, (node,), whole=0) for node in nodes]
 
 
-def _node(kind: NodePool, region: str) -> Node:
+def _node(pool: NodePool, region: str) -> Node:
     """A node of a pool as it would come."""
+    kind = pool.kind
     name = f"{SCALE_FROM_ZERO}{kind.machine_type}" + (f" {kind.topology}" if kind.topology else "")
-    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, kind.capacity_type)
-    labels: tuple[tuple[str, str], ...] = ((GKE_SPOT[0], "true"),) if kind.capacity_type == "spot" else ()
-    if kind.topology is None:
-        machine = find_machine(kind.machine_type, accelerator=kind.accelerator, per_node=kind.per_node)
-        labels = ((GKE_ACCELERATOR, kind.accelerator), (INSTANCE_TYPE, kind.machine_type), *labels)
-        size = (machine.vcpus * USABLE, machine.memory_gib * USABLE)
+    key = PoolKey(name, kind.accelerator, kind.per_node, kind.machine_type, kind.topology, region, pool.capacity_type)
+    spot = ((GKE_SPOT[0], "true"),) if pool.capacity_type == "spot" else ()
+    if isinstance(kind, Machine):
+        labels = ((GKE_ACCELERATOR, kind.accelerator), (INSTANCE_TYPE, kind.machine_type), *spot)
+        size = (kind.vcpus * USABLE, kind.memory_gib * USABLE)
     else:
-        label = find_slices(kind.accelerator, topology=kind.topology, machine_type=kind.machine_type)[0].label
-        labels, size = ((GKE_TPU_ACCELERATOR, label), (GKE_TPU_TOPOLOGY, kind.topology), *labels), TPU_HOST
+        labels = ((GKE_TPU_ACCELERATOR, kind.label), (GKE_TPU_TOPOLOGY, kind.topology), *spot)
+        size = TPU_HOST
     return Node(name, key, labels, *size, ready=True, open=True, refused=None)

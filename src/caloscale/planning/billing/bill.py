@@ -11,8 +11,8 @@ from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import (
     Machine,
     Slice,
+    find_kind,
     find_machine,
-    find_slices,
     load_accelerators,
     load_carbon,
     own_machine,
@@ -227,10 +227,8 @@ def rates_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rates:
     """
     if held.provider == "none":
         kind: Machine | Slice = own_machine(held.machine_type, held.accelerator, held.per_node)
-    elif held.topology is None:
-        kind = find_machine(held.machine_type, accelerator=held.accelerator, per_node=held.per_node)
     else:
-        kind = find_slices(held.accelerator, topology=held.topology, machine_type=held.machine_type)[0]
+        kind = find_kind(**held.values_of("machine_type", "accelerator", "per_node", "topology"))
     rate = node_rate(prices, kind, held.region, held.capacity_type, day, held.disk_gib)
     counted = held.control_plane_seconds > 0
     return rate, cluster_rate(prices, held.provider, held.region, day) if counted else None

@@ -287,6 +287,11 @@ class Slice(SourcedRow):
         return self
 
     @property
+    def per_node(self) -> int:
+        """Chips of a host, under the name that machines have for their GPUs."""
+        return self.chips_per_host
+
+    @property
     def chips(self) -> int:
         """Chips of the slice."""
         return math.prod(map(int, self.topology.split("x")))
@@ -310,6 +315,13 @@ def hosts_of(topology: str, chips_per_host: int) -> int:
 def load_slices() -> tuple[Slice, ...]:
     """All slices of the catalogue."""
     return tuple(row for _, row in read_rows(builtin("slices.csv"), Slice, InputError))
+
+
+def find_kind(machine_type: str, *, accelerator: str, per_node: int, topology: str | None) -> Machine | Slice:
+    """The node with a machine type and GPUs, or where there is a topology the slice. Raises as the two searches."""
+    if topology is None:
+        return find_machine(machine_type, accelerator=accelerator, per_node=per_node)
+    return find_slices(accelerator, topology=topology, machine_type=machine_type)[0]
 
 
 def find_slices(

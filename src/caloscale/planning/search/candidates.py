@@ -192,7 +192,7 @@ def _predict(
     showers: int, offers: Sequence[Offer], index: NDArray[np.intp], setups: Setups, timings: Timings
 ) -> RunTimes:
     """Predicted times of all candidates, accelerator by accelerator."""
-    keys = [(offer.provider, offer.accelerator.accelerator) for offer in offers]
+    keys = [(offer.hardware.provider, offer.accelerator.accelerator) for offer in offers]
     of_key = np.array([keys.index(key) for key in keys])[index]
     groups = [np.flatnonzero(of_key == first) for first in np.unique(of_key)]
     parts = [timings.of(*keys[of_key[group[0]]]).predict(setups[group], showers) for group in groups]
@@ -202,7 +202,7 @@ def _predict(
 
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for."""
-    measured = timings.of(offer.provider, offer.accelerator.accelerator).measured
+    measured = timings.of(offer.hardware.provider, offer.accelerator.accelerator).measured
     named = hardware.accelerator is not None or hardware.machine_type is not None
     return (measured or named) and (
         offer.hardware.hosts == 1 or hardware.topology is not None or hardware.count is not None
@@ -228,9 +228,14 @@ class _Money:
         self._run = run
         self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
         self._spot = np.array([offer.capacity_type == "spot" for offer in offers])
-        self._usd_per_node_hour = np.array([o.rate.usd_per_hour if o.rate else float(o.per_node) for o in offers])
+        self._usd_per_node_hour = np.array(
+            [o.rate.usd_per_hour if o.rate else float(o.hardware.per_node) for o in offers]
+        )
         self._is_slice = np.array([offer.hardware.topology is not None for offer in offers])
-        self._control_plane = np.array([_control_plane(hardware, prices, offer, as_of) for offer in offers])
+        self._control_plane = np.zeros(len(offers))
+        if hardware.control_plane:
+            clusters = [cluster_rate(prices, o.hardware.provider, o.region, as_of) for o in offers]
+            self._control_plane += [cluster.usd_per_hour for cluster in clusters]
 
     def usd_per_hour(self, index: NDArray[np.intp], setups: Setups) -> Numbers:
         """All nodes and the control plane, US dollars per hour."""
@@ -273,7 +278,7 @@ def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[
         return 0.0
     if hardware.interruptions_per_node_hour is not None:
         return hardware.interruptions_per_node_hour
-    seen = interruption_rate(measurements, offer.provider, offer.accelerator.accelerator, offer.region)
+    seen = interruption_rate(measurements, offer.hardware.provider, offer.accelerator.accelerator, offer.region)
     return np.nan if seen is None else seen[0]
 
 
@@ -285,10 +290,6 @@ def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[M
     return float(np.mean(seen)) if seen else seconds_of(run.recovery.wait_for_capacity)
 
 
-def _control_plane(hardware: Hardware, prices: Prices, offer: Offer, as_of: dt.date) -> float:
-    return cluster_rate(prices, offer.provider, offer.region, as_of).usd_per_hour if hardware.control_plane else 0.0
-
-
 def _divide(
     run: Run, hardware: Hardware, offers: Sequence[Offer], timings: Timings
 ) -> tuple[list[tuple[int, int, int, int, int]], list[str]]:
@@ -298,7 +299,7 @@ def _divide(
     for index, offer in enumerate(offers):
         parts = _parts(hardware, offer)
         for nodes in offer.node_counts:
-            count = nodes * offer.per_node
+            count = nodes * offer.hardware.per_node
             replicas = count * offer.accelerator.replicas
             batch, problem = _batch(run, offer, replicas, timings)
             if problem:
@@ -339,7 +340,7 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
 def _parts(hardware: Hardware, offer: Offer) -> list[int]:
     """Accelerators of a worker to consider; a TPU host is always one worker."""
     if hardware.placement == "Aligned" or offer.hardware.topology is not None:
-        sizes = [offer.per_node]
+        sizes = [offer.hardware.per_node]
     else:
-        sizes = divisors(offer.per_node)[::-1]  # the first is aligned
+        sizes = divisors(offer.hardware.per_node)[::-1]  # the first is aligned
     return [size for size in sizes if hardware.accelerators_per_worker in (None, size)]

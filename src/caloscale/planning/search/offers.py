@@ -27,8 +27,6 @@ from caloscale.spec import Hardware
 class Offer:
     """One kind of node, or one slice, in a region, bought in one way."""
 
-    provider: str
-    """Cloud."""
     accelerator: Accelerator
     hardware: Machine | Slice
     """The node or the slice."""
@@ -37,8 +35,6 @@ class Offer:
     """spot or on-demand."""
     rate: Rate | None
     """Of a node: a TPU slice is divided among its hosts; None: one's own machines without a price."""
-    per_node: int
-    """Accelerators of a node."""
     node_counts: tuple[int, ...]
     """Numbers of nodes to consider."""
     notes: tuple[str, ...]
@@ -63,9 +59,9 @@ def find_offers(
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
     either = hardware.capacity_type is None and hardware.cloud != "none"
     ways: tuple[CapacityType, ...] = ("spot", "on-demand") if either else (hardware.capacity_type or "on-demand",)
-    for provider, kind, per_node, counts in kinds:
-        named = [hardware.region or OWN] if hardware.region or provider == "none" else None
-        for region in named or prices.regions(provider):
+    for kind, counts in kinds:
+        named = [hardware.region or OWN] if hardware.region or kind.provider == "none" else None
+        for region in named or prices.regions(kind.provider):
             for capacity_type in ways:
                 chip = load_accelerators()[kind.accelerator]
                 try:
@@ -75,10 +71,10 @@ def find_offers(
                     if error.field == "budget.maxPriceAge":
                         old.add(kind.title)
                     note = f"{error.problem}: node hours and accelerator hours are counted"
-                    without.append(Offer(provider, chip, kind, region, capacity_type, None, per_node, counts, (note,)))
+                    without.append(Offer(chip, kind, region, capacity_type, None, counts, (note,)))
                     continue
                 notes = _notes(hardware, kind, rate)
-                offers.append(Offer(provider, chip, kind, region, capacity_type, rate, per_node, counts, notes))
+                offers.append(Offer(chip, kind, region, capacity_type, rate, counts, notes))
     if not kinds:
         value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
         remedy = "leave some of its fields out"
@@ -92,7 +88,7 @@ def find_offers(
     return offers, [title for title in left_out if title not in old], [title for title in left_out if title in old]
 
 
-Kind = tuple[str, "Machine | Slice", int, tuple[int, ...]]
+Kind = tuple["Machine | Slice", tuple[int, ...]]
 
 
 def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
@@ -109,7 +105,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         counts = _node_counts(hardware, machine.per_node)
         if not counts:
             raise unreachable(hardware.count or 0, [machine.per_node])
-        yield "none", machine, machine.per_node, counts
+        yield machine, counts
         return
     accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
     if hardware.machine_type is not None and hardware.machine_type not in accelerated:
@@ -131,11 +127,10 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         problem = "is not a number of accelerators that a node has"
         remedy = f"nodes of this kind have {sizes}"
         raise ConfigurationError(problem, field="hardware.perNode", value=hardware.per_node, remedy=remedy)
-    counted = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
+    counted: list[Kind] = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
     if sized and not counted and accelerator is not None and hardware.count is not None:
         raise unreachable(hardware.count, [m.per_node for m in sized])
-    for machine, counts in counted:
-        yield machine.provider, machine, machine.per_node, counts
+    yield from counted
 
 
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
@@ -158,13 +153,13 @@ def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kin
     for row in candidates:
         if (
             hardware.count in (None, row.chips)
-            and hardware.per_node in (None, row.chips_per_host)
+            and hardware.per_node in (None, row.per_node)
             and hardware.machine_type in (None, row.machine_type)
             and (
                 row.hosts == hardware.nodes if hardware.nodes else row.hosts <= hardware.max_nodes or hardware.topology
             )
         ):
-            yield "gcp", row, min(row.chips, row.chips_per_host), (row.hosts,)
+            yield row, (row.hosts,)
 
 
 def _node_counts(hardware: Hardware, per_node: int) -> tuple[int, ...]:

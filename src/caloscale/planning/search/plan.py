@@ -244,13 +244,13 @@ class _Describer:
         found = self._found
         offer, times, spent = found.offers[found.offer[index]], found.times, found.expected
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
-        count, seconds = nodes * offer.per_node, _finite(spent.seconds[index])
-        timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
+        count, seconds = nodes * offer.hardware.per_node, _finite(spent.seconds[index])
+        timing = self._timings.of(offer.hardware.provider, offer.accelerator.accelerator)
         interruptions, rate = spent.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs, priced = self._epochs(index), offer.rate is not None
         return Candidate(
-            cloud=offer.provider,
+            cloud=offer.hardware.provider,
             accelerator=offer.accelerator.accelerator,
             count=count,
             workers=workers,
@@ -288,10 +288,10 @@ class _Describer:
         found = self._found
         offer = found.offers[found.offer[index]]
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
-        timing = self._timings.of(offer.provider, offer.accelerator.accelerator)
+        timing = self._timings.of(offer.hardware.provider, offer.accelerator.accelerator)
         outside = timing.extrapolations(found.setups[np.array([index])])
         reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
-        reasons.append(describe_division(offer.per_node, nodes * offer.per_node // workers))
+        reasons.append(describe_division(offer.hardware.per_node, nodes * offer.hardware.per_node // workers))
         if (hosts := offer.hardware.hosts) > 1:
             reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
         epochs = self._epochs(index)
@@ -356,14 +356,14 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
     sizes = [
         m.per_node
         for m in load_machines()
-        if (m.provider, m.accelerator) == (offer.provider, offer.accelerator.accelerator)
-    ] or [offer.per_node]
+        if (m.provider, m.accelerator) == (offer.hardware.provider, offer.accelerator.accelerator)
+    ] or [offer.hardware.per_node]
     return tuple(
         rank_layouts(
-            timings_of(run, measurements).of(offer.provider, offer.accelerator.accelerator),
+            timings_of(run, measurements).of(offer.hardware.provider, offer.accelerator.accelerator),
             load_accelerators()[offer.accelerator.accelerator],
             measurements,
-            count=int(found.setups.nodes[index]) * offer.per_node,
+            count=int(found.setups.nodes[index]) * offer.hardware.per_node,
             node_sizes=sizes,
             batch=int(found.setups.batch[index]),
             showers=run.data.showers or 0,
