@@ -15,6 +15,7 @@ from caloscale.stages import training
 from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import keep_use
+from caloscale.stages.solving import report_solution
 from caloscale.stages.usage import training_usd
 
 USD_PER_HOUR = 2 * 0.031611 + 7.5 * 0.004237  # n1-standard-2, us-central1, on demand
@@ -173,6 +174,27 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     assert f"{billed.usd:.4f} USD for 8.00 h of n1-standard-64" in capsys.readouterr().out
     for said in (made.bill, made.html, made.summary.model_dump_json()):
         assert "n1-standard-2 " not in said and "generatedUsd" not in said
+
+
+def test_a_solver_run_that_was_fetched_has_the_bill_of_its_nodes(tmp_path: Path) -> None:
+    """Its launcher knew neither machines nor attempts; on one's own machine `caloscale bill` reads the same file."""
+    run = spec.load_solver_run(preset="proxy", overrides=["solver.ranks=1"])
+    keep(tmp_path / "rented", "solve", 100, on_worker=True)
+    assert "counted by the TrainingRun" in report_solution(run, tmp_path / "rented").bill
+    held = {
+        "machineType": "n1-standard-8",
+        "region": "us-central1",
+        "capacityType": "spot",
+        "nodes": 2,
+        "seconds": 7200,
+    }
+    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
+    (tmp_path / "rented" / "usage.json").write_text(json.dumps(use))
+    made = report_solution(run, tmp_path / "rented")
+    assert made.metrics["usd"] == bill_of(tmp_path / "rented").usd > 0 and "4.0000" in made.html
+    keep(tmp_path / "own", "solve", 3_600)
+    own = report_solution(run, tmp_path / "own").metrics["usd"]
+    assert own == bill_of(tmp_path / "own").usd == pytest.approx(USD_PER_HOUR, abs=1e-4)
 
 
 def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: Path) -> None:

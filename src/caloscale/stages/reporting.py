@@ -30,7 +30,7 @@ from caloscale.report.physics_sections import (
 from caloscale.report.run_figures import StageUse as RecordedUse
 from caloscale.report.run_figures import stage_times, step_profile, training_curves
 from caloscale.report.run_sections import profile_section, provenance_section, speed_section, training_section
-from caloscale.spec import Run, dump_run
+from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import read_plan, read_use, speeds_of
@@ -112,7 +112,7 @@ def report_of_refusal(error: str, workspace: str | Path) -> Report:
     return Report(summary, render(page), bill_markdown(NOTHING_RAN))
 
 
-def keep_use(run: Run, folder: Path, day: date) -> None:
+def keep_use(run: AnyRun, folder: Path, day: date) -> None:
     """Write usage.json from the records of the stages; usage of rented machines is kept as it is."""
     file = folder / USAGE_FILE
     if file.is_file() and not read_use(file).own_machine:
@@ -129,9 +129,9 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     records, error = finished(folder)
     error = error or failure
     evaluation = _evaluation(folder, records)
-    billed = _billed(folder)
-    worth = _worth(folder, evaluation, billed) if evaluation else None
-    summary = _summarise(folder.name, error, records, evaluation, worth, billed)
+    money = billed(folder)
+    worth = _worth(folder, evaluation, money) if evaluation else None
+    summary = _summarise(folder.name, error, records, evaluation, worth, money)
     stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
     profile, planned = _step_profile(folder), read_plan(folder)
     figures = _draw(folder, evaluation, stages, profile)
@@ -147,8 +147,8 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
         speed_section(speeds(summary), stages, named("stage_times")),
-        money_section(billed),
-        plan_section(planned, billed if isinstance(billed, Bill) else None) if planned else None,
+        money_section(money),
+        plan_section(planned, money if isinstance(money, Bill) else None) if planned else None,
         provenance_section(_provenance(run, records)),
         definitions_section() if evaluation else None,
     ]
@@ -158,7 +158,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         notices=_notices(summary, evaluation, records),
         sections=tuple(section for section in sections if section is not None),
     )
-    return Report(summary, render(page), bill_markdown(billed))
+    return Report(summary, render(page), bill_markdown(money))
 
 
 def _lead(summary: Summary, evaluation: Evaluation | None) -> str:
@@ -199,7 +199,7 @@ def _draw(
     return save_figures(folder / "figures", drawings)
 
 
-def _billed(folder: Path) -> Bill | str:
+def billed(folder: Path) -> Bill | str:
     """The bill of what the run used, compared with its plan, or why there is none."""
     if not (folder / USAGE_FILE).is_file():
         return NOTHING_RAN
@@ -277,12 +277,12 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     return read_block(Evaluation, file, remedy=_validate_again(folder))
 
 
-def _worth(folder: Path, evaluation: Evaluation, billed: Bill | str) -> Worth:
+def _worth(folder: Path, evaluation: Evaluation, money: Bill | str) -> Worth:
     """What generated showers are worth: by `caloscale amplification` where it came after the validation, else by the
     validation."""
     file = folder / AMPLIFICATION_FILE
     if not file.is_file():
-        return evaluation.worth.of_runs((folder.name,), billed.usd if isinstance(billed, Bill) else None)
+        return evaluation.worth.of_runs((folder.name,), money.usd if isinstance(money, Bill) else None)
     return read_block(Worth, file, remedy=f"measure again: caloscale amplification {folder}, or delete it")
 
 

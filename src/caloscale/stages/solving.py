@@ -2,16 +2,15 @@
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from caloscale.errors import CaloscaleError, InputError
-from caloscale.planning.billing.bill import Bill, bill
-from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.errors import CaloscaleError
+from caloscale.planning.catalogue.prices import today
 from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.solution import residual_table, solution_facts, solution_page
@@ -28,18 +27,17 @@ from caloscale.sagips.saves import (
 )
 from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
+from caloscale.spec.workspace_layout import USAGE_FILE
 from caloscale.stages import reporting
-from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
-from caloscale.stages.reporting import FOR_THE_BILL, NOTHING_RAN
+from caloscale.stages.record import ended_well, finished, recorded
 from caloscale.stages.sequence import folder_name, print_rows
-from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import hold, keep_configuration, open_workspace
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.training.progress_file import ProgressFile
 
 SUMMARY_FILE = "summary.json"
 ON_A_CLUSTER = "its nodes are counted by the TrainingRun: caloscale status shows their cost, caloscale fetch the usage"
-"""Why a run on a cluster has no bill in its own folder: the launcher knows neither machines nor attempts."""
+"""Why a run on a cluster has no bill before it is fetched: the launcher knows neither machines nor attempts."""
 
 
 class ResidualSummary(Block):
@@ -188,7 +186,11 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
     with open_workspace(workspace, shared=True) as folder:
         records, error = finished(folder)
         error = error or (None if ended_well(folder) else failure)
-        money = _billed(run, folder, records.values())
+        on_a_cluster = any(record.on_worker for record in records.values())
+        if not on_a_cluster:
+            reporting.keep_use(run, folder, today())
+        counted = (folder / USAGE_FILE).is_file() or not on_a_cluster
+        money = reporting.billed(folder) if counted else ON_A_CLUSTER
         file = folder / SUMMARY_FILE
         summary = {} if error or not file.is_file() else read_json(file, remedy="solve again")
         html = solution_page(
@@ -237,20 +239,6 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
 def _residuals(folder: Path, ranks: int) -> list[Residuals]:
     problem = read_problem(folder)
     return [] if problem.truth is None else residuals_over_time(folder, problem.truth, ranks)
-
-
-def _billed(run: SolverRun, folder: Path, records: Iterable[StageRecord]) -> Bill | str:
-    """The bill of all attempts, or why there is none."""
-    held = tuple(records)
-    if any(record.on_worker for record in held):
-        return ON_A_CLUSTER
-    use = own_use(folder.name, today(), run.budget.priced_as, held, read_earlier(folder))
-    if use is None:
-        return NOTHING_RAN
-    try:
-        return bill(use, load_prices(added=FOR_THE_BILL))
-    except InputError as missing:
-        return str(missing)
 
 
 def print_solution(folder: Path) -> None:
