@@ -109,7 +109,7 @@ def test_shards_and_report_by_single_commands(
     assert reported.code == 0, reported.err
     assert json.loads(reported.out) == before == json.loads((folder / "summary.json").read_text())
     assert "<html" in (folder / "report.html").read_text()
-    assert {*drawn} >= {"training_curves", "stage_times", "separations", "mean_showers", "cell_spectrum"}
+    assert {*drawn} >= {"training_curves", "stage_times", "response", "mean_showers", "cell_spectrum"}
     assert len({*drawn}) == len(drawn) >= 15
     monkeypatch.setattr(reporting, "save_figures", lambda *_: [])
     for stage in ("simulate", "preprocess"):  # as where a pipeline's cache has their outputs, and the workspace is new

@@ -117,7 +117,7 @@ def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
 def test_figures_of_almost_nothing(degenerate, nothing):
     made = construct(degenerate, figure_data(nothing))
     names = {figure.name for figure in made}
-    assert not names & {"correlations", "classifier_and_regression"} and "separations" in names
+    assert not names & {"correlations", "classifier_and_regression"} and "response" in names
     draw_without_layout(made)
 
 

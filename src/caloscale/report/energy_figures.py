@@ -8,12 +8,10 @@ from matplotlib.ticker import MaxNLocator
 
 from caloscale.physics.result import Evaluation, Linearity, Resolution
 from caloscale.report.drawing import (
-    BASELINE,
     COLOURS,
     GENERATED,
     MONTE_CARLO,
     MONTE_CARLO_EDGE,
-    UNTRAINED,
     Drawing,
     draw_histogram,
     draw_points,
@@ -23,50 +21,10 @@ from caloscale.report.drawing import (
     set_top,
 )
 from caloscale.report.figure_data import Curve, FigureData, Panel
-from caloscale.report.numbers import ABSENT, measured, percent, plain, with_uncertainty
+from caloscale.report.numbers import ABSENT, measured, percent, with_uncertainty
 from caloscale.report.shower_figures import PAIR, count_showers
 
 ENERGY = "primary energy [GeV]"
-
-
-def separations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
-    """Separation of each observable with its expected null, baseline and untrained network."""
-    results = [r for r in evaluation.observables.values() if r.separation is not None]
-    if not results:
-        return None
-    names = sample_names(evaluation.reference_source)
-    page = new_page(10, 0.42 * len(results) + 1.9)
-    ax = page.subplots()
-    y = np.arange(len(results))[::-1]
-
-    def column(name: str) -> np.ndarray:
-        return np.array([getattr(r, name) for r in results], dtype=float)
-
-    half, scatter, null = column("self_separation"), column("self_separation_uncertainty"), column("expected_null")
-    smallest = np.nanmin(np.concatenate([null, column("separation"), [1e-2]])) / 2
-    title = f"self-separation of {names['reference']}, +1 s.d."
-    ax.barh(y, half + scatter, height=0.78, color=MONTE_CARLO, label=title)
-    ax.plot(null, y, "|", color=MONTE_CARLO_EDGE, markersize=15, label="expected null")
-    ax.plot(column("untrained"), y, "D", color=UNTRAINED, fillstyle="none", label=names["untrained"])
-    ax.plot(column("baseline"), y, "s", color=BASELINE, fillstyle="none", label=names["baseline"])
-    value, error = column("separation"), column("uncertainty")
-    low = np.minimum(error, value * 0.9)
-    ax.errorbar(value, y, xerr=[low, error], fmt="o", color=GENERATED, markersize=7, label=names["generated"], zorder=5)
-    ax.set(xscale="log", xlim=(smallest, 1.5), ylim=(-0.7, len(results) - 0.3))
-    ax.set_yticks(y, [r.title for r in results])
-    ax.tick_params(axis="y", which="minor", left=False, right=False)
-    ax.set_xlabel(f"separation power from {names['reference']} (0 equal, 1 disjoint)")
-    page.legend(loc="outside upper center", ncols=3)
-    seen = [f"{r.title} {plain(r.separation)} (expected null {plain(r.expected_null)})" for r in results]
-    return Drawing(
-        "separations",
-        "All observables at a glance",
-        "Separation power from Monte Carlo of the generator, the untrained network and the mean training shower "
-        "scaled by energy. Grey: self-separation of the Monte Carlo, from random halves. Tick: expected null, the "
-        f"self-separation at the numbers of showers compared. {count_showers(evaluation)}",
-        f"Separation of the generator from Monte Carlo on a logarithmic axis: {', '.join(seen)}.",
-        page,
-    )
 
 
 def response(evaluation: Evaluation, data: FigureData) -> Drawing:

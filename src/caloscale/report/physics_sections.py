@@ -13,7 +13,7 @@ from caloscale.report.figure_data import FigureData
 from caloscale.report.numbers import ABSENT, measured, percent, plain, signed, with_uncertainty
 
 FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
-    shower_figures.shower_and_profile, energy_figures.separations, shower_figures.longitudinal_profile,
+    shower_figures.shower_and_profile, shower_figures.longitudinal_profile,
     shower_figures.transverse_profiles, shower_figures.cell_spectrum, energy_figures.response,
     energy_figures.resolution, energy_figures.maximum_and_angle, shower_figures.distributions, shower_figures.moments,
     shower_figures.correlations, energy_figures.classifier_and_regression, shower_figures.mean_showers,
