@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import yaml
@@ -117,15 +116,6 @@ def _check_image(image: str) -> None:
         raise InputError("is not the name of an image", field="--image", value=image, remedy=remedy)
 
 
-@dataclass(frozen=True)
-class Workspace:
-    """Where a job is sent."""
-
-    subscription: str
-    resource_group: str
-    name: str
-
-
 def to_yaml(job: Mapping[str, Any]) -> str:
     """A job as the file that `az ml job create --file` takes."""
     return yaml.safe_dump(dict(job), sort_keys=False, allow_unicode=True, width=120)
@@ -147,12 +137,12 @@ def checked(job: Mapping[str, Any]) -> Any:
             raise InputError(f"is refused by the schema of Azure ML: {problem}", file="job", remedy=remedy) from problem
 
 
-def send(job: Mapping[str, Any], workspace: Workspace | None, region: str) -> str:
+def send(job: Mapping[str, Any], workspace: tuple[str, str, str] | None, region: str) -> str:
     """Send a job and return the address of its page in the studio.
 
-    Credentials come from azure-identity's default chain; without ``workspace`` its coordinates come from the SDK's
-    config.json (in this folder, one above, or .azureml). Serverless compute runs in the workspace's region: raises
-    InputError when that is not the ``region`` of the plan, or when Azure refuses.
+    workspace: subscription, resource group and name; None: those of the SDK's config.json (in this folder, one above,
+    or .azureml). Credentials come from azure-identity's default chain. Serverless compute runs in the workspace's
+    region: raises InputError when that is not the ``region`` of the plan, or when Azure refuses.
     """
     made = checked(job)
     with _sdk():
@@ -162,7 +152,8 @@ def send(job: Mapping[str, Any], workspace: Workspace | None, region: str) -> st
         from azure.identity import DefaultAzureCredential
 
         try:
-            client = _client(MLClient, DefaultAzureCredential(), workspace)
+            credential = DefaultAzureCredential()
+            client = MLClient(credential, *workspace) if workspace else MLClient.from_config(credential)
             there = client.workspaces.get(client.workspace_name).location
             if "compute" not in job and there.replace(" ", "").lower() != region:
                 raise InputError(
@@ -179,17 +170,6 @@ def send(job: Mapping[str, Any], workspace: Workspace | None, region: str) -> st
             remedy = "check --subscription, --resource-group and --azure-workspace, or config.json"
             raise InputError(f"Azure ML refuses: {str(problem).splitlines()[0]}", remedy=remedy) from problem
     return str(sent.studio_url or sent.name)
-
-
-def _client(client: Any, credential: Any, workspace: Workspace | None) -> Any:
-    if workspace is None:
-        return client.from_config(credential=credential)
-    return client(
-        credential=credential,
-        subscription_id=workspace.subscription,
-        resource_group_name=workspace.resource_group,
-        workspace_name=workspace.name,
-    )
 
 
 @contextmanager

@@ -210,7 +210,7 @@ def _to_azure(
     coordinates: tuple[str | None, str | None, str | None],
     as_json: bool,
 ) -> None:
-    from caloscale.azure import Workspace, checked, job_of, on_azure, to_yaml
+    from caloscale.azure import checked, job_of, on_azure, to_yaml
     from caloscale.azure import send as send_job
     from caloscale.report.plan import remarks, verdict
 
@@ -232,7 +232,8 @@ def _to_azure(
         typer.echo(f"- {remark}", err=True)
     job = job_of(run, made.chosen, image=image, data=data, compute=compute)
     if send:
-        workspace = Workspace(*coordinates) if all(coordinates) else None  # type: ignore[arg-type]
+        subscription, group, name = coordinates
+        workspace = (subscription, group, name) if subscription and group and name else None
         typer.echo(send_job(job, workspace, made.chosen.region))
         return
     checked(job)

@@ -286,15 +286,6 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
             f"{plain(auc.null)}, mean shower {plain(auc.baseline)}; 0.5: no difference found"
         )
         facts.append(Fact("classifier AUC", with_uncertainty(auc.value, auc.uncertainty), detail))
-    spectrum = evaluation.observables["cellSpectrum"]
-    if spectrum.improvement_sigmas is not None:
-        facts.append(
-            Fact(
-                "cell spectrum, improvement over the baseline",
-                signed(spectrum.improvement_sigmas),
-                "the baseline is the mean shower times the energy",
-            )
-        )
     return facts
 
 

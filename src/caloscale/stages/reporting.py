@@ -192,7 +192,9 @@ def _draw(
     if evaluation is not None:
         file = folder / "validation" / FIGURE_DATA_FILE
         drawings += physics_drawings(evaluation, read_block(FigureData, file, remedy=_validate_again(folder)))
-    drawings.append(partial(training_curves, _history(folder)))
+    losses = folder / "training" / "history.json"
+    if losses.is_file():
+        drawings.append(partial(training_curves, read_json(losses, remedy="delete it: the report then has no losses")))
     if profile is not None:
         drawings.append(partial(step_profile, profile))
     drawings.append(partial(stage_times, stages))
@@ -288,11 +290,6 @@ def _worth(folder: Path, evaluation: Evaluation, money: Bill | str) -> Worth:
 
 def _validate_again(folder: Path) -> str:
     return f"validate again: caloscale validate -w {folder}"
-
-
-def _history(folder: Path) -> dict[str, Any]:
-    path = folder / "training" / "history.json"
-    return read_json(path, remedy="delete it: the report then has no losses") if path.is_file() else {}
 
 
 def _step_profile(folder: Path) -> Profile | None:
