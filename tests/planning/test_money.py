@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.planning.billing.bill import Speed, bill
+from caloscale.planning.billing.bill import bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import Slice
 from caloscale.planning.catalogue.prices import CENT, SMALL_UNIT, load_prices, split_exactly
@@ -54,7 +54,7 @@ def test_a_run_at_hand_costs_its_hours_at_the_rate():
 
 
 def test_a_million_showers_by_hand():
-    fast, slow = (Speed(**OWN, showers_per_second=speed) for speed in (100, 1))
+    fast, slow = ((NodeUse(**OWN, nodes=1, seconds=0), speed) for speed in (100, 1))
     made = bill(own_run(3600), PRICES, generation=fast, monte_carlo=slow)
     million = made.per_million_showers
     assert million.monte_carlo_usd == pytest.approx(N1_STANDARD_2 * 1000 / 3.6)  # rate x ms per shower / 3.6

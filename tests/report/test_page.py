@@ -12,7 +12,7 @@ import pytest
 from caloscale.physics import binning, quantities
 from caloscale.physics.result import Measured
 from caloscale.physics.worth import Amplification, Number, Worth, count, worth_of
-from caloscale.planning.billing.bill import Speed, bill
+from caloscale.planning.billing.bill import bill
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.report.bill import bill_blocks, money_section
@@ -333,7 +333,7 @@ def test_cost_and_speed_are_shown():
     held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES))
     attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
     use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)
-    billed = bill(use, load_prices(), generation=Speed(**node, showers_per_second=987.0))
+    billed = bill(use, load_prices(), generation=(held.model_copy(update={"seconds": 0.0}), 987.0))
     html = page(money_section(billed), provenance_section(PROVENANCE))
     Reader(html)
     rate = billed.nodes[0].usd_per_node_hour

@@ -13,7 +13,7 @@ from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
-from caloscale.planning.catalogue.prices import load_prices, node_rate, today
+from caloscale.planning.catalogue.prices import WITH_FILE, load_prices, node_rate, today
 from caloscale.planning.catalogue.rows import read_rows, rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.search.plan import Plan
@@ -25,6 +25,7 @@ from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
+from caloscale.stages.usage import node_as
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import write_text
 
@@ -101,15 +102,16 @@ def read_use(path: Path) -> RunUse:
     return read_block(RunUse, file, remedy="see docs/bill.md for what a usage file holds")
 
 
-def bill_of(folder: Path, prices: Sequence[str | Path] = ()) -> Bill:
-    """The bill of a run, compared with its plan where the folder has one."""
+def bill_of(folder: Path, prices: Sequence[str | Path] = (), *, added: str = WITH_FILE) -> Bill:
+    """The bill of a run, compared with its plan where the folder has one. prices, added: see `load_prices`."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
-    generation, monte_carlo = speeds_of(where, use)
-    return bill(use, load_prices(prices), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
+    generation, monte_carlo = _speeds(where, use)
+    known = load_prices(prices, added=added)
+    return bill(use, known, plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
 
 
-def speeds_of(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
+def _speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
     """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
 
     As measured on the machine at hand, on the machine that the run configuration prices its seconds as. As measured by
@@ -117,7 +119,8 @@ def speeds_of(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
     Carlo's, which keeps all processors of a machine busy and no GPU, is converted to as many processors as
     `budget.pricedAs` has.
     """
-    nodes = {node.model_copy(update={"nodes": 1, "seconds": 0.0}) for attempt in use.attempts for node in attempt.nodes}
+    one = {"nodes": 1, "seconds": 0.0, "control_plane_seconds": 0.0}
+    nodes = {node.model_copy(update=one) for attempt in use.attempts for node in attempt.nodes}
     configuration, own = folder / "run.yaml", use.own_machine
     if not configuration.is_file() or (len(nodes) != 1 and not own):
         return None, None
@@ -125,11 +128,10 @@ def speeds_of(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
     generated, simulated = (_speed_of(folder, stage, on_worker=not own) for stage in ("validate", "simulate"))
     generation = monte_carlo = None
     if generated is not None and (own or node.topology is None):
-        where = node.model_dump(include={"machine_type", "accelerator", "per_node", "region", "capacity_type"})
-        generation = Speed(**(priced.model_dump() if own else where), showers_per_second=generated[0])
+        generation = (node_as(priced) if own else node, generated[0])
     if simulated is not None:
         processors = 1.0 if own else find_machine(priced.machine_type).vcpus / simulated[1]
-        monte_carlo = Speed(**priced.model_dump(), showers_per_second=simulated[0] * processors)
+        monte_carlo = (node_as(priced), simulated[0] * processors)
     return generation, monte_carlo
 
 

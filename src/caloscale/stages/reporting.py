@@ -12,8 +12,8 @@ from caloscale import __version__
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.physics.worth import Worth
-from caloscale.planning.billing.bill import Bill, bill
-from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.planning.billing.bill import Bill
+from caloscale.planning.catalogue.prices import today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.bill import bill_markdown, money_section, plan_section
 from caloscale.report.blocks import Figure, Notice, Page
@@ -33,7 +33,7 @@ from caloscale.report.run_sections import profile_section, provenance_section, s
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
-from caloscale.stages.planning import read_plan, read_use, speeds_of
+from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -205,11 +205,8 @@ def billed(folder: Path) -> Bill | str:
     """The bill of what the run used, compared with its plan, or why there is none."""
     if not (folder / USAGE_FILE).is_file():
         return NOTHING_RAN
-    use, planned = read_use(folder), read_plan(folder)
     try:
-        generation, monte_carlo = speeds_of(folder, use)
-        prices = load_prices(added=FOR_THE_BILL)
-        return bill(use, prices, plan=planned, generation=generation, monte_carlo=monte_carlo)
+        return bill_of(folder, added=FOR_THE_BILL)
     except InputError as missing:
         return str(missing)
 

@@ -54,7 +54,7 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
     first_step = next((r.figures.get("secondsFirstStep", 0.0) for r in records if r.stage == "train"), 0.0)
     start_up = min(first_step, training)
     return Attempt(
-        nodes=(_node(priced_as, sum(seconds.values())),),
+        nodes=(node_as(priced_as, sum(seconds.values())),),
         shower_seconds=seconds.get("simulate", 0.0) + seconds.get("preprocess", 0.0),
         start_up_seconds=start_up,
         training_seconds=training - start_up,
@@ -63,7 +63,8 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
     )
 
 
-def _node(priced_as: PricedMachine, seconds: float) -> NodeUse:
+def node_as(priced_as: PricedMachine, seconds: float = 0.0) -> NodeUse:
+    """One machine that seconds are priced as, held for so long, s; a type that the catalogue has not keeps its name."""
     node = NodeUse(
         machine_type=priced_as.machine_type,
         region=priced_as.region,

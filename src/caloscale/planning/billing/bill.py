@@ -5,14 +5,11 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
-from pydantic import Field
-
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import (
     Machine,
     Slice,
     find_kind,
-    find_machine,
     load_accelerators,
     load_carbon,
     own_machine,
@@ -28,7 +25,6 @@ from caloscale.planning.catalogue.prices import (
     held_usd,
     node_rate,
     split_exactly,
-    usd_of,
 )
 from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block
@@ -122,19 +118,8 @@ class PerMillionShowers(Block):
     """Showers from which on training and generating are cheaper than simulating; null: never, or unknown."""
 
 
-class Speed(Block):
-    """How fast showers are made on a machine of the catalogue."""
-
-    machine_type: str
-    accelerator: str = ""
-    """GPU of it, if any."""
-    per_node: int = Field(default=0, ge=0)
-    """GPUs of it."""
-    region: str
-    """Region of the price."""
-    capacity_type: Literal["spot", "on-demand"] = "on-demand"
-    showers_per_second: float = Field(gt=0)
-    """Showers per second of wall time on the whole machine."""
+Speed = tuple[NodeUse, float]
+"""A machine, without seconds of its own, and the showers that it makes in a second of wall time."""
 
 
 class Bill(Block):
@@ -181,7 +166,7 @@ def bill(
     generation: Speed | None = None,
     monte_carlo: Speed | None = None,
 ) -> Bill:
-    """The bill of what a run used, at the prices of its day.
+    """The bill of what a run used, at the prices of its day; generation, monte_carlo: how fast showers were made.
 
     Money of an attempt = node hours x rate. ``1 - usedShare`` of it is unallocated; the rest is divided by the wall
     seconds of the activities, the rest of the time of the nodes is idle, and training is divided into
@@ -314,9 +299,9 @@ def _per_million(
 
 
 def _usd_per_million(speed: Speed, prices: Prices, day: dt.date) -> float:
-    machine = find_machine(speed.machine_type, accelerator=speed.accelerator, per_node=speed.per_node)
-    rate = node_rate(prices, machine, speed.region, speed.capacity_type, day)
-    return usd_of(rate.usd_per_hour, 1_000_000 / speed.showers_per_second)
+    machine, per_second = speed
+    held = machine.model_copy(update={"seconds": 1_000_000 / per_second})
+    return usd_of_use(held, rates_of_use(held, prices, day))
 
 
 def _co2_kg(use: RunUse) -> float | None:
