@@ -265,7 +265,7 @@ def status(
 
     found = read()
     if as_json:
-        listed = [{"name": r.name, "status": json.loads(r.status.model_dump_json(by_alias=True))} for r in found]
+        listed = [{"name": r.name, "status": r.status.as_values()} for r in found]
         typer.echo(json.dumps(listed[0]["status"] if name else listed, indent=2))
         return
     if not watch:

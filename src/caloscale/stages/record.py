@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import psutil
 
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
-from caloscale.processor import processor_name
+from caloscale.processor import cores, processor_name
 from caloscale.spec.block import Block, read_block
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import write_text
@@ -84,16 +84,15 @@ class Attempts(Block):
     attempts: tuple[EarlierAttempt, ...] = ()
 
 
-class Figures(dict[str, Any]):
-    """The figures that a running stage adds to."""
-
-
 @contextmanager
-def recorded(stage: str, folder: Path) -> Iterator[Figures]:
-    """Measure a stage and write ``stages/<stage>.json`` into a run's folder, also when it fails."""
-    figures = Figures()
+def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
+    """Measure a stage and write ``stages/<stage>.json`` into a run's folder, also when it fails.
+
+    Yields the figures of the record, which the stage adds to.
+    """
+    figures: dict[str, Any] = {}
     _set_aside(STAGES[STAGES.index(stage) :], folder)
-    started, clock, cores = datetime.now(UTC), time.perf_counter(), _core_seconds()
+    started, clock, busy = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
     message, code = None, 1
     with _PeakMemory() as memory:
@@ -125,12 +124,12 @@ def recorded(stage: str, folder: Path) -> Iterator[Figures]:
                 outcome=outcome,
                 started=started,
                 seconds=time.perf_counter() - clock,
-                core_seconds=_core_seconds() - cores,
+                core_seconds=_core_seconds() - busy,
                 peak_memory_mib=memory.peak_mib(),
                 machine=this_machine(),
                 environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                 on_worker=ATTEMPT_VARIABLE in os.environ,
-                figures=dict(figures),
+                figures=figures,
                 error=message,
                 exit_code=code,
             )
@@ -210,9 +209,9 @@ def adopt_records(source: Path, folder: Path) -> None:
 
 def this_machine() -> StageMachine:
     """The machine that this process runs on."""
-    processor = processor_name()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return StageMachine(processor=processor, cores=cores, memory_gib=round(psutil.virtual_memory().total / 2**30, 1))
+    return StageMachine(
+        processor=processor_name(), cores=cores(), memory_gib=round(psutil.virtual_memory().total / 2**30, 1)
+    )
 
 
 def _core_seconds() -> float:
