@@ -18,33 +18,33 @@ NEIGHBOURS = 20
 """Showers next to each other in energy that exchange layers."""
 
 
-def scale_energy(showers: Showers, factor: float = 1.05) -> Showers:
-    """All cells brighter by a factor."""
-    return _with_cells(showers, showers.cells_gev * factor)
+def scale_energy(showers: Showers) -> Showers:
+    """All cells brighter by 5%."""
+    return _with_cells(showers, showers.cells_gev * 1.05)
 
 
-def kill_layer(showers: Showers, layer: int | None = None) -> Showers:
-    """One layer without energy; absent: the one in the middle."""
+def kill_layer(showers: Showers) -> Showers:
+    """The layer in the middle without energy."""
     cells = showers.cells_gev.copy()
-    cells[..., cells.shape[-1] // 2 if layer is None else layer] = 0
+    cells[..., cells.shape[-1] // 2] = 0
     return _with_cells(showers, cells)
 
 
-def narrow_response(showers: Showers, factor: float = 0.5) -> Showers:
-    """The deviations of sum/E from their mean at that energy multiplied by a factor.
+def narrow_response(showers: Showers) -> Showers:
+    """The deviations of sum/E from their mean at that energy halved.
 
     The mean is a cubic polynomial in the logarithm of the energy.
     """
     response = showers.ecal_sum_gev / showers.energy_gev
     energy = np.log(showers.energy_gev)
     mean = np.polyval(np.polyfit(energy, response, 3), energy)
-    scale = np.where(response > 0, (mean + factor * (response - mean)) / np.where(response > 0, response, 1), 1)
+    scale = np.where(response > 0, (mean + response) / 2 / np.where(response > 0, response, 1), 1)
     return _with_cells(showers, showers.cells_gev * scale[:, None, None, None])
 
 
-def repeat_few(showers: Showers, count: int = COLLAPSED) -> Showers:
+def repeat_few(showers: Showers) -> Showers:
     """The first showers over and over, with their primaries: mode collapse."""
-    return showers[np.arange(len(showers)) % count]
+    return showers[np.arange(len(showers)) % COLLAPSED]
 
 
 def repeat_mean(showers: Showers, training: Showers) -> Showers:

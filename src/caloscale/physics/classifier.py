@@ -23,6 +23,7 @@ REPEATS = 4
 """Draws of the training showers at each size of the learning curve."""
 CURVE_POINTS = 4
 """Sizes of the learning curve, each twice the one before."""
+ROC_POINTS = 51
 
 
 @dataclass(frozen=True)
@@ -216,14 +217,14 @@ def _placements(scores: Floats, others: Floats) -> Floats:
     return (np.searchsorted(order, scores, "left") + np.searchsorted(order, scores, "right")) / (2 * len(others))
 
 
-def roc_points(real: Floats, fake: Floats, points: int = 51) -> tuple[Floats, Floats, Floats]:
+def roc_points(real: Floats, fake: Floats) -> tuple[Floats, Floats, Floats]:
     """False and true positive rates and falling thresholds (probability of being Monte Carlo) of scores: at most
-    ``points`` of the curve, evenly spread."""
+    `ROC_POINTS` of the curve, evenly spread."""
     from sklearn.metrics import roc_curve
 
     labels, probabilities = np.r_[np.ones(len(real)), np.zeros(len(fake))], expit(np.r_[real, fake])
     false_positives, true_positives, thresholds = roc_curve(labels, probabilities)
-    chosen = np.unique(np.linspace(0, len(thresholds) - 1, points).astype(int))
+    chosen = np.unique(np.linspace(0, len(thresholds) - 1, ROC_POINTS).astype(int))
     return false_positives[chosen], true_positives[chosen], np.minimum(thresholds, 1 + 1e-9)[chosen]
 
 

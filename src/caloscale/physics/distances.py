@@ -63,17 +63,17 @@ def frechet(mean1: Floats, covariance1: Floats, mean2: Floats, covariance2: Floa
     return float(difference @ difference + trace)
 
 
-def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWEST_SHOWERS) -> Estimate:
+def fpd(reference: Floats, generated: Floats, *, seed: int) -> Estimate:
     """Fréchet physics distance of features (N, D), (M, D): Kansal et al., arXiv:2211.10295.
 
     Features are divided by max|reference|. The distance, whose bias falls with 1/N, is computed at 10 sizes
     regular in 1/N (20 random batches each, without repetition), a + b/N is fitted and a
     reported, with the uncertainty of the fit (the scatter from one set of showers to another comes on top). With fewer
     than `RECIPE_MINIMUM` showers the line is an approximation.
-    Raises ValueError for fewer than ``minimum`` showers of a kind.
+    Raises ValueError for fewer than `FEWEST_SHOWERS` showers of a kind.
     """
     missing = "the extrapolation to an infinite number is not reliable"
-    largest = min(_smaller("FPD", reference, generated, minimum, missing), FPD_LARGEST)
+    largest = min(_smaller("FPD", reference, generated, missing), FPD_LARGEST)
     reference, generated = scale_features(reference, generated)
     inverse = np.linspace(1 / largest, 2.5 / largest, FPD_POINTS)
     sizes = np.round(1 / inverse).astype(int)
@@ -89,16 +89,16 @@ def fpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     return Estimate(float(intercept), float(np.sqrt(covariance[0, 0])))
 
 
-def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWEST_SHOWERS) -> Estimate:
+def kpd(reference: Floats, generated: Floats, *, seed: int) -> Estimate:
     """Kernel physics distance of features (N, D), (M, D): Kansal et al., arXiv:2211.10295.
 
     Features are divided by max|reference|; the unbiased MMD^2 with the kernel (x.y/D + 1)^4 on 10 random batches
     of at most 5000: median, and half of the range between their 16% and 84% quantiles as uncertainty. No shower is
     in two batches, so the batches scatter as independent samples do. It may be negative. Fewer than `RECIPE_MINIMUM`
     showers are one batch, whose uncertainty is not known (0).
-    Raises ValueError for fewer than ``minimum`` showers of a kind.
+    Raises ValueError for fewer than `FEWEST_SHOWERS` showers of a kind.
     """
-    count = _smaller("KPD", reference, generated, minimum, "its scatter hides all but gross differences")
+    count = _smaller("KPD", reference, generated, "its scatter hides all but gross differences")
     reference, generated = scale_features(reference, generated)
     if count < RECIPE_MINIMUM:
         return Estimate(mmd2(reference, generated[:RECIPE_MINIMUM]), 0.0)
@@ -110,11 +110,11 @@ def kpd(reference: Floats, generated: Floats, *, seed: int, minimum: int = FEWES
     return Estimate(float(median), float(high - low) / 2)
 
 
-def _smaller(name: str, reference: Floats, generated: Floats, minimum: int, missing: str) -> int:
-    """Showers of the smaller sample; ValueError for fewer than ``minimum``."""
+def _smaller(name: str, reference: Floats, generated: Floats, missing: str) -> int:
+    """Showers of the smaller sample; ValueError for too few."""
     count = min(len(reference), len(generated))
-    if count < minimum:
-        raise ValueError(f"{name} needs {minimum} showers of each kind, there are {count}: from fewer {missing}")
+    if count < FEWEST_SHOWERS:
+        raise ValueError(f"{name} needs {FEWEST_SHOWERS} showers of each kind, there are {count}: from fewer {missing}")
     return count
 
 

@@ -191,7 +191,7 @@ def time_input(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {"imagesPerSecond": steps * asked.batch / seconds, "waiting": waited / seconds, "steps": steps}
 
 
-def write_images(folder: Path, images: int, shards: int, size: int = 256) -> list[str]:
+def write_images(folder: Path, images: int, shards: int) -> list[str]:
     """Synthetic JPEG images (squares and noise, as long to decode as photographs) with labels as TFRecords.
 
     Files that are there are kept.
@@ -208,7 +208,7 @@ def write_images(folder: Path, images: int, shards: int, size: int = 256) -> lis
         temporary = file.with_suffix(".part")
         with tf.io.TFRecordWriter(str(temporary)) as writer:
             for number in range(shard, images, shards):
-                coarse = rng.integers(24, 232, (size // 8, size // 8, 3), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
+                coarse = rng.integers(24, 232, (32, 32, 3), np.uint8).repeat(8, axis=0).repeat(8, axis=1)
                 jpeg = tf.io.encode_jpeg(coarse + rng.integers(-24, 25, coarse.shape, np.int8).view(np.uint8)).numpy()
                 feature = {
                     "image/encoded": tf.train.Feature(bytes_list=tf.train.BytesList(value=[jpeg])),
