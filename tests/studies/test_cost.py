@@ -111,7 +111,7 @@ def test_what_a_study_leaves(made):
         *(f"{table.sweep.name}.csv" for table in outcome.tables),
     }
     page = (folder / "study.md").read_text()
-    assert "2.46 in europe-west4" in page and "![" in page and "`caloscale study cost`" in page
+    assert "2.46 in europe-west4" in page and "![" in page and "caloscale study cost, today" in page
     rows = list(csv.DictReader((folder / "tpu.csv").read_text().splitlines()))
     assert [float(row["V100 over TPU"]) for row in rows] == [r["V100 over TPU"] for r in content["tables"]["tpu"]]
     assert all(statement["claim"] in page for statement in content["statements"])

@@ -15,7 +15,7 @@ import numpy as np
 from caloscale import __version__
 from caloscale.errors import ConfigurationError
 from caloscale.planning.search.candidates import pareto_front
-from caloscale.report.blocks import Figure, Notice, Page, Section, Table, Text, markdown
+from caloscale.report.blocks import Block, Figure, Notice, Page, Section, Table, Text, markdown
 from caloscale.report.html import render
 from caloscale.storage.atomic import atomic_writer, write_text
 from caloscale.studies.conclusions import SWEEP, cost_statements, crossing_statements, waterfall_statements
@@ -140,29 +140,14 @@ class Outcome:
         }
         return json.dumps(content, indent=1) + "\n"
 
-    def as_markdown(self, command: str, figures: Sequence[str] = ()) -> str:
-        """Everything as a page; ``figures``: names of the sweeps that have one beside it."""
-        made = f"`{command}`, today: {self.as_of}, caloscale {__version__}."
-        blocks: list[Text | Table] = [Text(f"# {self.study.title}"), Text(made)]
-        blocks += [Text(self.study.about.strip())] if self.study.about else []
-        if self.statements:
-            findings = [f"- *{statement.claim}*: {statement.finding}" for statement in self.statements]
-            blocks += [Text("## Conclusions"), Text("\n".join(findings))]
-        for table in self.tables:
-            title = table.sweep.title
-            blocks += [Text(f"## {title}"), table.as_block()]
-            blocks += [Text(f"![{title}]({table.sweep.name}.svg)")] if table.sweep.name in figures else []
-        return markdown(*blocks)
-
-    def as_page(self, command: str, folder: Path, figures: Sequence[str]) -> Page:
+    def as_page(self, command: str, folder: Path) -> Page:
         """Everything as the page of a report; the figures lie in the folder."""
-        conclusions = [Text(f"{statement.claim}: {statement.finding}") for statement in self.statements]
-        sections = [Section("Conclusions", tuple(conclusions))] if conclusions else []
-        for table in self.tables:
-            name, title = table.sweep.name, table.sweep.title
-            drawn = [_figure(table, folder)] if name in figures else []
-            sections.append(Section(title, (table.as_block(), *drawn)))
         about = [Section("About", (Text(self.study.about.strip()),))] if self.study.about else []
+        findings = tuple(Text(f"{statement.claim}: {statement.finding}") for statement in self.statements)
+        sections = [Section("Conclusions", findings)] if findings else []
+        for table in self.tables:
+            drawn = [] if table.sweep.plot is None else [_figure(table.sweep.name, table.sweep.plot, folder)]
+            sections.append(Section(table.sweep.title, (table.as_block(), *drawn)))
         lead = f"{command}, today: {self.as_of}, caloscale {__version__}."
         failed = [problem for table in self.tables for problem in table.problems]
         notices = (Notice(f"{len(failed)} points failed", True, "\n".join(failed)),) if failed else ()
@@ -175,13 +160,21 @@ class Outcome:
         return codes[0] if codes else 0
 
 
-def _figure(table: SweepTable, folder: Path) -> Figure:
-    plot = table.sweep.plot
-    assert plot is not None
+def _figure(name: str, plot: Plot, folder: Path) -> Figure:
     series = f", one line for each {' and '.join(plot.series)}" if plot.series else ""
     seen = f"{plot.y} against {plot.x}{series}."
-    files = (folder / f"{table.sweep.name}.{kind}" for kind in ("png", "svg"))
-    return Figure(table.sweep.name, f"{plot.y} against {plot.x}", seen, seen, *files)
+    return Figure(name, f"{plot.y} against {plot.x}", seen, seen, folder / f"{name}.png", folder / f"{name}.svg")
+
+
+def _as_markdown(page: Page) -> str:
+    """A page of a study; its figures lie beside it."""
+    blocks: list[Block] = [Text(f"# {page.title}"), Text(page.lead), *page.notices]
+    for section in page.sections:
+        blocks.append(Text(f"## {section.title}"))
+        for block in section.blocks:
+            assert not isinstance(block, Section)
+            blocks.append(Text(f"![{block.title}]({block.name}.svg)") if isinstance(block, Figure) else block)
+    return markdown(*blocks)
 
 
 def run_study(study: Study, context: Context, folder: Path, command: str) -> Outcome:
@@ -195,19 +188,18 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
     for table in tables:
         _ = table.rows  # a column that does not exist is refused before anything is written
     outcome = Outcome(study, context.as_of, tables, _conclude(study, points))
-    plotted = [table for table in tables if table.sweep.plot is not None]
-    for table in plotted:
+    for table in (table for table in tables if table.sweep.plot is not None):
         for kind in ("svg", "png"):
             with atomic_writer(folder / f"{table.sweep.name}.{kind}") as temporary:
                 draw(table, temporary, kind)
     for table in tables:
         with atomic_writer(folder / f"{table.sweep.name}.csv") as temporary, temporary.open("w", newline="") as file:
             csv.writer(file).writerows(_tidy(table))
-    figures = [table.sweep.name for table in plotted]
+    page = outcome.as_page(command, folder)
     for name, text in (
         ("study.json", outcome.as_json()),
-        ("study.md", outcome.as_markdown(command, figures)),
-        ("study.html", render(outcome.as_page(command, folder, figures))),
+        ("study.md", _as_markdown(page)),
+        ("study.html", render(page)),
     ):
         write_text(folder / name, text)
     return outcome
