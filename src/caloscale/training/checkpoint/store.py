@@ -246,7 +246,7 @@ class Pointer(Block):
     checkpoints: tuple[Entry, ...] = ()
     """All that are whole."""
     selected: Entry | None = None
-    """The selected generator; null: the object SELECTED, if there is one."""
+    """The selected generator; null: none is."""
     holder: Holder | None = None
     """Who writes them; null: nobody now."""
     writes: int = 0
@@ -360,7 +360,7 @@ class BucketCopy:
         wanted = not (folder.path / SELECTED).exists()
         pointer = self._pointer if self._holds else self._look(START_RETRY_SECONDS)[0]
         for entry in pointer.checkpoints:
-            content = self._read(entry.name, folder, entry.sha256)
+            content = self._read(entry, folder)
             if content is None:
                 continue
             older = present and entry.file < max(present)
@@ -368,8 +368,7 @@ class BucketCopy:
                 _put(content, folder.path / entry.file)
                 wanted = True
             break
-        chosen = pointer.selected or Entry(name=SELECTED, sha256="")
-        selected = self._read(chosen.name, folder, chosen.sha256 or None) if wanted else None
+        selected = self._read(pointer.selected, folder) if wanted and pointer.selected is not None else None
         if selected is not None:
             _put(selected, folder.path / SELECTED)
 
@@ -424,18 +423,14 @@ class BucketCopy:
             if match and match[2].startswith(other.token) and name not in self._pointer.objects:
                 store.delete(found.name)
 
-    def _read(self, name: str, folder: CheckpointFolder, sha256: str | None = None) -> bytes | None:
-        """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or, though pointed to,
-        missing.
-        """
-        uri = f"{self.uri}/{name}"
+    def _read(self, entry: Entry, folder: CheckpointFolder) -> bytes | None:
+        """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or missing."""
+        uri = f"{self.uri}/{entry.name}"
         content = read_object(uri, retry_seconds=START_RETRY_SECONDS)
-        if content is None and sha256 is None:
-            return None
         try:
             if content is None:
                 raise CheckpointError("is missing", file=uri)
-            if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+            if hashlib.sha256(content).hexdigest() != entry.sha256:
                 raise CheckpointError("is damaged: its checksum does not hold", file=uri)
             saved = read_content(content, uri)
         except CheckpointError as error:
