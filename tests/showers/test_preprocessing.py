@@ -90,12 +90,9 @@ def test_gradients_are_finite_at_empty_cells() -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_rebin_keeps_the_sum_and_the_positions(cells_gev: np.ndarray, factors: tuple[int, int, int]) -> None:
-    import tensorflow as tf
-
     coarse = rebin(cells_gev, factors)
     fx, fy, fz = factors
     assert coarse.shape == (2, 4 // fx, 6 // fy, 3 // fz)
     np.testing.assert_allclose(coarse.sum(axis=(1, 2, 3)), cells_gev.sum(axis=(1, 2, 3)), rtol=1e-4, atol=1e-4)
     by_hand = cells_gev[1, fx * (4 // fx - 1) :, :fy, fz * (3 // fz - 1) :].sum()
     np.testing.assert_allclose(coarse[1, -1, 0, -1], by_hand, rtol=1e-4, atol=1e-4)
-    np.testing.assert_allclose(rebin(tf.constant(cells_gev), factors).numpy(), coarse, rtol=1e-4, atol=1e-4)

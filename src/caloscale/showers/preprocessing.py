@@ -1,11 +1,12 @@
 """Conversion of deposited energy into the units of the networks, and its inverse.
 
-Works on numpy arrays and TensorFlow tensors, so training, inference and physics share it.
+Units of numpy arrays and of TensorFlow tensors, so training, inference and physics share it.
 """
 
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.spec.data import Preprocessing
 
@@ -13,7 +14,7 @@ _ROUNDING = 1e-5
 """Relative error that float32 makes on the way to the networks and back."""
 
 
-def rebin(cells: Any, factors: tuple[int, int, int]) -> Any:
+def rebin(cells: NDArray[np.float32], factors: tuple[int, int, int]) -> NDArray[np.float32]:
     """Sum neighbouring cells: (N, X, Y, Z) -> (N, X/fx, Y/fy, Z/fz); the sum of all cells stays.
 
     The factors must divide the cells (the run configuration checks it).
@@ -23,11 +24,7 @@ def rebin(cells: Any, factors: tuple[int, int, int]) -> Any:
     fx, fy, fz = factors
     _, x, y, z = cells.shape
     split = (-1, x // fx, fx, y // fy, fy, z // fz, fz)
-    if isinstance(cells, np.ndarray):
-        return cells.reshape(split).sum(axis=(2, 4, 6), dtype=cells.dtype)
-    import tensorflow as tf
-
-    return tf.reduce_sum(tf.reshape(cells, split), axis=(2, 4, 6))
+    return np.asarray(cells.reshape(split).sum(axis=(2, 4, 6), dtype=cells.dtype))
 
 
 def to_network(cells_gev: Any, preprocessing: Preprocessing) -> Any:

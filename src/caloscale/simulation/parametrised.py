@@ -70,13 +70,6 @@ class Radial:
     tail_radius: Array
     core_part: Array
 
-    def contained(self, radius: Array) -> Array:
-        """Part of the energy within a radius, in Molière radii."""
-        core = radius**2 / (radius**2 + self.core_radius**2)
-        tail = radius**2 / (radius**2 + self.tail_radius**2)
-        part: Array = self.core_part * core + (1 - self.core_part) * tail
-        return part
-
     def draw(self, random: np.random.Generator) -> Array:
         """A radius each, by inverting the distribution of the component that it falls into."""
         which, within = random.random((2, len(self.core_part)))
