@@ -22,4 +22,4 @@ def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family flow of 5 x 4 x 3 cells."""
-    return shared_model(tmp_path_factory, "flow", (*GEOMETRY, "model.settings.cells=dependent"))
+    return shared_model(tmp_path_factory, "flow", GEOMETRY)

@@ -42,7 +42,6 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
         (),
         ("data.preprocessing.rebin=[1, 3, 1]",),
         ("data.preprocessing.rebin=[1, 1, 1]",),
-        ("model.settings.cells=dependent",),
     ],
 )
 def test_arithmetic_of_the_flow_is_that_of_its_network(overrides):

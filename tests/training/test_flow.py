@@ -20,8 +20,6 @@ from .processes import newest_step
 OVERRIDES = (
     *(override for override in DETECTOR if not override.startswith("model.latentSize")),
     "model.settings.width=16",
-    "model.settings.cells=dependent",
-    "model.settings.channels=4",
     "checkpoint.everySeconds=0.001",
     "train.decay=constant",
     "train.deterministic=true",

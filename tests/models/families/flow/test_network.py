@@ -11,6 +11,7 @@ from caloscale.models import flops
 from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS
+from caloscale.models.families.flow.neighbours import COEFFICIENTS
 from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers
 from caloscale.models.layers.dropout import drawing_from
 from caloscale.models.network_files import load_network
@@ -24,8 +25,6 @@ SMALL = (
     "data.geometry.depthMm=40",
     "data.preprocessing.rebin=[1, 1, 1]",
     "model.settings.width=16",
-    "model.settings.cells=dependent",
-    "model.settings.channels=4",
 )
 
 
@@ -155,6 +154,7 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
     kernel, whitening = flow.layer_flow.out.kernel, flow.whitening
     before = [weight.numpy() for weight in (kernel, whitening.mean, whitening.log_width)]
     monkeypatch.setattr(training, "_excess_counts", lambda *_: 0.0)
+    monkeypatch.setattr(training, "_measure_neighbours", lambda *_: np.zeros(COEFFICIENTS))
     width = np.exp(before[2][0])
 
     def calibrated(factor, shift):
@@ -190,7 +190,8 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     before = bias.numpy()
     try:
         bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
-        excess = training._excess_counts(run, network, showers, np.random.default_rng(1))
+        none = np.zeros(COEFFICIENTS, np.float32)
+        excess = training._excess_counts(run, network, showers, none, np.random.default_rng(1))
         cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
     finally:
         bias.assign(before)
@@ -201,6 +202,26 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     truth = np.log1p(counts) - wanted
     assert (training._design(primary) @ excess).mean(axis=0) == pytest.approx(truth.mean(axis=0), abs=0.01)
     assert abs(truth.mean(axis=0)).max() > 0.02
+
+
+def test_correlations_of_neighbours_are_those_of_the_training_showers(run, network):
+    """Truth: the coefficients with which this network made the showers, at the primaries of others."""
+    flow, count = network.get_layer("flow"), 3000
+    truth, bias = np.array([0.12, 0.15, 0.1, 0.05], np.float32), flow.marginals.offset.bias
+    before = bias.numpy()
+    try:
+        bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
+        inputs = latent(run, count, seed=4)
+        cells = flow.cells_gev(inputs, sparse=True, neighbours=tf.constant(truth)).numpy()
+        made = {
+            "cells": to_network(cells, run.data.preprocessing),
+            "energy_gev": inputs[:, 0].numpy() * run.data.preprocessing.energy_scale_gev,
+            "angle_rad": inputs[:, 1].numpy(),
+        }
+        found = training._measure_neighbours(run, network, made, np.random.default_rng(5))
+    finally:
+        bias.assign(before)
+    np.testing.assert_allclose(found, truth, atol=0.02)
 
 
 def test_parameters_of_some_cells_are_those_of_all(network):
@@ -232,7 +253,7 @@ def test_the_loss_of_a_shower_does_not_depend_on_how_a_batch_is_shared(run, netw
 
     whole, terms = losses(0, 8)
     np.testing.assert_allclose(whole, np.concatenate([losses(0, 4)[0], losses(4, 8)[0]]), rtol=2e-3)
-    assert set(terms) == {"layers", "cell_energies", "cell_scores"}
+    assert set(terms) == {"layers", "cell_energies"}
     assert np.isfinite(whole).all() and whole.shape == (8,)
 
 
@@ -266,30 +287,10 @@ def test_cells_of_a_cylinder_are_refused():
         load_run(preset="par04", overrides=["model.family=flow"])
 
 
-def test_operations_of_a_shower_are_those_of_its_matrices_and_convolutions(network):
-    """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 24 terms, 4 channels."""
+def test_operations_of_a_shower_are_those_of_its_matrices(network):
+    """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 24 terms."""
     layers = 2 * 8 * (31 * 16 + 2 * 16 * 16 + 16 * 20)
     dense = 34 * 64 + 64 * 24 + 30 * (8 * 18 * 24 + 8 * 18 + 2 * 32)
     positions = 8 * (7 + 6) * (10 * 32 + 32 * 32 + 32 * 24)
     products = 18 * 8 * 7 * (6 + 1) * 24
-    plane = 9 * 8 * 4 * 42
-    cells = plane + 2 * (2 * plane + 35 * 64 + 64 * 8)
-    assert flops(network) == 2 * (layers + dense + positions + products + cells)
-
-
-def test_independent_cells_need_no_flow(run, showers):
-    """Neither weights nor a term of the loss; more cells that are hit in one layer leave no more in the others."""
-    alone = load_run(preset="flow", overrides=[*SMALL, "model.settings.cells=independent"])
-    network = build(alone.model, alone.data)["generator"]
-    part = {name: values[:4] for name, values in showers.items()}
-    _, terms = network.get_layer("flow").losses_of(
-        tf.constant(part["cells"]), training.primaries_of(part, run.data), EventDraws(1, 0, 0, 0, 4)
-    )
-    assert set(terms) == {"layers", "cell_energies"}
-    inputs = latent(alone, 3).numpy()
-    changed = inputs.copy()
-    cells = changed[:, -7 * 6 * 8 :].reshape(3, 7, 6, 8)
-    cells[..., 2] = 1.5
-    before, after = network(inputs).numpy() > 0, network(changed).numpy() > 0
-    more = (after & ~before).any(axis=(1, 2, 4))
-    assert more[:, 2].all() and not more[:, [0, 1, 3, 4, 5, 6, 7]].any()
+    assert flops(network) == 2 * (layers + dense + positions + products)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from numpy.typing import NDArray
 from pydantic import Field
@@ -41,11 +41,6 @@ class FlowSettings(Block):
     """Products of a function of x and a function of y in each layer."""
     cell_dropout: float = Field(0.1, ge=0, lt=1)
     """Dropout rate before `style`, and half of it on the numbers of the shower."""
-    cells: Literal["independent", "dependent"] = "independent"
-    """independent: given the layers and moments, cells do not depend on another. dependent: by a flow of their scores,
-    which takes half of the training time and makes 4% fewer cells (docs/flow.md)."""
-    channels: int = Field(48, ge=1, le=4096)
-    """Channels between the two convolutions of that flow."""
 
 
 class Flow(Family):
@@ -53,7 +48,7 @@ class Flow(Family):
 
     Settings = FlowSettings
     fields = frozenset()
-    losses_shown = ("layers", "cell_energies", "cell_scores")
+    losses_shown = ("layers", "cell_energies")
     short_operations = True
     updates_overlap = True
     batch_of_measurements = 32
@@ -86,16 +81,12 @@ class Flow(Family):
     def arithmetic(self, model: Model, data: Data) -> Arithmetic | None:
         """Of the default settings; for others the planner refuses. Fitted to the networks of three geometries of 25
         layers (a test compares)."""
-        settings = self.settings(model)
-        if settings.model_copy(update={"cells": "independent"}) != FlowSettings():
+        if self.settings(model) != FlowSettings():
             return None
         cells_x, cells_y, depth = data.shape
-        cells, dependent = math.prod(data.shape), settings.cells == "dependent"
+        cells = math.prod(data.shape)
         gflop = 0.00597 + 2.504e-6 * cells + 1.829e-5 * (cells_x + cells_y) * depth
-        if dependent:  # two 3 x 3 convolutions, in three passes, with layers as channels
-            gflop += 1e-9 * 3 * 3 * 2 * 9 * settings.channels * cells
-        megabytes = 1.63 + (0.16 if dependent else 0.0)
-        return Arithmetic(gflop_per_shower=gflop, reduced_megabytes=(megabytes,), activation_mib=3 * 4 * cells / 2**20)
+        return Arithmetic(gflop_per_shower=gflop, reduced_megabytes=(1.63,), activation_mib=3 * 4 * cells / 2**20)
 
     def load_layers(self) -> None:
         """Those of this family."""
@@ -109,14 +100,15 @@ class Flow(Family):
         return FastForm(lambda latent: flow.cells_gev(latent, sparse=runtime == "tensorflow"), "GeV")
 
     def train_step(self, step: Step) -> Losses:
-        """One update by the sum of three losses of different weights (`training`)."""
+        """One update by the sum of two losses of different weights (`training`)."""
         from caloscale.models.families.flow.training import train_step
 
         return train_step(step)
 
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
-        """Those of `layer_flow.Whitening`."""
-        whitening = network.get_layer("flow").whitening
+        """Those of `layer_flow.Whitening`, and the correlation of neighbours."""
+        flow = network.get_layer("flow")
+        whitening = flow.whitening
         return [
             whitening.mean,
             whitening.log_width,
@@ -124,6 +116,7 @@ class Flow(Family):
             whitening.root,
             whitening.inverse,
             whitening.largest,
+            flow.neighbours,
         ]
 
     def adapt(
@@ -137,11 +130,12 @@ class Flow(Family):
     def calibrate(
         self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
     ) -> Sequence[NDArray[np.float32]]:
-        """Mean and width of the numbers of stage 1, see `training.calibrate`."""
+        """Mean and width of the numbers of stage 1, and the correlation of neighbours, see `training.calibrate`."""
         from caloscale.models.families.flow.training import calibrate
 
-        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:]]
-        return [*calibrate(run, network, draw(_SHOWERS_OF_STATISTICS)), *kept]
+        mean, log_width, neighbours = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
+        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:-1]]
+        return [mean, log_width, *kept, neighbours]
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells

@@ -8,11 +8,11 @@ from typing import Any
 import tensorflow as tf
 
 from caloscale.models.families.flow import scores
-from caloscale.models.families.flow.cell_flow import CellFlow
 from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import LayerFlow, Whitening
 from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
+from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlate
 from caloscale.models.families.flow.path import END
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
@@ -49,7 +49,7 @@ class ShowerFlow(PlainLayer):
         super().__init__(**options)
         self.detector, self.settings = Detector.read(detector), dict(settings)
         self.numbers = number_count(self.detector)
-        one, depth = self.detector, self.detector.shape[2]
+        one = self.detector
         self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
         self.layer_flow = LayerFlow(
             self.numbers,
@@ -67,15 +67,14 @@ class ShowerFlow(PlainLayer):
             dropout=settings["cell_dropout"],
             name="marginals",
         )
-        self.cell_flow: CellFlow | None = None
-        if settings["cells"] == "dependent":
-            self.cell_flow = CellFlow(depth, self.marginals.style_size, settings["channels"], name="cell_flow")
 
     def build(self, _: Any = None) -> None:
         """Add the weights."""
-        for part in (self.whitening, self.layer_flow, self.marginals, self.cell_flow):
-            if part is not None:
-                part.build()
+        for part in (self.whitening, self.layer_flow, self.marginals):
+            part.build()
+        self.neighbours = self.add_weight(
+            name="neighbours", shape=(COEFFICIENTS,), initializer="zeros", trainable=False
+        )
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
@@ -91,10 +90,10 @@ class ShowerFlow(PlainLayer):
         whitened = self.whitening.within(self.layer_flow.call(noise, primary))
         return whitened, self.whitening.undo(whitened, primary)
 
-    def cells_gev(self, latent: tf.Tensor, *, sparse: bool) -> tf.Tensor:
+    def cells_gev(self, latent: tf.Tensor, *, sparse: bool, neighbours: tf.Tensor | None = None) -> tf.Tensor:
         """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
         are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
-        latent, as exported files need."""
+        latent, as exported files need. neighbours: other coefficients of `neighbours.correlate` than the weights."""
         detector = self.detector
         cells_x, cells_y, depth = detector.shape
         energy, primary, axis = describe_primary(latent, detector)
@@ -103,10 +102,9 @@ class ShowerFlow(PlainLayer):
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         logits = factors.logits()
-        scores_of_cells = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        if self.cell_flow is not None:
-            scores_of_cells = self.cell_flow.call(scores_of_cells, tf.transpose(logits, (0, 2, 3, 1)), factors.style)
-        logistic = scores.logistic_of_normal(tf.transpose(scores_of_cells, (0, 3, 1, 2)))
+        independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
+        coefficients = tf.convert_to_tensor(self.neighbours) if neighbours is None else neighbours
+        logistic = scores.logistic_of_normal(correlate(independent, logits, coefficients))
         reached = scores.exponentials_of_depths(logistic, logits)
         return self._deposit(reached, factors, layers, numbers[:, depth:], axis, sparse=sparse)
 
@@ -157,7 +155,7 @@ class ShowerFlow(PlainLayer):
         shower (B, X, Y, L) in network units; latent: its primary (B, n).
         """
         detector = self.detector
-        shape, depth = detector.shape, detector.shape[2]
+        depth = detector.shape[2]
         energy, primary, axis = describe_primary(latent, detector)
         cells = energies(shower, detector)
         layers = filled(tf.reduce_sum(cells, axis=(1, 2)), random.normal((depth,)), detector)
@@ -173,39 +171,44 @@ class ShowerFlow(PlainLayer):
 
         factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
         logits = factors.logits()
-        by_layer = tf.transpose(cells, (0, 3, 1, 2))
+        hits, _, density = self._depths(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
+        # Of all cells the probability of no hit; that of a hit has the logit besides.
+        of_hits = density + tf.gather_nd(logits, hits)
+        likelihood = tf.math.unsorted_segment_sum(of_hits, hits[:, 0], cells.shape[0])
+        of_marginals = tf.reduce_sum(scores.softplus(logits), axis=(1, 2, 3)) - likelihood
+        terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
+        return tf.add_n(list(terms.values())), terms
+
+    def _depths(
+        self, by_layer: tf.Tensor, layers: tf.Tensor, factors: Factors
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Numbers of the cells that are hit (N, 4), and `scores.depths_of_hits`. by_layer (B, L, X, Y) in GeV."""
+        detector = self.detector
         hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
         ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
         edges = tf.gather_nd(scores.edges(layers, detector.mip_gev, detector.floor_gev), hits[:, :2])
-        depths, density = scores.depths_of_hits(ratio, factors.of_some(hits), edges)
-        # Of all cells the probability of no hit; that of a hit has the logit besides.
-        logits_of_hits = tf.gather_nd(logits, hits)
-        likelihood = tf.math.unsorted_segment_sum(density + logits_of_hits, hits[:, 0], cells.shape[0])
-        of_marginals = tf.reduce_sum(scores.softplus(logits), axis=(1, 2, 3)) - likelihood
+        return hits, *scores.depths_of_hits(ratio, factors.of_some(hits), edges)
 
-        terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
-        if self.cell_flow is None:
-            return tf.add_n(list(terms.values())), terms
-        logits, depths = tf.stop_gradient(logits), tf.stop_gradient(depths)
-        logistic = scores.scores_of_others(random.uniform((depth, *shape[:2])), logits)
-        of_hits = scores.scores_of_hits(depths, tf.stop_gradient(logits_of_hits))
-        normal = scores.normal_of_logistic(tf.tensor_scatter_nd_update(logistic, hits, of_hits))
-        normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
-        of_cells = self.cell_flow.loss(
-            tf.transpose(normal, (0, 2, 3, 1)),
-            tf.transpose(logits, (0, 2, 3, 1)),
-            tf.stop_gradient(factors.style),
-            random.normal(shape),
-            END * random.uniform((1,)),
-        )
-        terms["cell_scores"] = of_cells
-        return tf.add_n(list(terms.values())), terms
+    def measure_scores(
+        self, cells: tf.Tensor, numbers: tf.Tensor, latent: tf.Tensor, uniform: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Normal scores and logits of a hit of all cells (B, L, X, Y). cells (B, X, Y, L) in GeV, numbers (B, D): of
+        the same showers; latent: their primaries (B, n); uniform (B, L, X, Y): place of the cells that are not hit."""
+        depth = self.detector.shape[2]
+        energy, primary, axis = describe_primary(latent, self.detector)
+        layers = layers_of_numbers(numbers[:, :depth], energy, self.detector)
+        whitened = self.whitening.call(numbers, primary)
+        factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
+        logits = factors.logits()
+        hits, depths, _ = self._depths(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
+        of_hits = scores.scores_of_hits(depths, tf.gather_nd(logits, hits))
+        logistic = tf.tensor_scatter_nd_update(scores.scores_of_others(uniform, logits), hits, of_hits)
+        normal = scores.normal_of_logistic(logistic)
+        return tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE), logits
 
     def arithmetic(self) -> int:
         """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""
-        across = self.detector.shape[0] * self.detector.shape[1]
-        of_cells = 0 if self.cell_flow is None else self.cell_flow.arithmetic(across)
-        return self.layer_flow.arithmetic() + self.marginals.arithmetic() + of_cells
+        return self.layer_flow.arithmetic() + self.marginals.arithmetic()
 
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""

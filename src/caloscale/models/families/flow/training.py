@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +13,8 @@ from scipy.special import ndtr, ndtri
 from caloscale.models.families.family import GENERATOR, column, condition
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend
-from caloscale.models.families.flow.network import REPETITIONS
+from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlations
+from caloscale.models.families.flow.network import REPETITIONS, ShowerFlow
 from caloscale.models.families.flow.representation import (
     describe_primary,
     energies,
@@ -41,7 +43,12 @@ _DRAWS = 4
 _BATCH = 2000
 """Of them at a time."""
 _FINISHED = 1500
-"""Showers that are finished, as the numbers of their cells and hits are wanted."""
+"""Showers that are finished, as the numbers and the correlations of their cells are wanted."""
+_CELLS = 4_000_000
+"""Cells of the showers that are finished at a time."""
+_TRIED_COEFFICIENT, _LARGEST_COEFFICIENT, _LEAST_SLOPE = 0.05, 0.2, 0.2
+"""Of the correlation of neighbours: the coefficient that is tried, the largest one, and the least change of a
+correlation by its coefficient that counts."""
 _MOST_CALIBRATED = 0.2
 """Largest correction of a coefficient: of a mean in widths, of the logarithm of a width."""
 _FIT_STEPS, _FIT_RATE = 8, 0.7
@@ -51,7 +58,7 @@ _LARGEST_SQUARE = 25.0
 
 
 def train_step(step: Step) -> Losses:
-    """One update of all three networks by the sum of their losses: no weight has a part in two of them."""
+    """One update of both networks by the sum of their losses: no weight has a part in two of them."""
     run, flow = step.run, step.networks[GENERATOR].get_layer("flow")
 
     def loss_of(_: int, micro: MicroBatch, random: EventDraws) -> tuple[tf.Tensor, Mapping[str, tf.Tensor]]:
@@ -70,9 +77,9 @@ def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
 def measure_whitening(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
 ) -> list[NDArray[np.float32]]:
-    """Values of `Whitening`: coefficients of the mean and of the logarithm of the width (least squares), quantiles of
-    what is left, root and inverse root of the covariance of its normal numbers (ZCA of the correlation), and the
-    largest whitened numbers.
+    """Values of `Whitening`, and no correlation of neighbours: coefficients of the mean and of the logarithm of the
+    width (least squares), quantiles of what is left, root and inverse root of the covariance of its normal numbers (ZCA
+    of the correlation), and the largest whitened numbers.
 
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
@@ -94,14 +101,16 @@ def measure_whitening(
     root = (vectors * np.sqrt(values)) @ vectors.T * width
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
-    return [array.astype(np.float32) for array in (mean, log_width, knots, root, inverse, largest)]
+    arrays = (mean, log_width, knots, root, inverse, largest, np.zeros(COEFFICIENTS))
+    return [array.astype(np.float32) for array in arrays]
 
 
 def calibrate(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
-    flow makes of the primaries of these showers have the mean and the width of theirs.
+    flow makes of the primaries of these showers have the mean and the width of theirs; and those of
+    `neighbours.correlate` with which its cells have their correlations.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers 1 to 9% too narrow.
     Widths are fitted by the likelihood of a normal distribution. Finished showers have .2% fewer hits than their
@@ -123,29 +132,77 @@ def calibrate(
     means, log_widths = zip(*(_fit(design, numbers) for design, numbers in zip(designs, (real, made))))
     width = np.exp(log_widths[0][0])
     shift = means[0] - means[1]
-    shift[:, -2:] -= _excess_counts(run, generator, showers, random)
+    finished = {name: values[:_FINISHED] for name, values in showers.items()}
+    coefficients = _measure_neighbours(run, generator, finished, random)
+    shift[:, -2:] -= _excess_counts(run, generator, finished, coefficients, random)
     shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
     change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
-    return mean.astype(np.float32), log_width.astype(np.float32)
+    return mean.astype(np.float32), log_width.astype(np.float32), coefficients
+
+
+def _measure_neighbours(
+    run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]], random: np.random.Generator
+) -> NDArray[np.float32]:
+    """Coefficients (4,) with which generated showers of these primaries have the correlations of these showers, by the
+    secant method from none and equal ones: each correlation follows nearly from its own coefficient."""
+    flow = generator.get_layer("flow")
+
+    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> NDArray[np.float64]:
+        sums = np.zeros((2, COEFFICIENTS))
+        for part, columns in _parts(run, flow, showers):
+            cells = cells_of(part, columns)
+            _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
+            depth, across = flow.detector.shape[2], flow.detector.shape[:2]
+            uniform = random.random((len(columns), depth, *across), np.float32)
+            sums += correlations(*flow.measure_scores(cells, numbers, columns, tf.constant(uniform)))
+        return sums[0] / np.maximum(sums[1], 1.0)
+
+    def made(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+        values = tf.constant(coefficients, tf.float32)
+
+        def generate(_: slice, columns: tf.Tensor) -> tf.Tensor:
+            noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
+            return flow.cells_gev(tf.concat([columns, noise], axis=1), sparse=True, neighbours=values)
+
+        return measured(generate)
+
+    wanted = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
+    none, tried = np.zeros(COEFFICIENTS), np.full(COEFFICIENTS, _TRIED_COEFFICIENT)
+    before = made(none)
+    slope = np.maximum((made(tried) - before) / tried, _LEAST_SLOPE)
+    coefficients = np.clip((wanted - before) / slope, -_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT)
+    coefficients += (wanted - made(coefficients)) / slope
+    return coefficients.clip(-_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT).astype(np.float32)
+
+
+def _parts(run: Run, flow: ShowerFlow, showers: Mapping[str, NDArray[np.float32]]) -> Iterator[tuple[slice, tf.Tensor]]:
+    """Showers that are finished at a time, and the first columns of the generator's input (B, 2 + condition)."""
+    size, count = max(1, _CELLS // math.prod(flow.detector.shape)), len(showers["energy_gev"])
+    for first in range(0, count, size):
+        part = slice(first, min(first + size, count))
+        yield part, primaries_of({name: values[part] for name, values in showers.items()}, run.data)
 
 
 def _excess_counts(
-    run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]], random: np.random.Generator
+    run: Run,
+    generator: tf.keras.Model,
+    showers: Mapping[str, NDArray[np.float32]],
+    coefficients: NDArray[np.float32],
+    random: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Coefficients (T, 2) of what the last two of `moments`, logarithms of numbers of cells and of hits, of finished
-    showers exceed those by that stage 1 gave them."""
+    showers exceed those by that stage 1 gave them. coefficients: of `neighbours.correlate`."""
     flow = generator.get_layer("flow")
     primaries, excess = [], []
-    for first in range(0, min(_FINISHED, len(showers["energy_gev"])), _CHUNK):
-        columns = primaries_of({name: values[first : first + _CHUNK] for name, values in showers.items()}, run.data)
+    for _, columns in _parts(run, flow, showers):
         noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
         latent = tf.concat([columns, noise], axis=1)
         _, primary, axis = describe_primary(latent, flow.detector)
         wanted = flow.make_numbers(tf.constant(noise[:, : flow.numbers]), primary)[1]
-        finished = moments(flow.cells_gev(latent, sparse=True), axis, flow.detector)
+        cells = flow.cells_gev(latent, sparse=True, neighbours=tf.constant(coefficients))
         primaries.append(primary.numpy())
-        excess.append((finished[:, -2:] - wanted[:, -2:]).numpy())
+        excess.append((moments(cells, axis, flow.detector)[:, -2:] - wanted[:, -2:]).numpy())
     return np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
 
 
@@ -182,9 +239,15 @@ def _measure(
     part: Mapping[str, NDArray[np.float32]], first: int, data: Data, detector: Detector
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Primary (N, P) and numbers (N, D) of showers; first: number of the first of them."""
-    cells = energies(tf.constant(part["cells"]), detector)
-    energy, primary, axis = describe_primary(primaries_of(part, data), detector)
-    count, depth = len(part["energy_gev"]), detector.shape[2]
+    return _numbers_of_cells(energies(tf.constant(part["cells"]), detector), primaries_of(part, data), first, detector)
+
+
+def _numbers_of_cells(
+    cells: tf.Tensor, columns: tf.Tensor, first: int, detector: Detector
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The same. cells (N, X, Y, L) in GeV, columns: of their primaries (N, 2 + condition)."""
+    energy, primary, axis = describe_primary(columns, detector)
+    count, depth = len(cells), detector.shape[2]
     sequence = ((first * depth + np.arange(count * depth) + 0.5) * (np.sqrt(5) - 1) / 2) % 1
     fill = ndtri(sequence.clip(1e-6, 1 - 1e-6)).reshape(count, depth).astype(np.float32)
     layers = filled(tf.reduce_sum(cells, axis=(1, 2)), tf.constant(fill), detector)
@@ -200,6 +263,4 @@ def step_arithmetic(generator: tf.keras.Model) -> int:
     """Floating-point operations of a step for each of its showers: of dense layers and convolutions."""
     flow = generator.get_layer("flow")
     of_layers = flow.layer_flow.arithmetic() // (2 * flow.layer_flow.steps) * REPETITIONS
-    across = flow.detector.shape[0] * flow.detector.shape[1]
-    of_cells = 0 if flow.cell_flow is None else 3 * 2 * 9 * flow.cell_flow.depth * flow.cell_flow.channels * across
-    return 3 * (of_layers + flow.marginals.arithmetic() + of_cells)
+    return 3 * (of_layers + flow.marginals.arithmetic())
