@@ -79,7 +79,6 @@ def test_the_families_are_judged_by_the_same_gates():
     (sweep,) = load_study("families").sweeps
     runs = [whole_run.run_of(inputs) for inputs in sweep.points()]
     assert {run.model.family for run in runs} == {"compact", "flow"}
-    assert {run.model.settings.get("cells") for run in runs} == {None, "independent", "dependent"}
     for run in runs:
         assert run.validation == wanted.validation and run.train.max_minutes is None
         assert run.data.model_copy(update={"showers": 1, "validation_fraction": 0.5}) == wanted.data.model_copy(
