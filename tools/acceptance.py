@@ -335,7 +335,7 @@ def count_with_networks(run: Run, draws: int, processes: Executor) -> Counts:
     """The AUCs and the diversity."""
     networks = trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
     primaries = draw_table(run.data, NETWORK_SHOWERS, np.random.default_rng(1))
-    population = measured(load_generator(networks).generate_table(primaries, seed=1), run)
+    population = measured(load_generator(networks).generate(**primaries, seed=1), run)
     values: dict[tuple[str, int], list[Difference]] = {}
     parts = [range(first, min(first + 25, draws)) for first in range(0, draws, 25)]
     for future in [processes.submit(values_with_networks, run, population, part) for part in parts]:

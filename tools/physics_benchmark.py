@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     with open_shards(folder / DATASET) as shards:
         others = shards.read("train")
     primaries = draw_primaries(run, others, len(real))
-    generated = generator.generate_table(primaries, seed=run.validation.seed)
+    generated = generator.generate(**primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
     judged_by = f"{identity(run)} {asked.held_out} {asked.showers}"
     weights = (folder / TRAINED / GENERATOR).read_bytes()  # a run that is trained or released again is another

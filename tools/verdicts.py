@@ -74,7 +74,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, A
         training = shards.read("train", np.arange(shards.manifest.splits["train"]))
     primaries = draw_primaries(run, training, generated_showers(run))
     generated, untrained = (
-        load_generator(networks, untrained=which).generate_table(primaries, seed=run.validation.seed)
+        load_generator(networks, untrained=which).generate(**primaries, seed=run.validation.seed)
         for which in (False, True)
     )
     cases: dict[str, Showers] = {NORMAL: generated, "untrained": untrained}
@@ -82,7 +82,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, A
         broken, fresh = (load_generator(networks, untrained=which) for which in (False, True))
         layers = [getattr(one.network.get_layer(run.model.family), part) for one in (broken, fresh)]
         layers[0].set_weights(layers[1].get_weights())
-        cases[f"{part} untrained"] = broken.generate_table(primaries, seed=run.validation.seed)
+        cases[f"{part} untrained"] = broken.generate(**primaries, seed=run.validation.seed)
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
         found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)

@@ -3,7 +3,7 @@
 import logging
 import math
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -93,14 +93,8 @@ class Generator(Runtime):
         if angle_rad is None:
             angles = Span(*map(math.radians, self.card.angle_deg))
             table |= Primaries({"angle_rad": angles}, seed).of(0, len(table["energy_gev"]))
-        showers = self.generate_table(table, seed=seed, batch=batch, extrapolate=extrapolate)
+        showers = generate_table(self, table, seed=seed, batch=batch, extrapolate=extrapolate)
         return replace(showers, seed=seed)
-
-    def generate_table(
-        self, primaries: Mapping[str, NDArray[np.floating]], *, seed: int, batch: int = 128, extrapolate: bool = False
-    ) -> Showers:
-        """`generate` for a table of primaries."""
-        return generate_table(self, primaries, seed=seed, batch=batch, extrapolate=extrapolate)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()

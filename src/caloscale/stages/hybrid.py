@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from caloscale import simulation
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.inference.generator import Generator, load_generator
+from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, GENERATOR
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
@@ -96,7 +97,7 @@ def _add_generated(
         # Another seed for each file and generator, and none that Geant4 has.
         (seed,) = np.random.SeedSequence(data.seed, spawn_key=(index, 2, number)).generate_state(1)
         primaries, moves = placed(mine, generator.card, data.geometry, data.preprocessing.rebin)
-        generated = generator.generate_table(primaries, seed=int(seed))
+        generated = generate_table(generator, primaries, seed=int(seed))
         for event, one, (x, y) in zip(mine["event"], generated.cells_gev, moves.tolist()):
             cells[event] += moved(one, x, y)
     return replace(carried, cells_gev=cells, source="generated")
