@@ -13,18 +13,16 @@ from caloscale.report.figure_data import FigureData, figure_data
 from caloscale.report.physics_sections import FIGURES, physics_drawings
 from caloscale.report.run_figures import (
     PARTS,
-    StageUse,
     profile_table,
     read_history,
     shares_of,
-    stage_times,
     step_profile,
     training_curves,
 )
 from caloscale.spec import Validation
 from tests.physics.conftest import DATA, make_showers
 
-STAGES = [StageUse("simulate", "succeeded", 12.5, 24.0, 100.0), StageUse("train", "succeeded", 0.0, 0.0, 0.0)]
+HISTORY = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
 PROFILE = Profile(
     preset="compact",
     precision="float32",
@@ -203,19 +201,18 @@ def test_figure_data_match_the_showers(undistorted, perfect_data):
 
 
 def test_figures_of_the_run(tmp_path):
-    history = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
-    drawn = save_figures(tmp_path / "made", [lambda: training_curves(history), lambda: stage_times(STAGES)])
-    assert [figure.name for figure in drawn] == ["training_curves", "stage_times"]
+    drawn = save_figures(tmp_path / "made", [lambda: training_curves(HISTORY), lambda: step_profile(PROFILE)])
+    assert [figure.name for figure in drawn] == ["training_curves", "step_profile"]
     assert all(figure.title and figure.caption for figure in drawn)
-    assert "loss from 3 to 1" in drawn[0].alternative and "simulate 12.5 s" in drawn[1].alternative
+    assert "loss from 3 to 1" in drawn[0].alternative
     check_files(drawn, tmp_path / "made")
-    assert save_figures(tmp_path / "none", [lambda: training_curves({}), lambda: stage_times([])]) == []
+    assert save_figures(tmp_path / "none", [lambda: training_curves({})]) == []
 
 
 def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
-        save_figures(tmp_path / "file", [lambda: stage_times(STAGES)])
+        save_figures(tmp_path / "file", [lambda: training_curves(HISTORY)])
 
 
 def test_the_history_of_a_training():

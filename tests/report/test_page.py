@@ -47,8 +47,8 @@ from caloscale.report.physics_sections import (
     worth_sentence,
     worth_tables,
 )
-from caloscale.report.run_figures import StageUse
 from caloscale.report.run_sections import (
+    StageSummary,
     profile_section,
     provenance_section,
     speed_section,
@@ -59,7 +59,10 @@ from tests.report.test_figures import PROFILE
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
-STAGES = [StageUse("simulate", "succeeded", 100.0, 200.0, 512.0), StageUse("train", "failed", 50.0, 90.0, 0.0)]
+STAGES = {
+    "simulate": StageSummary(seconds=100.0, core_seconds=200.0, peak_memory_mib=512.0, outcome="succeeded"),
+    "train": StageSummary(seconds=50.0, core_seconds=90.0, peak_memory_mib=0.0, outcome="failed"),
+}
 PROVENANCE = {
     "caloscale": "1.2.3",
     "run configuration": "model:\n  preset: compact\n",
@@ -120,7 +123,7 @@ def whole(distorted, figure) -> str:
         physics_section(distorted, [figure]),
         training_section([], {"steps": 1234}),
         profile_section(PROFILE, []),
-        speed_section([Fact("generation", "987 showers/s")], STAGES, []),
+        speed_section([Fact("generation", "987 showers/s")], STAGES),
         money_section("no price; remedy: add one"),
         every,
         provenance_section(PROVENANCE),
@@ -323,14 +326,14 @@ def test_what_is_not_known_of_the_worth_is_said(observed, generated, expected, a
 
 
 def test_a_run_without_physics_is_not_assessed():
-    html = page(verdict_section(None), speed_section([], STAGES, []))
+    html = page(verdict_section(None), speed_section([], STAGES))
     Reader(html)
     assert ">not assessed</span>" in html and ">failed</td>" in html
 
 
 def test_cost_and_speed_are_shown():
     node = {"machine_type": "n1-standard-2", "region": "us-central1", "capacity_type": "on-demand"}
-    held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES))
+    held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES.values()))
     attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
     use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)
     billed = bill(use, load_prices(), generation=(held.model_copy(update={"seconds": 0.0}), 987.0))

@@ -1,18 +1,15 @@
-"""Figures of the run itself: training curves, time per stage, profile of the training step."""
+"""Figures of the run itself: training curves, profile of the training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Page
-from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.profiling.result import Profile
 from caloscale.report.blocks import Table, words
-from caloscale.report.drawing import GENERATED, MONTE_CARLO, MONTE_CARLO_EDGE, Drawing, new_page, new_panels
+from caloscale.report.drawing import GENERATED, MONTE_CARLO, Drawing, new_page, new_panels
 
 LARGEST_NUMBER_OF_CURVES = 16
 LONG = 120
@@ -36,17 +33,6 @@ PARTS = {
 WHOLE = "the whole step"
 LABELLED = 0.04
 """Shares from which on a bar carries its number."""
-
-
-@dataclass(frozen=True)
-class StageUse:
-    """What a stage of a run took. seconds: wall time; core_seconds: processor time of all processes."""
-
-    name: str
-    outcome: str
-    seconds: float
-    core_seconds: float
-    peak_memory_mib: float
 
 
 @dataclass(frozen=True)
@@ -106,40 +92,6 @@ def training_curves(history: Mapping[str, Any]) -> Drawing | None:
     )
 
 
-def _bars(titles: Sequence[str], width: float, each: float, rest: float) -> tuple[Page, Axes, NDArray[np.intp]]:
-    """A page for horizontal bars with these titles, and their positions; each, rest: height of a bar, and of all else,
-    inches."""
-    page = new_page(width, each * len(titles) + rest)
-    ax = page.subplots()
-    y = np.arange(len(titles))[::-1]
-    ax.set_yticks(y, titles)
-    ax.tick_params(axis="y", which="both", left=False, right=False)
-    return page, ax, y
-
-
-def stage_times(stages: Sequence[StageUse]) -> Drawing | None:
-    """Wall and core seconds of each stage."""
-    if not stages:
-        return None
-    wall, core = [stage.seconds for stage in stages], [stage.core_seconds for stage in stages]
-    page, ax, y = _bars([stage.name for stage in stages], 9, 0.62, 1.3)
-    ax.barh(y + 0.2, wall, height=0.36, color=GENERATED, label="wall seconds")
-    ax.barh(y - 0.2, core, height=0.36, color=MONTE_CARLO, edgecolor=MONTE_CARLO_EDGE, label="core seconds")
-    largest = max([*wall, *core, 1e-9])
-    for at, seconds in [*zip(y + 0.2, wall), *zip(y - 0.2, core)]:
-        ax.text(seconds + 0.01 * largest, at, f"{seconds:.3g} s", va="center", fontsize=11)
-    ax.set(xlim=(0, 1.15 * largest), xlabel="seconds")
-    ax.legend(loc="best")
-    seen = [f"{stage.name} {stage.seconds:.3g} s" for stage in stages]
-    return Drawing(
-        "stage_times",
-        "Time per stage",
-        "Wall seconds are what a rented machine is paid for; core seconds add up all processes.",
-        f"Bars of the wall and core seconds of each stage. Wall time: {', '.join(seen)}.",
-        page,
-    )
-
-
 def shares_of(profile: Profile) -> dict[str, dict[str, float]]:
     """Share by phase and part, with a separate row for what belongs to no phase.
 
@@ -176,7 +128,11 @@ def step_profile(profile: Profile) -> Drawing:
     shares = shares_of(profile)
     totals = {part: sum(parts[part] for parts in shares.values()) for part in PARTS}
     bars = {title: parts for title, parts in {WHOLE: totals, **shares}.items() if sum(parts.values()) > 0}
-    page, ax, y = _bars(list(bars), 11, 0.55, 1.9)
+    page = new_page(11, 0.55 * len(bars) + 1.9)
+    ax = page.subplots()
+    y = np.arange(len(bars))[::-1]
+    ax.set_yticks(y, list(bars))
+    ax.tick_params(axis="y", which="both", left=False, right=False)
     left = np.zeros(len(bars))
     for part, (title, colour) in PARTS.items():
         widths = np.array([100 * parts[part] for parts in bars.values()])

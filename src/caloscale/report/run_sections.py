@@ -4,8 +4,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from caloscale.profiling.result import Profile
-from caloscale.report.blocks import Block, Cell, Fact, Facts, Figure, Section, Table, Text, Values
-from caloscale.report.run_figures import StageUse, profile_table
+from caloscale.report.blocks import Cell, Fact, Facts, Figure, Section, Table, Text, Values
+from caloscale.report.run_figures import profile_table
+from caloscale.spec.block import Block
+
+
+class StageSummary(Block):
+    """One stage."""
+
+    seconds: float
+    """Wall time, s."""
+    core_seconds: float
+    """Processor time, s."""
+    peak_memory_mib: float
+    """Largest resident memory, MiB."""
+    outcome: str
+    """succeeded, failed or interrupted."""
 
 
 def training_section(figures: Sequence[Figure], training: Mapping[str, Any]) -> Section | None:
@@ -39,23 +53,21 @@ def profile_section(profile: Profile, figures: Sequence[Figure]) -> Section:
     return Section("Profile of the training step", (Text(profile.statement), facts, profile_table(profile), *figures))
 
 
-def speed_section(speeds: Sequence[Fact], stages: Sequence[StageUse], figures: Sequence[Figure]) -> Section:
+def speed_section(speeds: Sequence[Fact], stages: Mapping[str, StageSummary]) -> Section:
     """How fast the run was, and what its stages took."""
     rows = tuple(
         (
-            stage.name,
+            name,
             Cell(stage.outcome, "" if stage.outcome == "succeeded" else "bad"),
             f"{stage.seconds:.1f}",
             f"{stage.core_seconds:.1f}",
             f"{stage.peak_memory_mib:.0f}" if stage.peak_memory_mib else "",
         )
-        for stage in stages
+        for name, stage in stages.items()
     )
     columns = ("stage", "outcome", "wall seconds", "core seconds", "peak memory, MiB")
-    blocks: list[Block] = [Facts(tuple(speeds))] if speeds else []
-    if rows:
-        blocks.append(Table("Stages of the run", columns, rows))
-    return Section("Speed", (*blocks, *figures))
+    facts = (Facts(tuple(speeds)),) if speeds else ()
+    return Section("Speed", (*facts, *((Table("Stages of the run", columns, rows),) if rows else ())))
 
 
 def provenance_section(provenance: Mapping[str, Any]) -> Section:

@@ -27,9 +27,14 @@ from caloscale.report.physics_sections import (
     physics_section,
     verdict_section,
 )
-from caloscale.report.run_figures import StageUse as RecordedUse
-from caloscale.report.run_figures import stage_times, step_profile, training_curves
-from caloscale.report.run_sections import profile_section, provenance_section, speed_section, training_section
+from caloscale.report.run_figures import step_profile, training_curves
+from caloscale.report.run_sections import (
+    StageSummary,
+    profile_section,
+    provenance_section,
+    speed_section,
+    training_section,
+)
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
@@ -41,7 +46,6 @@ from caloscale.stages.summary import (
     ObservableSummary,
     PhysicsSummary,
     SimulationSummary,
-    StageSummary,
     Summary,
     TrainSummary,
     speeds,
@@ -132,21 +136,20 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     money = billed(folder)
     worth = _worth(folder, evaluation, money) if evaluation else None
     summary = _summarise(folder.name, error, records, evaluation, worth, money)
-    stages = [RecordedUse(r.stage, r.outcome, r.seconds, r.core_seconds, r.peak_memory_mib) for r in records.values()]
     profile, planned = _step_profile(folder), read_plan(folder)
-    figures = _draw(folder, evaluation, stages, profile)
+    figures = _draw(folder, evaluation, profile)
 
     def named(*names: str) -> list[Figure]:
         return [figure for figure in figures if figure.name in names]
 
-    elsewhere = ("shower_and_profile", "training_curves", "step_profile", "stage_times")
+    elsewhere = ("shower_and_profile", "training_curves", "step_profile")
     trained = summary.train.as_values() if summary.train else {}
     sections = [
         verdict_section(evaluation, worth, named("shower_and_profile")),
         physics_section(evaluation, [f for f in figures if f.name not in elsewhere]) if evaluation else None,
         training_section(named("training_curves"), trained),
         profile_section(profile, named("step_profile")) if profile else None,
-        speed_section(speeds(summary), stages, named("stage_times")),
+        speed_section(speeds(summary), summary.stages),
         money_section(money),
         plan_section(planned, money if isinstance(money, Bill) else None) if planned else None,
         provenance_section(_provenance(run, records)),
@@ -184,9 +187,7 @@ def _notices(summary: Summary, evaluation: Evaluation | None, records: dict[str,
     return tuple(notices)
 
 
-def _draw(
-    folder: Path, evaluation: Evaluation | None, stages: list[RecordedUse], profile: Profile | None
-) -> list[Figure]:
+def _draw(folder: Path, evaluation: Evaluation | None, profile: Profile | None) -> list[Figure]:
     """All figures of the report, in figures/."""
     drawings: list[Callable[[], Drawing | None]] = []
     if evaluation is not None:
@@ -197,8 +198,7 @@ def _draw(
         drawings.append(partial(training_curves, read_json(losses, remedy="delete it: the report then has no losses")))
     if profile is not None:
         drawings.append(partial(step_profile, profile))
-    drawings.append(partial(stage_times, stages))
-    return save_figures(folder / "figures", drawings)
+    return save_figures(folder / "figures", drawings) if drawings else []
 
 
 def billed(folder: Path) -> Bill | str:

@@ -9,6 +9,7 @@ from caloscale.physics.result import GateResult
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.blocks import Fact
+from caloscale.report.run_sections import StageSummary
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
 
@@ -119,19 +120,6 @@ class PhysicsSummary(Block):
     """Quantities that are measured and have no gate."""
     warnings: tuple[str, ...] = ()
     """Whether the generator is worse than the untrained network or than the mean shower."""
-
-
-class StageSummary(Block):
-    """One stage."""
-
-    seconds: float
-    """Wall time, s."""
-    core_seconds: float
-    """Processor time, s."""
-    peak_memory_mib: float
-    """Largest resident memory, MiB."""
-    outcome: str
-    """succeeded, failed or interrupted."""
 
 
 class Summary(Block):
