@@ -30,7 +30,7 @@ from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem, train_calorimeter_gan
 from tools import table
-from tools.manifests import write_training_runtime
+from tools.manifests import write_training_runtime, write_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = (plan, simulate, preprocess, train, validate, gate, cost_report, solve, validate_solution)
@@ -53,13 +53,6 @@ def write_schemas(folder: Path) -> None:
         schema |= block.model_json_schema(by_alias=True, mode="serialization" if name in outputs else "validation")
         text = json.dumps(schema, indent=2, ensure_ascii=False)
         (folder / f"{name}.schema.json").write_text(text + "\n", encoding="utf-8")
-
-
-def write_custom_resource(folder: Path) -> None:
-    """The CustomResourceDefinitions."""
-    for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
-        text = yaml.safe_dump(definition, sort_keys=False, width=120, allow_unicode=True)
-        (folder / f"{plural}.yaml").write_text(f"# {GENERATED}\n{text}", encoding="utf-8")
 
 
 def component_page(component: Any, compiled: dict[str, Any]) -> str:
@@ -122,7 +115,8 @@ def main(arguments: list[str]) -> None:
     train_calorimeter_gan.compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
     solve_inverse_problem.compile_pipeline(compiled_folder / f"{solve_inverse_problem.NAME.replace('-', '_')}.yaml")
     write_schemas(schema_folder)
-    write_custom_resource(crd_folder)
+    for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
+        write_yaml(crd_folder / f"{plural}.yaml", definition)
     write_training_runtime(ROOT / "manifests/trainer")
     data = yaml.safe_load((ROOT / "docs/papers.yaml").read_text(encoding="utf-8"))
     (ROOT / "docs/papers.md").write_text(papers_page(data), encoding="utf-8")

@@ -31,7 +31,7 @@ def write_training_runtime(folder: Path) -> None:
 def write_yaml(path: Path, content: dict[str, Any]) -> None:
     """Write an object as YAML under a note that it is generated."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(content, sort_keys=False, width=110, allow_unicode=True)
+    text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
     path.write_text(f"{GENERATED}\n{text}", encoding="utf-8")
 
 
