@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName
+from caloscale.inference.runtime import Floats, Runtime, RuntimeName, suitable_streams
 from caloscale.inference.stream import generate_table
 from caloscale.models import build, family_of
 from caloscale.models.card import CARD, GENERATOR, ModelCard, read_card, read_configuration
@@ -72,7 +72,7 @@ class Generator(Runtime):
         *,
         count: int | None = None,
         seed: int | None = None,
-        batch: int = 128,
+        batch: int | None = None,
         extrapolate: bool = False,
         **further: float | NDArray[np.floating],
     ) -> Showers:
@@ -198,7 +198,9 @@ def limit_threads(threads: int, streams: int = 1) -> None:
 def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     """The generator of a model folder; ``untrained``: with fresh weights, as before a training.
 
-    Raises CheckpointError for a folder that is no model, is damaged, or does not fit together.
+    It has twice as many streams as `suitable_streams`: TensorFlow's threads, which are not bound here, have work while
+    the random numbers of another batch are drawn. Raises CheckpointError for a folder that is no model, is damaged, or
+    does not fit together.
     """
     folder = Path(folder)
     card, run = read_card(folder), read_configuration(folder)
@@ -208,7 +210,7 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
     if expected != ((card.latent_size,), (*card.shape, 1)):
         problem = f"is a network for other showers than {CARD} says"
         raise CheckpointError(problem, file=path, value=expected, remedy="copy the whole model folder again")
-    return Generator(_untrained(network, run) if untrained else network, card, run)
+    return Generator(_untrained(network, run) if untrained else network, card, run, streams=2 * suitable_streams())
 
 
 def _untrained(trained: tf.keras.Model, run: Run) -> tf.keras.Model:

@@ -24,6 +24,8 @@ BATCH_SECONDS = 600.0
 """Longest time for a batch, s; a runtime that takes longer has stalled."""
 CHECK_SECONDS = 0.2
 """While a batch is waited for, `check` is called so often, s."""
+_CELLS_IN_BATCH = 2**20
+"""Cells of a batch of `generate_table`, whose showers stay in memory: 16 showers of 51 x 51 x 25 cells."""
 _WORTH_A_BAR = 20_000
 """Showers from which on progress of `generate_table` is shown."""
 CLOSING_SECONDS = 30.0
@@ -102,18 +104,20 @@ def generate_table(
     primaries: Mapping[str, NDArray[np.floating]],
     *,
     seed: int,
-    batch: int = 128,
+    batch: int | None = None,
     extrapolate: bool = False,
     finite: bool = True,
 ) -> Showers:
     """Showers of a table of primaries (N,) each, in GeV, re-binned; the same for the same seed and any batch.
 
-    extrapolate: also energies and angles that were not trained, with a warning. finite: as in `stream`. Raises
-    InputError for these otherwise, for energies that are not positive, angles that are not within 0 and pi, numbers
-    that are not finite or not of equal length, and further columns that are missing or go beyond what was trained.
+    batch: absent: of at most `_CELLS_IN_BATCH` cells. extrapolate: also energies and angles that were not trained, with
+    a warning. finite: as in `stream`. Raises InputError for these otherwise, for energies that are not positive, angles
+    that are not within 0 and pi, numbers that are not finite or not of equal length, and further columns that are
+    missing or go beyond what was trained.
     """
     card = runtime.card
     check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, card)
+    batch = suitable_batch(card.shape, _CELLS_IN_BATCH) if batch is None else batch
     table = _checked({name: primaries[name] for name in card.columns})
     check_trained(table, card)
     for warning in check_ranges(table, card, extrapolate=extrapolate):
