@@ -42,7 +42,7 @@ _DRAWS = 4
 """Showers that the trained flow makes of each primary for `calibrate`."""
 _BATCH = 2000
 """Of them at a time."""
-_FINISHED = 1500
+_FINISHED = 750
 """Showers that are finished, as the numbers and the correlations of their cells are wanted."""
 _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
