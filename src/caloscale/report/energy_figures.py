@@ -1,4 +1,4 @@
-"""Figures of separations, response, resolution, shower maximum, angle, classifier and energy regression."""
+"""Figures of response, resolution, shower maximum, angle, classifier and energy regression."""
 
 from collections.abc import Sequence
 

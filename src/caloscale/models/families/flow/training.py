@@ -112,10 +112,10 @@ def calibrate(
     flow makes of the primaries of these showers have the mean and the width of theirs; and those of
     `neighbours.correlate` with which its cells have their correlations.
 
-    The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers 1 to 9% too narrow.
-    Widths are fitted by the likelihood of a normal distribution. Finished showers have .2% fewer hits than their
-    numbers say, as the last correction of the layers' energies takes some away: this is added. No correction exceeds
-    `_MOST_CALIBRATED`: an untrained flow remains one.
+    The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
+    fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
+    last correction of the layers' energies takes some away: this is added. No correction exceeds `_MOST_CALIBRATED`: an
+    untrained flow remains one.
     """
     flow = generator.get_layer("flow")
     primaries, real = _numbers_of(run, flow.detector, showers)
@@ -160,12 +160,9 @@ def _measure_neighbours(
 
     def made(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         values = tf.constant(coefficients, tf.float32)
-
-        def generate(_: slice, columns: tf.Tensor) -> tf.Tensor:
-            noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
-            return flow.cells_gev(tf.concat([columns, noise], axis=1), sparse=True, neighbours=values)
-
-        return measured(generate)
+        return measured(
+            lambda _, columns: flow.cells_gev(_latent(generator, columns, random), sparse=True, neighbours=values)
+        )
 
     wanted = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
     none, tried = np.zeros(COEFFICIENTS), np.full(COEFFICIENTS, _TRIED_COEFFICIENT)
@@ -184,6 +181,12 @@ def _parts(run: Run, flow: ShowerFlow, showers: Mapping[str, NDArray[np.float32]
         yield part, primaries_of({name: values[part] for name, values in showers.items()}, run.data)
 
 
+def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Generator) -> tf.Tensor:
+    """The generator's input (B, N): its first columns and normal numbers."""
+    noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
+    return tf.concat([columns, noise], axis=1)
+
+
 def _excess_counts(
     run: Run,
     generator: tf.keras.Model,
@@ -196,10 +199,10 @@ def _excess_counts(
     flow = generator.get_layer("flow")
     primaries, excess = [], []
     for _, columns in _parts(run, flow, showers):
-        noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
-        latent = tf.concat([columns, noise], axis=1)
+        latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
-        wanted = flow.make_numbers(tf.constant(noise[:, : flow.numbers]), primary)[1]
+        first = columns.shape[1]
+        wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
         cells = flow.cells_gev(latent, sparse=True, neighbours=tf.constant(coefficients))
         primaries.append(primary.numpy())
         excess.append((moments(cells, axis, flow.detector)[:, -2:] - wanted[:, -2:]).numpy())
@@ -260,7 +263,7 @@ def _mirrored(primary: tf.Tensor, numbers: tf.Tensor, *, mirror: bool) -> list[t
 
 
 def step_arithmetic(generator: tf.keras.Model) -> int:
-    """Floating-point operations of a step for each of its showers: of dense layers and convolutions."""
+    """Floating-point operations of a step for each of its showers: of dense layers."""
     flow = generator.get_layer("flow")
     of_layers = flow.layer_flow.arithmetic() // (2 * flow.layer_flow.steps) * REPETITIONS
     return 3 * (of_layers + flow.marginals.arithmetic())
