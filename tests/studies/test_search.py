@@ -52,6 +52,14 @@ def test_trials_are_within_the_ranges_and_follow_the_seed(runs, sampler, tmp_pat
     assert search({**asked, "samplerSeed": 2}, tmp_path)["best"] != found["best"]
 
 
+def test_after_a_third_of_the_trials_the_estimator_proposes_others(runs, tmp_path):
+    for sampler in ("random", "tpe"):
+        search({"sampler": sampler, "trials": 6, "ranges": RANGES}, tmp_path)
+    rates = [run["train.learningRate"] for run in runs]
+    assert rates[6:8] == rates[:2]
+    assert not set(rates[8:]) & set(rates[2:6])
+
+
 def test_runs_without_a_deviation_are_counted_and_all_of_them_are_an_error(runs, tmp_path):
     with pytest.raises(TrainingError, match="failed"):
         search({"trials": 2, "ranges": {"train.learningRate": [2, 3.0]}}, tmp_path)
