@@ -4,6 +4,7 @@ python -m tools.generate          write the files
 python -m tools.generate --list   print their paths
 """
 
+import datetime as dt
 import json
 import sys
 from collections import Counter
@@ -16,7 +17,10 @@ from kfp import compiler
 
 from caloscale.cluster.api.crd import custom_resource_definition, progress_definition
 from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
+from caloscale.planning.catalogue.hardware import find_machine
+from caloscale.planning.catalogue.prices import Rate, load_prices, node_rate
 from caloscale.spec import Run, SolverRun
+from caloscale.spec.budget import PricedMachine
 from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from components.cost_report.component import cost_report
@@ -75,9 +79,27 @@ def component_page(component: Any, compiled: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def price_of(machine: dict[str, Any], as_of: dt.date) -> tuple[Rate, float]:
+    """The rate of the machine type that a machine of docs/papers.yaml is priced as, and US dollars for a minute of it:
+    of one of its cores, or of all of it where it has an accelerator."""
+    priced = PricedMachine.model_validate(machine["pricedAs"])
+    kind = find_machine(priced.machine_type)
+    rate = node_rate(load_prices(), kind, priced.region, priced.capacity_type, as_of)
+    return rate, rate.usd_per_hour / 60 / (1 if kind.accelerator else kind.vcpus)
+
+
+def run_cost(minutes: float | str, usd_per_minute: float) -> str:
+    """Time and money of a command as the page has them; a reason why there is none stays as it is."""
+    if isinstance(minutes, str):
+        return minutes
+    usd = minutes * usd_per_minute
+    digits = 0 if minutes >= 10 else 1 if minutes >= 1 else 2
+    return f"{minutes:.{digits}f} min, {'below 0.0001' if usd < 0.0001 else f'{usd:.4f}'} USD"
+
+
 def papers_page(data: dict[str, Any]) -> str:
-    """The page of the papers' statements: counts, and a table for each document of docs/papers.yaml."""
-    states, documents = data["states"], data["documents"]
+    """The page of the papers' statements: counts, time and money, and a table for each document of docs/papers.yaml."""
+    states, documents, machines, minutes = data["states"], data["documents"], data["machines"], data["minutes"]
     counted = [Counter(one["state"] for one in document["statements"]) for document in documents]
     total: Counter[str] = sum(counted, Counter())
     lines = [f"<!-- {GENERATED} Its data are docs/papers.yaml. -->", "# The papers, statement by statement", ""]
@@ -87,20 +109,33 @@ def papers_page(data: dict[str, Any]) -> str:
     for state, meaning in states.items():
         numbers = " | ".join(str(count[state]) for count in counted)
         lines.append(f"| {state} | {meaning} | {numbers} | {total[state]} |")
-    lines += ["", "Machines: " + "; ".join(f"*{name}*: {what}" for name, what in data["machines"].items()) + "."]
+    lines += ["", "Machines: " + "; ".join(f"*{name}*: {one['what']}" for name, one in machines.items()) + ".", ""]
+    prices = {name: price_of(one, data["pricesOf"]) for name, one in machines.items()}
+    used = {one["command"]: one["machine"] for each in documents for one in each["statements"] if "command" in one}
+    known = {command: minutes[command] for command in used if not isinstance(minutes[command], str)}
+    usd = sum(spent * prices[used[command]][1] for command, spent in known.items())
+    lines += [f"{data['about']} Prices: " + "; ".join(dict.fromkeys(_price(rate) for rate, _ in prices.values())) + "."]
+    hours = sum(known.values()) / 60
+    lines += [f"{len(known)} of {len(used)} commands have a time, together {hours:.1f} h and {usd:.2f} USD."]
     for document in documents:
         lines += ["", f"## {document['letter']}. {document['title']}", "", f"{document['source']}.", ""]
-        lines += ["| | statement | published | here | state | how |", "|---|---|---|---|---|---|"]
+        lines += ["| | statement | published | here | state | how | time, cost |", "|---|---|---|---|---|---|---|"]
         for number, one in enumerate(document["statements"], 1):
             state = f"{one['state']}: {one['why']}" if "why" in one else one["state"]
             how = f"`{one['command']}`" if "command" in one else ""
             how += f" of commit {one['commit']}" if "commit" in one else ""
             how += f" ({one['machine']})" if one.get("machine", "any") != "any" else ""
-            cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how]
+            cost = run_cost(minutes[one["command"]], prices[one["machine"]][1]) if "command" in one else ""
+            cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how, cost]
             lines.append(f"|{'|'.join(cells)}|")
         if "note" in document:
             lines += ["", document["note"]]
     return "\n".join(lines) + "\n"
+
+
+def _price(rate: Rate) -> str:
+    where = f"{rate.region}, {rate.capacity_type}, seen on {rate.observed_on}"
+    return f"{rate.title} at {rate.usd_per_hour:.4f} USD an hour ({where})"
 
 
 def main(arguments: list[str]) -> None:

@@ -16,7 +16,7 @@ import yaml
 from caloscale.cli.main import app
 from caloscale.spec import load_run, load_solver_run
 from caloscale.studies.sweep import study_names
-from tools.generate import papers_page
+from tools.generate import papers_page, run_cost
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA: dict[str, Any] = yaml.safe_load((ROOT / "docs/papers.yaml").read_text(encoding="utf-8"))
@@ -95,18 +95,62 @@ def test_what_does_not_exist_is_noticed(text: str) -> None:
         require_command(text)
 
 
-def test_the_page_counts_its_statements() -> None:
-    one = {"says": "a", "paper": "b", "ours": "c"}
+def test_each_command_has_its_minutes_or_a_reason() -> None:
+    minutes = DATA["minutes"]
+    statements = [each.values[0] for each in STATEMENTS]
+    assert minutes.keys() == {one["command"] for one in statements if "command" in one}
+    for command, spent in minutes.items():
+        assert spent.strip() if isinstance(spent, str) else 0 < spent < 1e4, command
+
+
+CORES = {"what": "two cores", "pricedAs": {"machineType": "n1-standard-2"}}
+USD_PER_CORE_MINUTE = (2 * 0.031611 + 7.5 * 0.004237) / 2 / 60  # us-central1, on demand, of 2026-01-01
+USD_PER_GPU_MINUTE = (0.26996 + 2.2356) / 60  # a3-highgpu-1g in us-east4, spot
+
+
+def test_the_page_counts_its_statements_and_adds_up_its_commands() -> None:
+    one = {"says": "a", "paper": "b", "ours": "c", "machine": "any"}
     page = papers_page(
         {
             "states": {"reproduced": "equal", "smaller": "less"},
-            "machines": {"any": "any machine"},
+            "machines": {
+                "any": CORES,
+                "gpu": {"what": "a GPU", "pricedAs": DATA["machines"]["h200"]["pricedAs"]},
+            },
+            "about": "Minutes.",
+            "pricesOf": DATA["pricesOf"],
+            "minutes": {"make a": 600, "make b": 60, "make c": "unknown"},
             "documents": [
-                {"letter": "A", "title": "t", "source": "s", "statements": [one | {"state": "reproduced"}] * 3},
-                {"letter": "B", "title": "t", "source": "s", "statements": [one | {"state": "smaller", "why": "w"}]},
+                {
+                    "letter": "A",
+                    "title": "t",
+                    "source": "s",
+                    "statements": [one | {"state": "reproduced", "command": "make a"}] * 3,
+                },
+                {
+                    "letter": "B",
+                    "title": "t",
+                    "source": "s",
+                    "statements": [
+                        one | {"state": "smaller", "why": "w", "command": "make b", "machine": "gpu"},
+                        one | {"state": "smaller", "why": "w", "command": "make c"},
+                        {key: one[key] for key in ("says", "paper", "ours")} | {"state": "smaller", "why": "w"},
+                    ],
+                },
             ],
         }
     )
-    assert "4 statements" in page
-    assert "| reproduced | equal | 3 | 0 | 3 |" in page and "| smaller | less | 0 | 1 | 1 |" in page
-    assert "|A3|a|b|c|reproduced||" in page and "|B1|a|b|c|smaller: w||" in page
+    assert "6 statements" in page
+    assert "| reproduced | equal | 3 | 0 | 3 |" in page and "| smaller | less | 0 | 3 | 3 |" in page
+    cores, gpu = 600 * USD_PER_CORE_MINUTE, 60 * USD_PER_GPU_MINUTE
+    assert f"|A3|a|b|c|reproduced|`make a`|600 min, {cores:.4f} USD|" in page
+    assert f"|B1|a|b|c|smaller: w|`make b` (gpu)|60 min, {gpu:.4f} USD|" in page
+    assert "|B2|a|b|c|smaller: w|`make c`|unknown|" in page and "|B3|a|b|c|smaller: w|||" in page
+    assert f"2 of 3 commands have a time, together 11.0 h and {cores + gpu:.2f} USD." in page
+    assert "n1-standard-2 at 0.0950 USD an hour (us-central1, on-demand, seen on 2026-01-01)" in page
+
+
+def test_time_and_money_of_a_run() -> None:
+    assert run_cost("not recorded", 1) == "not recorded"
+    assert run_cost(0.02, 0.0008) == "0.02 min, below 0.0001 USD"
+    assert run_cost(3.14, 0.001) == "3.1 min, 0.0031 USD"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.models.families.gan.losses import absolute_percentage_error, adversarial_loss, binary_crossentropy
-from caloscale.spec import LossWeights
+from caloscale.spec import LossWeights, load_run
 
 BATCH = 5
 
@@ -76,12 +76,19 @@ def test_terms_agree_with_kerass_losses(seed):
         np.testing.assert_allclose(term, expected[name], rtol=2e-5, err_msg=name)
 
 
-def test_published_weights():
+@pytest.mark.parametrize(
+    ("preset", "total"),
+    [
+        ("variable-angle", 3 * np.log(2) + 0.1 * 50 + 25 * 0.1 + 0.1 * 10),
+        ("fixed-angle", 6 * np.log(2) + 0.2 * 50 + 0.1 * 10),
+    ],
+)
+def test_published_weights(preset, total):
     one = tf.constant([[1.0]])
     outputs = {"real_fake": tf.constant([[0.5]]), "energy": one * 1.5, "angle": one * 1.1, "ecal_sum": one * 90}
     targets = {"energy": [1.0], "angle": [1.0], "ecal_sum": [100.0]}
-    total, _ = adversarial_loss(outputs, targets, [1.0], LossWeights())
-    np.testing.assert_allclose(total, [3 * np.log(2) + 0.1 * 50 + 25 * 0.1 + 0.1 * 10], rtol=1e-5)
+    found, _ = adversarial_loss(outputs, targets, [1.0], load_run(preset=preset).train.loss_weights)
+    np.testing.assert_allclose(found, [total], rtol=1e-5)
 
 
 def test_percentage_is_of_the_target_not_of_the_output():
