@@ -73,7 +73,7 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     fields = {name: value for name, value in inputs.items() if "." in name}
     asked = validated(TrainingRanks, {name: value for name, value in inputs.items() if name not in fields})
     run = run_of(fields)
-    _check(run)
+    check_fixed(run)
     shutil.rmtree(folder, ignore_errors=True)  # ranks that were interrupted are at different steps
     make_folder(folder)
     provided = provide_shards(run, folder, workspace=str(folder))
@@ -84,15 +84,17 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**found, "classifierAuc": judged.get("classifierAuc"), "resolution": judged.get("resolutionDeviation")}
 
 
-def _check(run: Run) -> None:
-    """ConfigurationError for what ranks, which must make equally many steps, cannot do."""
+def check_fixed(run: Run, *further: tuple[str, object, object]) -> None:
+    """ConfigurationError for what processes that exchange gradients, and make equally many steps, cannot do; and for
+    further fields: name, value, and the one that is needed."""
     for field, value, needed in (
         ("train.maxMinutes", run.train.max_minutes, None),
         ("train.workersPerNode", run.train.workers_per_node, 1),
         ("checkpoint.uri", run.checkpoint.uri, None),
+        *further,
     ):
         if value != needed:
-            problem, remedy = "cannot be set for ranks that exchange", f"write {field}: {json.dumps(needed)}"
+            problem, remedy = "cannot be set for processes that exchange", f"write {field}: {json.dumps(needed)}"
             raise ConfigurationError(problem, field=field, value=value, remedy=remedy)
 
 

@@ -290,6 +290,7 @@ def _late(module: str, name: str, folder: Literal["none", "own", "all"] = "none"
 MEASURES: dict[str, Measure] = {
     "classifier": _late("images", "time_classifier"),
     "elastic": _late("recovery", "train_elastic", "own"),
+    "elasticTraining": _late("elastic_training", "train_elastically", "own"),
     "ensemble": _late("search", "ensemble", "own"),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),

@@ -127,15 +127,20 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
         )
         family, networks, optimizers = state.family, state.networks, state.optimizers
         losses = family.train_step(Step(family, run, networks, optimizers, batch, context, schedule))
-        if state.average is not None:
-            _follow(state, run.train.average_decay)
-        state.step.assign_add(1)
+        count_step(state)
         finite = tf.reduce_all(tf.math.is_finite(tf.stack(list(losses.values()))))
         first = tf.logical_and(tf.logical_not(finite), tf.equal(state.first_bad_step, NOWHERE))
         state.first_bad_step.assign(tf.where(first, state.step, state.first_bad_step))
         return losses
 
     return step
+
+
+def count_step(state: TrainingState) -> None:
+    """What follows the last update of a step: the average moves towards the weights, and the step counts."""
+    if state.average is not None:
+        _follow(state, state.run.train.average_decay)
+    state.step.assign_add(1)
 
 
 def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, float], Losses]:
