@@ -52,6 +52,9 @@ def require_command(text: str) -> None:
     elif program == "pytest":
         files = [argument for argument in arguments if argument.startswith("tests/")]
         assert files and all((ROOT / file).exists() for file in files)
+        if "-m" in arguments:
+            mark = f"mark.{arguments[arguments.index('-m') + 1]}"
+            assert any(mark in (ROOT / file).read_text(encoding="utf-8") for file in files)
     elif program == "python":
         assert arguments[0] == "-m" and (ROOT / f"{arguments[1].replace('.', '/')}.py").is_file()
     else:
@@ -86,6 +89,7 @@ def require_past_script(text: str, commit: str) -> None:
         "caloscale study nothing",
         "make nothing",
         "pytest tests/no.py",
+        "pytest -m no tests/tools/test_papers.py",
         "caloscale solve --none",
         "python -m tools.no",
     ],
