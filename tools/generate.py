@@ -88,13 +88,12 @@ def price_of(machine: dict[str, Any], as_of: dt.date) -> tuple[Rate, float]:
     return rate, rate.usd_per_hour / 60 / (1 if kind.accelerator else kind.vcpus)
 
 
-def run_cost(minutes: float | str, usd_per_minute: float) -> str:
-    """Time and money of a command as the page has them; a reason why there is none stays as it is."""
+def run_cost(minutes: float | str, usd_per_minute: float) -> tuple[str, str]:
+    """Minutes and US dollars of a command as the page has them; a reason why there are none, and nothing."""
     if isinstance(minutes, str):
-        return minutes
+        return minutes, ""
     usd = minutes * usd_per_minute
-    digits = 0 if minutes >= 10 else 1 if minutes >= 1 else 2
-    return f"{minutes:.{digits}f} min, {'below 0.0001' if usd < 0.0001 else f'{usd:.4f}'} USD"
+    return f"{minutes:.{0 if minutes >= 10 else 1 if minutes >= 1 else 2}f}", f"{usd:.{4 if usd >= 0.001 else 5}f}"
 
 
 def papers_page(data: dict[str, Any]) -> str:
@@ -119,14 +118,14 @@ def papers_page(data: dict[str, Any]) -> str:
     lines += [f"{len(known)} of {len(used)} commands have a time, together {hours:.1f} h and {usd:.2f} USD."]
     for document in documents:
         lines += ["", f"## {document['letter']}. {document['title']}", "", f"{document['source']}.", ""]
-        lines += ["| | statement | published | here | state | how | time, cost |", "|---|---|---|---|---|---|---|"]
+        lines += ["| | statement | published | here | state | how | min | USD |", "|---|---|---|---|---|---|---:|---:|"]
         for number, one in enumerate(document["statements"], 1):
             state = f"{one['state']}: {one['why']}" if "why" in one else one["state"]
             how = f"`{one['command']}`" if "command" in one else ""
             how += f" of commit {one['commit']}" if "commit" in one else ""
             how += f" ({one['machine']})" if one.get("machine", "any") != "any" else ""
-            cost = run_cost(minutes[one["command"]], prices[one["machine"]][1]) if "command" in one else ""
-            cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how, cost]
+            cost = run_cost(minutes[one["command"]], prices[one["machine"]][1]) if "command" in one else ("", "")
+            cells = [f"{document['letter']}{number}", one["says"], one["paper"], one["ours"], state, how, *cost]
             lines.append(f"|{'|'.join(cells)}|")
         if "note" in document:
             lines += ["", document["note"]]
