@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.optimizers import make_optimizer
+from caloscale.sagips.optimizers import _Comparison, make_optimizer
 from caloscale.spec import Solver, load_solver_run
 
 NORMAL = "{environment: caloscale.sagips.toy.Normal, events: 4000, options: {truth: [0.65, 0.4]}}"
@@ -73,6 +74,19 @@ def test_only_weights_are_exchanged_unless_biases_are_asked_for() -> None:
     assert make_optimizer(solver(), 0).step(0).gradient.size == 3 * 16 + 16 * 16 + 16 * 2
     with_biases = make_optimizer(solver("solver.exchangeBiases=true"), 0)
     assert with_biases.step(0).gradient.size == 3 * 16 + 16 * 16 + 16 * 2 + 32
+
+
+def test_events_of_an_epoch_are_drawn_with_replacement_and_anew_in_each() -> None:
+    settings = solver()
+    comparison = _Comparison(settings, settings.data_sets[0], 0, 0)
+    measured = comparison.measured.numpy()
+    first, again, next_one = (comparison.bootstrap(4000, tf.constant(n, tf.int64)).numpy() for n in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, next_one)
+    for drawn in (first, next_one):
+        assert np.isin(drawn, measured).all()
+        share = len(np.unique(drawn, axis=0)) / len(np.unique(measured, axis=0))
+        assert share == pytest.approx(1 - np.exp(-1), abs=0.03)
 
 
 @pytest.mark.integration
