@@ -3,15 +3,14 @@
     python -m tools.mutants PART [--sample N] [--seed N] [--processes N]
 
 Sources and tests of each part, and what is not changed, are in pyproject.toml. mutmut runs in a copy of the tree,
-build/mutants/PART. A run that was interrupted resumes. After a change, mutants of the changed functions are tested
-again, and those that survived if a test has changed.
+build/mutants. A run that was interrupted resumes until a file of the tree changes.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import filecmp
+import hashlib
 import io
 import json
 import os
@@ -29,6 +28,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SEED = 34
 AT_IMPORT = ("__get_pydantic_core_schema__", "_check_of", "_constructor", "_refuse_other_kinds")
 """Functions that are called while modules are imported, when mutmut has not chosen a mutant yet: no test reaches it."""
+GENERATED = Path("generated")
+"""In the copy, once its mutants are written."""
 KILLED = ("killed", "timeout", "segfault")
 
 
@@ -41,12 +42,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=SEED, help="of the choice of the sample")
     parser.add_argument("--processes", type=int, default=1)
     options = parser.parse_args()
-    copy = ROOT / "build" / "mutants" / options.part
-    tests_changed = _copy_tree(copy, parts[options.part])
-    os.chdir(copy)  # mutmut reads its settings here
-    if tests_changed:
-        _forget_survivors()
-    _generate(options.processes)
+    os.chdir(_copied_tree(parts[options.part]))  # mutmut reads its settings here
+    if not GENERATED.exists():
+        _generate(options.processes)
     results = _results()
     mutants = sorted(results)
     if options.sample and options.sample < len(mutants):
@@ -59,63 +57,35 @@ def main() -> None:
     _print(options.part, mutants, total=len(results))
 
 
-def _copy_tree(copy: Path, part: dict[str, list[str]]) -> bool:
-    """Copy what differs; whether a test has changed."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split("\n")  # fmt: skip
-    files = {name for name in listed if name and (ROOT / name).is_file()}
-    changed = set()
-    for name in sorted(files - {"pyproject.toml"}):
-        if not (copy / name).is_file() or not filecmp.cmp(ROOT / name, copy / name, shallow=False):
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / name, copy / name)
-            changed.add(name)
-    gone = {
-        str(p.relative_to(copy)) for top in ("src", "tests") for p in (copy / top).rglob("*") if p.is_file()
-    } - files
-    for name in changed | gone:
-        if not name.endswith(".py") or name in gone:
-            (copy / "mutants" / name).unlink(missing_ok=True)  # mutmut copies it anew
-    for name in gone:
-        (copy / name).unlink()
-    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+def _copied_tree(part: dict[str, list[str]]) -> Path:
+    """A copy of the tree with the settings of a part, in a folder that is named by its content."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    files = [name for name in sorted(listed) if (ROOT / name).is_file()]
     selection = {"only_mutate": part["sources"], "pytest_add_cli_args_test_selection": part["tests"]}
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in selection.items())
-    settings, file = settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}"), copy / "pyproject.toml"
-    if not file.is_file() or file.read_text(encoding="utf-8") != settings:
-        file.write_text(settings, encoding="utf-8")
-        changed.add("tests/")  # perhaps others are chosen
-    return any(name.startswith("tests/") for name in changed | gone)
-
-
-def _forget_survivors() -> None:
-    """Survivors are tested again, and what reaches which function is measured again."""
-    from mutmut.stats import status_by_exit_code
-
-    Path("mutants/mutmut-stats.json").unlink(missing_ok=True)
-    for path in Path("mutants/src").rglob("*.meta"):
-        meta = json.loads(path.read_text(encoding="utf-8"))
-        codes = meta["exit_code_by_key"]
-        meta["exit_code_by_key"] = {k: v if status_by_exit_code[v] in KILLED else None for k, v in codes.items()}
-        path.write_text(json.dumps(meta), encoding="utf-8")
+    digest = hashlib.sha256(lines.encode() + b"".join(name.encode() + (ROOT / name).read_bytes() for name in files))
+    copy = ROOT / "build" / "mutants" / digest.hexdigest()[:12]
+    if not (copy / GENERATED).exists():
+        shutil.rmtree(copy, ignore_errors=True)
+        for name in files:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+        settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+        settings = settings.replace("[tool.mutmut]\n", f"[tool.mutmut]\n{lines}")
+        (copy / "pyproject.toml").write_text(settings, encoding="utf-8")
+    return copy
 
 
 def _generate(processes: int) -> None:
     from mutmut.__main__ import copy_src_dir, create_mutants
     from mutmut.mutation.file_mutation import NEVER_MUTATE_FUNCTION_NAMES
-    from mutmut.utils.file_utils import walk_mutatable_files
 
     NEVER_MUTATE_FUNCTION_NAMES.update(AT_IMPORT)
-    begun = Path("generating")
-    for path in walk_mutatable_files() if begun.exists() else ():  # it was interrupted: some are not whole
-        (Path("mutants") / path).unlink(missing_ok=True)
-    begun.touch()
     with contextlib.redirect_stdout(io.StringIO()):
         copy_src_dir()
         create_mutants(processes)
-    begun.unlink()
+    GENERATED.touch()
 
 
 def _results() -> dict[str, str]:
