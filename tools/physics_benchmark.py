@@ -3,14 +3,12 @@
     python -m tools.physics_benchmark --output FILE [--run FOLDER] [--held-out FOLDER] [--showers 10000] [--set ...]
 
 Simulates showers that only judge (a seed of their own), trains on others, generates as many and measures; or it takes
-a finished run, and shards of showers that it has not seen. Simulation,
-training and each measurement are kept in the user's cache, runs/trained and runs/bench/physics-*: after Ctrl-C the
-same command measures only what is missing.
+a finished run, and shards of showers that it has not seen. Simulation and training are kept in the user's cache and
+runs/trained.
 """
 
 import argparse
 import dataclasses
-import hashlib
 import json
 import sys
 import time
@@ -33,7 +31,6 @@ from caloscale.bench.classifiers import (
 )
 from caloscale.bench.results import BenchMachine, describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
-from caloscale.models.card import GENERATOR
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
@@ -42,7 +39,7 @@ from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.storage.atomic import write_text
 from tools import table
-from tools.trained_runs import RUNS, held_out_showers, identity, trained
+from tools.trained_runs import held_out_showers, trained
 
 PRESET = "compact"
 SHOWERS = 10_000
@@ -51,20 +48,6 @@ RESIDUAL_EPOCHS, RESIDUAL_BATCH = 8, 100
 """Epochs that fit into the time; batches small enough that they are hundreds of updates."""
 NULLS = 5
 """Random divisions of Geant4 showers behind the nulls of FPD and KPD."""
-PUBLISHED = (
-    # model, cells, AUC of the dense networks (cells, high level) and of the residual network, FPD and KPD times 1,000
-    ("Geant4", 6480, 0.500, 0.499, 0.500, 10.8, -0.03),
-    ("CaloDREAM", 6480, 0.531, 0.521, 0.681, 24.7, 0.02),
-    ("CaloDiffusion", 6480, 0.577, 0.591, 0.680, 146.9, 0.17),
-    ("L2LFlows, convolutional", 6480, 0.708, 0.737, 0.941, 157.4, 0.27),
-    ("CaloINN", 6480, 0.743, 0.865, 0.994, 732.8, 2.82),
-    ("CaloScore, single shot", 6480, 0.747, 0.902, 0.973, 546.3, 0.93),
-    ("iCaloFlow, student", 6480, 0.819, 0.886, 0.975, 449.3, 1.04),
-    ("DeepTree (GAN)", 6480, 0.963, 0.927, 0.999, 292.6, 0.68),
-    ("MDMA (GAN)", 6480, 0.942, 0.987, 1.000, 865.0, 4.96),
-)
-"""From final_results/CaloChallenge_results_ds2.hdf (github.com/CaloChallenge/homepage at 9b41df7), of arXiv:2410.21611:
-dataset 2."""
 JUDGES = {
     "dense-low": "dense network, cells",
     "dense-high": "dense network, high-level features",
@@ -87,19 +70,6 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     if asked.showers < FEWEST_SHOWERS:
         parser.error(f"--showers: FPD and KPD need at least {FEWEST_SHOWERS}")
     return asked
-
-
-def kept(folder: Path, name: str, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The result of this name in the folder; it is measured, timed and kept if there is none."""
-    file = folder / f"{name}.json"
-    if not file.is_file():
-        print(f"{name}: measured now", flush=True)
-        started = time.perf_counter()
-        found = measure()
-        found["seconds"] = round(time.perf_counter() - started, 1)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(file, json.dumps(found, indent=1))
-    return dict(json.loads(file.read_text(encoding="utf-8")))
 
 
 def distance(
@@ -148,12 +118,8 @@ def main(arguments: Sequence[str]) -> int:
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate(**primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
-    judged_by = f"{identity(run)} {asked.held_out} {asked.showers}"
-    weights = (folder / TRAINED / GENERATOR).read_bytes()  # a run that is trained or released again is another
-    results = RUNS / "bench" / f"physics-{hashlib.sha256(judged_by.encode() + weights).hexdigest()[:8]}"
     axes, seed = axes_of(run.data), run.validation.seed
     x, y, layers = run.data.shape
-    layers_first = (layers, x, y)
 
     def high(showers: Showers) -> Floats:
         return high_level_features(showers, sampling, axes)
@@ -165,7 +131,7 @@ def main(arguments: Sequence[str]) -> int:
         pair = features(first), features(second)
         build, epochs, batch = partial(dense_network, pair[0].shape[1]), DENSE_EPOCHS, BATCH
         if which == "residual":
-            build, epochs, batch = partial(residual_network, layers_first), RESIDUAL_EPOCHS, RESIDUAL_BATCH
+            build, epochs, batch = partial(residual_network, (layers, x, y)), RESIDUAL_EPOCHS, RESIDUAL_BATCH
         return dataclasses.asdict(judge(*pair, build, epochs=epochs, seed=seed, batch=batch, label=JUDGES[which]))
 
     def distances() -> dict[str, Any]:
@@ -173,12 +139,13 @@ def main(arguments: Sequence[str]) -> int:
         with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
             return {name: distance(of, *features, seed) for name, of in (("fpd", fpd), ("kpd", kpd))}
 
+    started = time.perf_counter()
     found = {
-        "distances": kept(results, "distances", distances),
-        "dense-high": kept(results, "dense-high", lambda: judged(real, generated, high, "dense-high")),
-        "null": kept(results, "null", lambda: judged(real, others, high, "null")),
-        "dense-low": kept(results, "dense-low", lambda: judged(real, generated, low, "dense-low")),
-        "residual": kept(results, "residual", lambda: judged(real, generated, low, "residual")),
+        "distances": distances(),
+        "dense-high": judged(real, generated, high, "dense-high"),
+        "null": judged(real, others, high, "null"),
+        "dense-low": judged(real, generated, low, "dense-low"),
+        "residual": judged(real, generated, low, "residual"),
     }
     result = {
         "source": real.source,
@@ -186,7 +153,7 @@ def main(arguments: Sequence[str]) -> int:
         "trainingShowers": len(others),
         "preset": run.model.preset,
         "epochs": run.train.epochs,
-        "cells": x * y * layers,
+        "seconds": time.perf_counter() - started,
         "energyGev": run.data.energy_gev,
         "overrides": asked.overrides,
         "found": found,
@@ -198,7 +165,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def tables(result: dict[str, Any]) -> str:
-    """Ours in detail, then ours beside the published table, Markdown."""
+    """The classifiers and the distances, Markdown."""
     found = result["found"]
     judges = [
         [
@@ -220,21 +187,10 @@ def tables(result: dict[str, Any]) -> str:
         ]
         for name, one in ((name, both[name]) for name in ("fpd", "kpd"))
     ]
-    ours = [
-        f"**ours** ({result['source']})",
-        f"{result['cells']:,}",
-        *(f"{found[name]['auc']:.3f}" for name in ("dense-low", "dense-high", "residual")),
-        *(f"{1e3 * both[name]['value']:.3g}" for name in ("fpd", "kpd")),
-    ]
-    published = [
-        [name, f"{cells:,}", *(f"{auc:.3f}" for auc in values[:3]), f"{values[3]:.3g}", f"{values[4]:.2g}"]
-        for name, cells, *values in PUBLISHED
-    ]
     return "\n\n".join(
         (
             table(["classifier", "AUC", "JSD", "parameters", "epochs, best", "trained / selected / tested"], judges),
             table(["distance x 1,000", "generated", "Geant4 against Geant4", "showers of each (null)"], spaces),
-            table(["", "cells", *("AUC dense, cells", "dense, high", "residual"), "FPD", "KPD"], [ours, *published]),
         )
     )
 
@@ -244,8 +200,6 @@ DISTANCE_COLUMNS = (("value", "uncertainty"), ("null", "nullUncertainty"))
 
 def section(result: dict[str, Any], command: str) -> str:
     """The text of docs/benchmarks.md about a result."""
-    found = result["found"]
-    minutes = sum(one["seconds"] for one in found.values()) / 60
     low, high = result["energyGev"]
     changed = f" Changed: {', '.join(result['overrides'])}." if result["overrides"] else ""
     return (
@@ -253,7 +207,7 @@ def section(result: dict[str, Any], command: str) -> str:
         f"{result['trainingShowers']:,} showers of {low:g} to {high:g} GeV ({result['source']}), judged by "
         f"{result['showers']:,} others and as many "
         f"generated ones.{changed}\n\n{tables(result)}\n\n"
-        f"Features, distances and classifiers took {minutes:.0f} minutes. "
+        f"Features, distances and classifiers took {result['seconds'] / 60:.0f} minutes. "
         f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}."
     )
 
