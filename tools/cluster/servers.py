@@ -51,7 +51,6 @@ class Servers:
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.url = f"https://{settings.address}:{self.ports['api']}"
         self.authority = Authority(folder / "pki", "caloscale-ca")
-        self._front = Authority(folder / "pki", "front-proxy-ca")
         self._tokens = write_signing_key(folder / "pki")
         self._kubelet = self.authority.issue("kubelet", "kubelet", hosts=SERVICE_HOSTS)
         hosts = sorted({*SERVICE_HOSTS, settings.address})
@@ -81,7 +80,6 @@ class Servers:
 
     def api(self) -> Daemon:
         """The API server, with RBAC, pod security, CEL rules and admission policies as a cluster has them."""
-        front = self._front.issue("front-proxy", "front-proxy")
         toleration = self.settings.toleration_seconds
         options = {
             "etcd-servers": f"http://127.0.0.1:{self.ports['etcd']}",
@@ -98,9 +96,6 @@ class Servers:
             "service-cluster-ip-range": SERVICES,
             "kubelet-client-certificate": self._admin.certificate,
             "kubelet-client-key": self._admin.key,
-            "requestheader-client-ca-file": self._front.certificate,
-            "proxy-client-cert-file": front.certificate,
-            "proxy-client-key-file": front.key,
             "audit-policy-file": HERE / "audit-policy.yaml",
             "audit-log-path": self.audit_log,
             "default-not-ready-toleration-seconds": toleration,
@@ -115,7 +110,6 @@ class Servers:
             "service-account-private-key-file": self._tokens.key,
             "root-ca-file": self.authority.certificate,
             "client-ca-file": self.authority.certificate,
-            "requestheader-client-ca-file": self._front.certificate,
             "cluster-signing-cert-file": self.authority.certificate,
             "cluster-signing-key-file": self.authority.files.key,
             "service-cluster-ip-range": SERVICES,
