@@ -74,7 +74,7 @@ def namespace(request: pytest.FixtureRequest, control_plane: ControlPlane, api: 
 def add_nodes(api: client.ApiClient) -> Iterator[Callable[..., list[str]]]:
     """``add_nodes(pool="v100", count=4, gpus=8, spot=False, ...)`` makes nodes that are ready and returns their names.
 
-    Further arguments are fields of tools.cluster.Pool (accelerator, topology, machine_type, sharing, labels, ...).
+    Further arguments are fields of tools.cluster.Pool (accelerator, topology, machine_type, ...).
     All nodes of a test go when it ends.
     """
     made: set[str] = set()

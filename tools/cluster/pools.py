@@ -2,7 +2,7 @@
 and real ones."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,12 +25,8 @@ class Pool:
     spot: bool = False
     machine_type: str = "n1-standard-64"
     zone: str = "europe-west4-a"
-    sharing: str = ""
-    """GPU sharing strategy (time-sharing, mps): pods then get a part of a GPU."""
     cpu: str = "64"
     memory: str = "240Gi"
-    labels: dict[str, str] = field(default_factory=dict)
-    """Further labels."""
 
     @property
     def resource(self) -> str:
@@ -63,10 +59,7 @@ def labels_of(pool: Pool, name: str) -> dict[str, str]:
     if pool.spot:
         labels["cloud.google.com/gke-spot"] = "true"
         labels["cloud.google.com/gke-provisioning"] = "spot"
-    if pool.sharing:
-        labels["cloud.google.com/gke-gpu-sharing-strategy"] = pool.sharing
-        labels["cloud.google.com/gke-max-shared-clients-per-gpu"] = "2"
-    return labels | pool.labels
+    return labels
 
 
 def taints_of(pool: Pool) -> list[dict[str, str]]:

@@ -1,17 +1,14 @@
 """Nodes that are drained, lost, cut off, and what becomes of their pods."""
 
-import datetime as dt
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.control_plane.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, phase, pod
+from tests.control_plane.native.pods import SLEEP, SPOT, SYSTEM, Core, is_ready, node_ready, pod
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
-from tools.cluster.real import DEFAULT_POOLS, SHARED, offered
-from tools.cluster.real import is_ready as reports_ready
+from tools.cluster.real import DEFAULT_POOLS, offered
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -58,23 +55,6 @@ def test_a_drained_node_gives_its_pods_away(cluster: NativeCluster, core: Core, 
     assert not core.read_node(node).spec.unschedulable
 
 
-def test_accelerators_survive_a_kubelet(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    """And so do containers: nobody but the kubelet is killed."""
-    cluster.apply([pod("stays", SLEEP, node=SPOT[0], gpus=1)], namespace=namespace)
-    cluster.wait_until(lambda: is_ready(core, "stays", namespace), "the pod is ready")
-    (before,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
-    kubelet, since = cluster.node_logs(SPOT[0]) / "machine.log", dt.datetime.now(dt.UTC)
-    cluster.end_program(SPOT[0], "kubelet")
-    cluster.wait_until(lambda: "kubelet ended with 137; started again" in kubelet.read_text(encoding="utf-8"), "again")
-    cluster.wait_until(lambda: reports_ready(cluster.client(), SPOT[0], since), "the new kubelet reports its node")
-    # A kubelet takes up the pods that it finds before it starts another one.
-    cluster.apply([pod("comes", SLEEP, node=SPOT[0])], namespace=namespace)
-    cluster.wait_until(lambda: is_ready(core, "comes", namespace), "the new kubelet starts a pod")
-    assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
-    (after,) = core.read_namespaced_pod("stays", namespace).status.container_statuses
-    assert (after.container_id, after.restart_count) == (before.container_id, 0)
-
-
 def leaving(core: Core, namespace: str) -> list[str]:
     """Nodes of pods that are on their way out."""
     pods = core.list_namespaced_pod(namespace).items
@@ -98,40 +78,3 @@ def test_a_lost_node_is_noticed_and_comes_back(cluster: NativeCluster, core: Cor
     assert offered(cluster.client(), lost, DEFAULT_POOLS[1]) == 1
     cluster.wait_until(lambda: sorted(running(core, namespace).values()) == SPOT, "both run again")
     print(f"\nlost: noticed after {noticed:.1f} s, pod evicted after {evicted:.1f} s; back after {returned:.1f} s")
-
-
-def test_a_node_without_its_cable_runs_on_unheard(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    script = f"""
-import pathlib, time
-while True:
-    pathlib.Path("{SHARED}/clock").write_text(str(time.time()))
-    time.sleep(0.1)
-"""
-    made = pod(
-        "clock",
-        script,
-        node=SPOT[0],
-        volumes=[{"name": "shared", "hostPath": {"path": SHARED}}],
-        container={"volumeMounts": [{"name": "shared", "mountPath": SHARED}]},
-    )
-    made["spec"]["tolerations"] = [{"operator": "Exists"}]  # so that nobody evicts it
-    cluster.apply([made], namespace=namespace)
-    clock = cluster.shared_folder / "clock"
-    cluster.wait_until(clock.exists, "the clock ticks")
-    cluster.cut_off(SPOT[0])
-    try:
-        cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "Unknown", "the node is missed")
-        then = float(clock.read_text(encoding="utf-8") or "0")
-        wait_for(lambda: float(clock.read_text(encoding="utf-8") or "0") > then + 1)
-    finally:
-        cluster.reconnect(SPOT[0])
-    cluster.wait_until(lambda: node_ready(core, SPOT[0]) == "True", "the node is heard again")
-    assert phase(core, "clock", namespace) == "Running"
-    assert offered(cluster.client(), SPOT[0], DEFAULT_POOLS[1]) == 1
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.1)

@@ -105,18 +105,6 @@ class NativeCluster(ControlPlane):
         self._machine(name).boot()
         self._wait_for_node(name, since)
 
-    def cut_off(self, name: str) -> None:
-        """A node's cable is pulled: its containers run on, but nobody hears them."""
-        self._machine(name).set_cable("down")
-
-    def reconnect(self, name: str) -> None:
-        """A node's cable is put back."""
-        self._machine(name).set_cable("up")
-
-    def end_program(self, name: str, program: str) -> None:
-        """Kill a node's kubelet, containerd or kube-proxy; the node starts it again after a second."""
-        self._machine(name).end_program(program)
-
     def inside(self, name: str, *command: str) -> str:
         """Run a command in a node, as its root; returns what it prints."""
         return self._machine(name).inside(command)

@@ -60,19 +60,6 @@ class NodeProcess:
         quietly(["ip", "link", "delete", self.node.network.cable(self.node.number)])
         remove_group(read_trees(), self.node.group)
 
-    def end_program(self, name: str) -> None:
-        """Kill one of its programs; its first process starts it again."""
-        first = self.first_process()
-        found = [each for each in first.children(recursive=True) if each.name() == name] if first else []
-        if not found:
-            raise ClusterError(f"no {name} runs on {self.node.name}", log=self.log, remedy="return_node, or wait")
-        for process in found:
-            _kill(process)
-
-    def set_cable(self, state: str) -> None:
-        """Pull its cable (down), or put it back (up)."""
-        run(["ip", "link", "set", self.node.network.cable(self.node.number), state])
-
     def inside(self, command: Sequence[str], *, stdin: Path | None = None) -> str:
         """Run a command in the node, as its root; returns what it prints."""
         first = self.first_process()
