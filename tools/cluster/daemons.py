@@ -1,7 +1,6 @@
 """Programs that run beside the tests: started, waited for, restarted and ended."""
 
 import ctypes
-import http.client
 import os
 import signal
 import ssl
@@ -9,9 +8,10 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
-
-import psutil
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 from tools.cluster.errors import ClusterError
 
@@ -63,59 +63,26 @@ class Daemon:
         """End it (SIGTERM, then SIGKILL), or kill it at once."""
         if self.process is None:
             return
-        end_process(self.process.pid, kill=kill)
-        self.process.wait()
+        self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            self.process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
         self.process = None
 
-    @property
-    def memory_mib(self) -> float:
-        """Resident memory, MiB; 0 when it does not run."""
-        if self.process is None:
-            return 0.0
-        return float(psutil.Process(self.process.pid).memory_info().rss) / 2**20
 
-
-def end_process(pid: int, *, kill: bool = False) -> None:
-    """End a process of ours and wait until it is gone."""
+def answers(url: str, certificate: tuple[Path, Path] | None = None) -> bool:
+    """Whether a server of this machine answers a GET with 200. Its certificate is not checked: it only has to run."""
+    context = ssl._create_unverified_context()  # noqa: S323
+    if certificate:
+        context.load_cert_chain(*certificate)
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
     try:
-        process = psutil.Process(pid)
-        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        if not _has_ended(process, SECONDS_TO_END):
-            process.kill()
-            _has_ended(process, SECONDS_TO_END)
-    except psutil.NoSuchProcess:
-        return
-
-
-def _has_ended(process: psutil.Process, seconds: float) -> bool:
-    """Whether it ends in time. One whose parent has not taken leave of it yet has ended, too."""
-    end = time.monotonic() + seconds
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
-
-
-def answers(
-    port: int, path: str, *, tls: bool = False, certificate: tuple[Path, Path] | None = None, host: str = "127.0.0.1"
-) -> bool:
-    """Whether a server answers a GET with 200. Its certificate is not checked: it is asked for life."""
-    connection: http.client.HTTPConnection
-    if tls:
-        context = ssl._create_unverified_context()  # noqa: S323
-        if certificate:
-            context.load_cert_chain(*certificate)
-        connection = http.client.HTTPSConnection(host, port, timeout=2, context=context)
-    else:
-        connection = http.client.HTTPConnection(host, port, timeout=2)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        with opener.open(url, timeout=2) as answer:
+            return bool(answer.status == HTTPStatus.OK)
+    except (OSError, HTTPException):
         return False
-    finally:
-        connection.close()
 
 
 def _die_with_parent() -> None:

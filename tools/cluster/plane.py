@@ -3,7 +3,6 @@
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -56,8 +55,6 @@ class ControlPlane(Access):
         self._folder, self._operators = folder, tuple(operators)
         self._settings = settings or Settings()
         self.daemons: dict[str, Daemon] = {}
-        self.seconds: dict[str, float] = {}
-        """How long each program took until it was ready."""
 
     def start(self) -> None:
         """Start everything and wait until it is ready; on failure nothing stays."""
@@ -77,7 +74,7 @@ class ControlPlane(Access):
             for name in self._operators:
                 install(self, name)
             for daemon in [*others, *(self.daemons[name] for name in self._operators)]:
-                self._wait_for(daemon)
+                daemon.wait()
             self.wait_until(self._acts, "the controller manager makes service accounts")
 
     def stop(self) -> None:
@@ -94,7 +91,7 @@ class ControlPlane(Access):
         self.daemons[daemon.name] = daemon
         daemon.start()
         if wait:
-            self._wait_for(daemon)
+            daemon.wait()
 
     def restart(self, name: str, *, kill: bool = False) -> None:
         """End one program, or kill it, start it again and wait until it is ready."""
@@ -116,16 +113,6 @@ class ControlPlane(Access):
     def ended_programs(self) -> list[str]:
         """Programs that ended although nobody asked them to."""
         return [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
-
-    @property
-    def memory_mib(self) -> dict[str, float]:
-        """Resident memory of every program, MiB."""
-        return {name: daemon.memory_mib for name, daemon in self.daemons.items()}
-
-    def _wait_for(self, daemon: Daemon) -> None:
-        started = time.monotonic()
-        daemon.wait()
-        self.seconds[daemon.name] = time.monotonic() - started
 
     def _acts(self) -> bool:
         accounts = client.CoreV1Api(self.client()).list_namespaced_service_account("default").items

@@ -76,7 +76,7 @@ class Servers:
         command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
         command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
         command += ["--unsafe-no-fsync", "--log-level=warn", "--quota-backend-bytes=4294967296"]
-        return self.daemon("etcd", command, lambda: answers(self.ports["etcd"], "/readyz"))
+        return self.daemon("etcd", command, lambda: answers(f"{client}/readyz"))
 
     def api(self) -> Daemon:
         """The API server, with RBAC, pod security, CEL rules and admission policies as a cluster has them."""
@@ -147,7 +147,10 @@ class Servers:
         }
         # kwok writes a folder of its own into the home.
         return self.daemon(
-            "kwok", _options("kwok", options), lambda: answers(port, "/healthz"), KWOK_WORKDIR=str(self.folder / "kwok")
+            "kwok",
+            _options("kwok", options),
+            lambda: answers(f"http://127.0.0.1:{port}/healthz"),
+            KWOK_WORKDIR=str(self.folder / "kwok"),
         )
 
     def _secured(self, user: str, port: str) -> dict[str, object]:
@@ -164,11 +167,10 @@ class Servers:
         return write_kubeconfig(path, self.url, self.authority, credentials, context=self.settings.context)
 
     def _api_ready(self) -> bool:
-        admin = (self._admin.certificate, self._admin.key)
-        return answers(self.ports["api"], "/readyz", tls=True, certificate=admin, host=self.settings.address)
+        return answers(f"{self.url}/readyz", (self._admin.certificate, self._admin.key))
 
     def _healthy(self, port: str, path: str) -> object:
-        return lambda: answers(self.ports[port], path, tls=True)
+        return lambda: answers(f"https://127.0.0.1:{self.ports[port]}{path}")
 
 
 def _options(name: str, options: dict[str, object]) -> list[str]:

@@ -83,7 +83,7 @@ def _training_operator(plane: ControlPlane, folder: Path, operator: Operator) ->
     command += ["--controller-threads=4"]
 
     def ready() -> bool:
-        if not answers(health, "/readyz"):
+        if not answers(f"http://127.0.0.1:{health}/readyz"):
             _TRAINING_OPERATOR_CERTIFICATE.parent.mkdir(parents=True, exist_ok=True)
             _TRAINING_OPERATOR_CERTIFICATE.touch()
             return False
@@ -103,7 +103,9 @@ def _mpi_operator(plane: ControlPlane, folder: Path, operator: Operator) -> Daem
     environment = _environment(plane, folder, operator)
     command = [f"--kubeConfig={environment['KUBECONFIG']}", f"--monitoring-port={health}"]
     command += [f"--lock-namespace={operator.namespace}", "--kube-api-qps=200", "--kube-api-burst=400"]
-    return plane.servers.daemon(operator.name, command, lambda: answers(health, "/metrics"), **environment)
+    return plane.servers.daemon(
+        operator.name, command, lambda: answers(f"http://127.0.0.1:{health}/metrics"), **environment
+    )
 
 
 _KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob", "mpijob")
@@ -119,7 +121,9 @@ def _configured(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon
     settings = Template((FOLDER / f"{operator.name}.yaml").read_text(encoding="utf-8"))
     path.write_text(settings.substitute(webhook=webhook, health=health, certificates=certificates), encoding="utf-8")
     environment = _environment(plane, folder, operator)
-    return plane.servers.daemon(operator.name, [f"--config={path}"], lambda: answers(health, "/readyz"), **environment)
+    return plane.servers.daemon(
+        operator.name, [f"--config={path}"], lambda: answers(f"http://127.0.0.1:{health}/readyz"), **environment
+    )
 
 
 def objects_of(name: str) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ def test_a_node_that_there_is_not_is_refused(cluster: NativeCluster) -> None:
 
 def test_nothing_stays(cluster: NativeCluster, before: dict[str, set[str]]) -> None:
     """No process, namespace, mount, link, route, cgroup, folder, firewall rule."""
-    print("\n" + ", ".join(f"{what} {seconds:.1f} s" for what, seconds in cluster.seconds.items()))
     processes = processes_below(os.getpid())
     had = (cluster.folder, cluster.network.bridge, processes, own_namespaces(processes))
     wanted = {"processes", "namespaces", "links", "routes", "cgroups", "folders"}

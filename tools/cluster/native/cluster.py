@@ -4,7 +4,6 @@ import datetime as dt
 import json
 import shutil
 import socket
-import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -125,9 +124,9 @@ class NativeCluster(ControlPlane):
         raise ClusterError("no addresses are free for nodes and pods", remedy="ip route shows which are used")
 
     def _start_nodes(self) -> None:
-        """Boot all at once; the time of each is that until it was ready."""
+        """Boot all at once, and wait until they are ready."""
         nodes = planned_nodes(self._pools, self.network)
-        started, since = time.monotonic(), dt.datetime.now(dt.UTC)
+        since = dt.datetime.now(dt.UTC)
         proxy = self.servers.authority.issue("kube-proxy", "system:kube-proxy")
         for node in nodes:
             folder = self.folder / "nodes" / node.name
@@ -137,7 +136,6 @@ class NativeCluster(ControlPlane):
             self._machines[node.name].boot()
         for name in self._machines:
             self._wait_for_node(name, since)
-            self.seconds[name] = time.monotonic() - started
 
     def _wait_for_node(self, name: str, since: dt.datetime) -> None:
         machine, api = self._machine(name), self.client()
