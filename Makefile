@@ -161,7 +161,7 @@ verify: generate docs ## Fail when generated files are not what `make generate` 
 	echo "generated files are up to date"
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (hours; BENCH=step: one section)
+bench: $(VENV)/.dev ## Measure steps, generation, real nodes without a result in runs/bench; docs/benchmarks.md (hours; BENCH=step)
 	@$(BIN)/python -m tools.benchmark $(BENCH)
 
 study-%: $(VENV)/.dev ## A study at its real size; SET='train.epochs=3'; ON=cluster: its pipeline as study-NAME.yaml

@@ -1,6 +1,6 @@
 """False acceptance of each gate, measured: how often a generator whose difference equals the tolerance is accepted.
 
-    python -m tools.acceptance --output FILE [--draws 400] [--cheap-draws 1000]
+    python -m tools.acceptance [--draws 400] [--cheap-draws 1000]
 
 Geant4 showers of the preset compact are the population. Their observables are changed so that one difference, in one
 range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
@@ -9,22 +9,19 @@ are those of showers that a trained network makes, and the tolerance is the mean
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from threadpoolctl import threadpool_limits
 
-from caloscale.bench.results import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.inference import load_generator
 from caloscale.physics.binning import Binning, choose_binning
@@ -48,7 +45,6 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.primaries import draw_table
 from caloscale.spec import Gate, Run, load_run
 from caloscale.spec.validation import AUCS
-from caloscale.storage.atomic import write_text
 from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
@@ -304,31 +300,22 @@ def count_values(run: Run, values: dict[tuple[str, int], list[Difference]]) -> C
     return counts
 
 
-def section(result: dict[str, Any], command: str) -> str:
-    """The text of docs/verdicts.md about a result."""
-    rows = [
-        [
-            f"`{one['quantity']}`",
-            str(one["draws"]),
-            f"{100 * ERROR:.0f}%",
-            *(f"{100 * share:.1f}%" for share in one["accepted"]),
-        ]
-        for one in result["rows"]
-    ]
-    draws = sorted({one["draws"] for one in result["rows"]}, reverse=True)
-    deviations = [f"{100 * np.sqrt(ERROR * (1 - ERROR) / count):.1f} with {count}" for count in draws]
+def print_rates(counts: Counts, draws: Mapping[str, int], equal: Counts, equal_draws: int) -> None:
+    """Print the rates of both kinds of draws as tables; draws: by quantity."""
     sizes = [f"{size} showers" for size in SIZES]
-    equal = [[f"`{name}`", *(f"{100 * share:.0f}%" for share in shares)] for name, shares in result["equal"].items()]
-    return (
-        f"`{command}`: acceptances of a generator whose difference equals the tolerance, preset {PRESET}, {GENERATED} "
-        f"generated showers. One standard deviation of a rate of {100 * ERROR:.0f}% in points: {', '.join(deviations)} "
-        f"draws. The population is {result['population']} Geant4 showers, that of the AUCs and of the diversity "
-        f"{result['networkPopulation']} showers of a network.\n\n"
-        + table(["gate", "draws", "stated", *sizes], rows)
-        + f"\n\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones:\n\n"
-        + table(["gate", *sizes], equal)
-        + f"\n\nMachine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
-    )
+    titles = list(TITLES)
+    rows = [
+        [f"`{name}`", str(draws[name]), *(f"{100 * counts[name, size] / draws[name]:.1f}%" for size in SIZES)]
+        for name in sorted(draws, key=lambda name: titles.index(name) if name in titles else len(titles))
+    ]
+    deviations = [f"{100 * np.sqrt(ERROR * (1 - ERROR) / count):.1f} with {count} draws" for count in {*draws.values()}]
+    print(f"Acceptances, stated: {100 * ERROR:.0f}%; one standard deviation in points: {', '.join(deviations)}\n")
+    print(table(["gate", "draws", *sizes], rows))
+    print(f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones\n")
+    names = dict.fromkeys(name for name, _ in equal)
+    shares = [[f"`{name}`", *(f"{100 * equal[name, size] / equal_draws:.0f}%" for size in SIZES)] for name in names]
+    print(table(["gate", *sizes], shares))
+    print(f"\nMachine: {machine_text(describe_machine())}.")
 
 
 def count_with_networks(run: Run, draws: int, processes: Executor) -> Counts:
@@ -351,9 +338,8 @@ def measured(showers: Showers, run: Run) -> Observed:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure all gates and write the rates."""
+    """Measure all gates and print the rates."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
     parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations")
     parser.add_argument("--network-draws", type=int, default=400, help="draws of the AUCs and of the diversity")
@@ -387,22 +373,8 @@ def main(arguments: Sequence[str]) -> int:
             counts.update(of_networks)
             draws_of |= dict.fromkeys((name for name, _ in of_networks), options.network_draws)
         progress.update(len(SIZES))
-    titles = list(TITLES)
-    ordered = sorted(draws_of, key=lambda name: titles.index(name) if name in titles else len(titles))
-    result = {
-        "rows": [
-            {"quantity": name, "draws": draws_of[name], "accepted": [counts[name, n] / draws_of[name] for n in SIZES]}
-            for name in ordered
-        ],
-        "equal": {
-            name: [equal[name, n] / options.equal_draws for n in SIZES] for name in dict.fromkeys(n for n, _ in equal)
-        },
-        "population": len(pool),
-        "networkPopulation": NETWORK_SHOWERS,
-        "machine": describe_machine().as_values(),
-    }
-    write_text(options.output, json.dumps(result, indent=1))
-    print(section(result, "python -m tools.acceptance"))
+    print(f"Preset {PRESET}, {GENERATED} generated showers. Population: {len(pool)} Geant4 showers\n")
+    print_rates(counts, draws_of, equal, options.equal_draws)
     return 0
 
 

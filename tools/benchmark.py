@@ -1,9 +1,9 @@
-"""Runs the benches that have no result yet and writes docs/benchmarks.md and docs/verdicts.md from the results.
+"""Runs the benches that have no result yet and writes their tables into docs/benchmarks.md.
 
     python -m tools.benchmark [SECTION ...] [--again] [--write-only]
 
 Results are kept in runs/bench, so an interrupted round resumes where it was; --again measures anew. What is measured
-stands between two marks of a page; the text around them is written by hand.
+stands between two marks of the page; the text around them is written by hand.
 """
 
 import argparse
@@ -15,16 +15,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from caloscale.bench.results import Bench, BenchMachine, bench_table, machine_text
 from caloscale.storage.atomic import write_text
-from tools import acceptance, physics_benchmark, table, verdicts
+from tools import table
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE, VERDICTS_PAGE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "verdicts.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "runs" / "bench"
-PROGRAMS = {"caloscale": [sys.executable, "-m", "caloscale.cli.main"], "python": [sys.executable]}
+PROGRAMS = {"caloscale": [sys.executable, "-m", "caloscale.cli.main"]}
 
 
 @dataclass(frozen=True)
@@ -55,31 +54,19 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page."""
+    """A section of the page."""
 
     name: str
     title: str
     measurements: tuple[Measurement, ...]
     write: Callable[[Sequence[Measurement]], str]
     """The text of those that have a result."""
-    page: Path = PAGE
 
 
 def bench(*command: str) -> Measurement:
     """A measurement by ``caloscale bench``."""
     words = [word for word in command if not word.startswith("--")]
     return Measurement("-".join(words), ("caloscale", "bench", *command))
-
-
-def by_script(name: str, title: str, script: ModuleType, page: Path = PAGE) -> Section:
-    """A section that a module of tools measures and writes."""
-
-    def write(measurements: Sequence[Measurement]) -> str:
-        (measurement,) = measurements
-        result = json.loads(measurement.result.read_text(encoding="utf-8"))
-        return str(script.section(result, f"make bench BENCH={name}"))
-
-    return Section(name, title, (Measurement(name, ("python", "-m", script.__name__)),), write, page)
 
 
 def write_benches(measurements: Sequence[Measurement]) -> str:
@@ -127,9 +114,6 @@ SECTIONS = (
     Section("step", "The training step", STEPS, write_benches),
     Section("generate", "Generation", GENERATIONS, write_benches),
     Section("smoke", "Real nodes (root)", (Measurement("smoke", ("make", "smoke")),), write_smoke),
-    by_script("physics", "The classifiers of the CaloChallenge (90 minutes)", physics_benchmark),
-    by_script("verdicts", "Operating characteristics", verdicts, VERDICTS_PAGE),
-    by_script("acceptance", "False acceptance of each gate", acceptance, VERDICTS_PAGE),
 )
 
 
@@ -184,10 +168,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
     chosen = [one for one in SECTIONS if not asked.sections or one.name in asked.sections]
     failed = [] if asked.write_only else measure(chosen, again=asked.again)
-    for path in (PAGE, VERDICTS_PAGE):
-        sections = [section for section in SECTIONS if section.page == path]
-        write_text(path, write_page(path.read_text(encoding="utf-8"), sections))
-        print(path.relative_to(ROOT))
+    write_text(PAGE, write_page(PAGE.read_text(encoding="utf-8"), SECTIONS))
+    print(PAGE.relative_to(ROOT))
     for problem in failed:
         print(f"failed: {problem}", file=sys.stderr)
     return 1 if failed else 0

@@ -1,6 +1,6 @@
 """A generator judged by the classifiers, FPD and KPD of the CaloChallenge.
 
-    python -m tools.physics_benchmark --output FILE [--run FOLDER] [--held-out FOLDER] [--showers 10000] [--set ...]
+    python -m tools.physics_benchmark [--run FOLDER] [--held-out FOLDER] [--showers 10000] [--set ...]
 
 Simulates showers that only judge (a seed of their own), trains on others, generates as many and measures; or it takes
 a finished run, and shards of showers that it has not seen. Simulation and training are kept in the user's cache and
@@ -8,28 +8,26 @@ runs/trained.
 """
 
 import argparse
-import dataclasses
-import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from caloscale.bench.classifiers import (
-    BATCH,
     DENSE_EPOCHS,
+    Judgement,
     dense_network,
     high_level_features,
     judge,
     low_level_features,
     residual_network,
 )
-from caloscale.bench.results import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.arrays import Showers
@@ -37,7 +35,6 @@ from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.storage.atomic import write_text
 from tools import table
 from tools.trained_runs import held_out_showers, trained
 
@@ -48,18 +45,11 @@ RESIDUAL_EPOCHS, RESIDUAL_BATCH = 8, 100
 """Epochs that fit into the time; batches small enough that they are hundreds of updates."""
 NULLS = 5
 """Random divisions of Geant4 showers behind the nulls of FPD and KPD."""
-JUDGES = {
-    "dense-low": "dense network, cells",
-    "dense-high": "dense network, high-level features",
-    "residual": "residual network, cells",
-    "null": "dense network, high-level features, Geant4 against Geant4",
-}
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.physics_benchmark", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--showers", type=int, default=SHOWERS, help="Geant4 and generated showers that judge, each")
     parser.add_argument(
         "--run", type=Path, help="folder of a finished run; absent: a long training of the compact network"
@@ -72,12 +62,19 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     return asked
 
 
-def distance(
-    measure: Callable[..., Estimate], real: Floats, generated: Floats, others: Floats, seed: int
-) -> dict[str, Any]:
-    """FPD or KPD of generated showers, and its null: mean and standard deviation over random divisions of all Monte
-    Carlo showers, real and others (features (N, D) each), into two samples of the size that was compared, or of half
-    of all where those are fewer."""
+class Distance(NamedTuple):
+    """FPD or KPD of generated showers, and its null: mean and standard deviation."""
+
+    found: Estimate
+    showers: int
+    null: float
+    null_uncertainty: float
+    null_showers: int
+
+
+def distance(measure: Callable[..., Estimate], real: Floats, generated: Floats, others: Floats, seed: int) -> Distance:
+    """FPD or KPD of generated showers. The null is that of random divisions of all Monte Carlo showers, real and others
+    (features (N, D) each), into two samples of the size that was compared, or of half of all where those are fewer."""
     showers = min(len(real), len(generated))
     found = measure(real[:showers], generated[:showers], seed=seed)
     pool = np.concatenate([real, others])
@@ -86,18 +83,11 @@ def distance(
     for repeat in range(NULLS):
         order = np.random.default_rng([seed, repeat]).permutation(len(pool))
         nulls.append(measure(pool[order[:size]], pool[order[size : 2 * size]], seed=seed).value)
-    return {
-        "value": found.value,
-        "uncertainty": found.uncertainty,
-        "showers": showers,
-        "null": float(np.mean(nulls)),
-        "nullUncertainty": float(np.std(nulls, ddof=1)),
-        "nullShowers": size,
-    }
+    return Distance(found, showers, float(np.mean(nulls)), float(np.std(nulls, ddof=1)), size)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure what is missing and write the result."""
+    """Measure, and print the text of docs/benchmarks.md."""
     from caloscale.inference import load_generator
     from caloscale.stages.validation import draw_primaries
 
@@ -118,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate(**primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
-    axes, seed = axes_of(run.data), run.validation.seed
+    axes, seed, started = axes_of(run.data), run.validation.seed, time.perf_counter()
     x, y, layers = run.data.shape
 
     def high(showers: Showers) -> Floats:
@@ -127,88 +117,63 @@ def main(arguments: Sequence[str]) -> int:
     def low(showers: Showers) -> Floats:
         return low_level_features(showers, sampling)
 
-    def judged(first: Showers, second: Showers, features: Callable[[Showers], Floats], which: str) -> dict[str, Any]:
-        pair = features(first), features(second)
-        build, epochs, batch = partial(dense_network, pair[0].shape[1]), DENSE_EPOCHS, BATCH
-        if which == "residual":
-            build, epochs, batch = partial(residual_network, (layers, x, y)), RESIDUAL_EPOCHS, RESIDUAL_BATCH
-        return dataclasses.asdict(judge(*pair, build, epochs=epochs, seed=seed, batch=batch, label=JUDGES[which]))
+    def dense(which: str, one: Floats, other: Floats) -> Judgement:
+        build = partial(dense_network, one.shape[1])
+        return judge(one, other, build, epochs=DENSE_EPOCHS, seed=seed, label=which)
 
-    def distances() -> dict[str, Any]:
-        features = high(real), high(generated), high(others)
-        with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
-            return {name: distance(of, *features, seed) for name, of in (("fpd", fpd), ("kpd", kpd))}
+    def residual(which: str, one: Floats, other: Floats) -> Judgement:
+        build = partial(residual_network, (layers, x, y))
+        return judge(one, other, build, epochs=RESIDUAL_EPOCHS, seed=seed, batch=RESIDUAL_BATCH, label=which)
 
-    started = time.perf_counter()
-    found = {
-        "distances": distances(),
-        "dense-high": judged(real, generated, high, "dense-high"),
-        "null": judged(real, others, high, "null"),
-        "dense-low": judged(real, generated, low, "dense-low"),
-        "residual": judged(real, generated, low, "residual"),
+    features = high(real), high(generated), high(others)
+    with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
+        distances = {name: distance(of, *features, seed) for name, of in (("FPD", fpd), ("KPD", kpd))}
+    cells = low(real), low(generated)
+    judges: dict[str, tuple[Callable[..., Judgement], Floats, Floats]] = {
+        "dense network, cells": (dense, *cells),
+        "dense network, high-level features": (dense, features[0], features[1]),
+        "residual network, cells": (residual, *cells),
+        "dense network, high-level features, Geant4 against Geant4": (dense, features[0], features[2]),
     }
-    result = {
-        "source": real.source,
-        "showers": len(real),
-        "trainingShowers": len(others),
-        "preset": run.model.preset,
-        "epochs": run.train.epochs,
-        "seconds": time.perf_counter() - started,
-        "energyGev": run.data.energy_gev,
-        "overrides": asked.overrides,
-        "found": found,
-        "machine": describe_machine().as_values(),
-    }
-    write_text(asked.output, json.dumps(result, indent=1))
-    print(tables(result))
+    judgements = {which: judged(which, *pair) for which, (judged, *pair) in judges.items()}
+    low_gev, high_gev = run.data.energy_gev
+    changed = f" Changed: {', '.join(asked.overrides)}." if asked.overrides else ""
+    print(
+        f"The preset {run.model.preset}, trained {run.train.epochs} epochs on {len(others):,} showers of {low_gev:g} "
+        f"to {high_gev:g} GeV ({real.source}), judged by {len(real):,} others and as many generated ones.{changed}\n\n"
+        f"{tables(judgements, distances)}\n\nFeatures, distances and classifiers took "
+        f"{(time.perf_counter() - started) / 60:.0f} minutes. Machine: {machine_text(describe_machine())}."
+    )
     return 0
 
 
-def tables(result: dict[str, Any]) -> str:
+def tables(judgements: Mapping[str, Judgement], distances: Mapping[str, Distance]) -> str:
     """The classifiers and the distances, Markdown."""
-    found = result["found"]
     judges = [
         [
-            title,
-            f"{found[name]['auc']:.4f} ± {found[name]['auc_uncertainty']:.4f}",
-            f"{found[name]['jsd']:.3f}",
-            f"{found[name]['parameters']:,}",
-            f"{found[name]['epochs']}, {found[name]['best_epoch']}",
-            " / ".join(str(count) for count in found[name]["showers"]),
+            which,
+            f"{found.auc:.4f} ± {found.auc_uncertainty:.4f}",
+            f"{found.jsd:.3f}",
+            f"{found.parameters:,}",
+            f"{found.epochs}, {found.best_epoch}",
+            " / ".join(str(count) for count in found.showers),
         ]
-        for name, title in JUDGES.items()
+        for which, found in judgements.items()
     ]
-    both = found["distances"]
     spaces = [
         [
-            name.upper(),
-            *(f"{1e3 * one[key]:.3g} ± {1e3 * one[spread]:.2g}" for key, spread in DISTANCE_COLUMNS),
-            f"{one['showers']} ({one['nullShowers']})",
+            name,
+            f"{1e3 * one.found.value:.3g} ± {1e3 * one.found.uncertainty:.2g}",
+            f"{1e3 * one.null:.3g} ± {1e3 * one.null_uncertainty:.2g}",
+            f"{one.showers} ({one.null_showers})",
         ]
-        for name, one in ((name, both[name]) for name in ("fpd", "kpd"))
+        for name, one in distances.items()
     ]
     return "\n\n".join(
         (
             table(["classifier", "AUC", "JSD", "parameters", "epochs, best", "trained / selected / tested"], judges),
             table(["distance x 1,000", "generated", "Geant4 against Geant4", "showers of each (null)"], spaces),
         )
-    )
-
-
-DISTANCE_COLUMNS = (("value", "uncertainty"), ("null", "nullUncertainty"))
-
-
-def section(result: dict[str, Any], command: str) -> str:
-    """The text of docs/benchmarks.md about a result."""
-    low, high = result["energyGev"]
-    changed = f" Changed: {', '.join(result['overrides'])}." if result["overrides"] else ""
-    return (
-        f"`{command}`: the preset {result['preset']}, trained {result['epochs']} epochs on "
-        f"{result['trainingShowers']:,} showers of {low:g} to {high:g} GeV ({result['source']}), judged by "
-        f"{result['showers']:,} others and as many "
-        f"generated ones.{changed}\n\n{tables(result)}\n\n"
-        f"Features, distances and classifiers took {result['seconds'] / 60:.0f} minutes. "
-        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}."
     )
 
 

@@ -1,13 +1,12 @@
 """Operating characteristics of the verdict: what the gates of a preset decide on good and on bad generators.
 
-    python -m tools.verdicts --output FILE [--run FOLDER] [--preset flow]
+    python -m tools.verdicts [--run FOLDER] [--preset flow]
 
 Judged by the gates of the preset are the networks of a run, the same ones untrained or with an untrained part, their
 showers deformed (caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
 """
 
 import argparse
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,12 +17,11 @@ import numpy as np
 from scipy.stats import binomtest
 
 from caloscale.bench.deformations import deformations
-from caloscale.bench.results import BenchMachine, describe_machine, machine_text
+from caloscale.bench.results import describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.storage.atomic import write_text
 from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
@@ -102,17 +100,6 @@ def counts(rows: Sequence[dict[str, Any]]) -> str:
     return table(["generator", "judged", "accepted", "undecided", "rejected", "gates that rejected"], lines)
 
 
-def section(result: dict[str, Any], command: str) -> str:
-    """The text of docs/verdicts.md about a result."""
-    rows = result["rows"]
-    reference, generated = rows[0]["showers"]
-    return (
-        f"`{command}`: the preset {result['preset']}, judged by {reference} held-out Geant4 "
-        f"showers and {generated} generated ones.\n\n{counts(rows)}\n\n{error_rates(rows)}\n\n"
-        f"Machine: {machine_text(BenchMachine.model_validate(result['machine']))}.\n"
-    )
-
-
 def error_rates(rows: Sequence[dict[str, Any]]) -> str:
     """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided.
 
@@ -138,18 +125,19 @@ def error_rates(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge all cases and write the decisions."""
+    """Judge all cases, and print the text of docs/verdicts.md."""
     parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
-    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--preset", default=PRESET)
     parser.add_argument("--run", type=Path, help="folder of a run of the preset; absent: it is made in runs/trained")
     asked = parser.parse_args(list(arguments))
     run, folder = load_run(preset=asked.preset), asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
     dataset = folder / DATASET
     rows = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, asked.preset, dataset)]
-    result = {"preset": asked.preset, "rows": rows, "machine": describe_machine().as_values()}
-    write_text(asked.output, json.dumps(result, indent=1))
-    print(counts(rows))
+    reference, generated = rows[0]["showers"]
+    print(
+        f"The preset {asked.preset}, judged by {reference} held-out Geant4 showers and {generated} generated ones.\n\n"
+        f"{counts(rows)}\n\n{error_rates(rows)}\n\nMachine: {machine_text(describe_machine())}."
+    )
     return 0
 
 

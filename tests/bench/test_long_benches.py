@@ -1,18 +1,15 @@
-"""`make bench BENCH=physics` without a training: what is compared and written."""
+"""`python -m tools.physics_benchmark` without a training: what is compared and printed."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from caloscale.physics.distances import fpd, kpd
+from caloscale.bench.classifiers import Judgement
+from caloscale.physics.distances import Estimate, fpd, kpd
 from caloscale.spec import load_run
-from tests.bench.test_page import MACHINE
-from tools import benchmark, physics_benchmark, trained_runs
-
-MACHINE_JSON = MACHINE.model_dump(mode="json", by_alias=True)
+from tools import physics_benchmark, trained_runs
 
 
 def test_a_finished_run_of_the_same_configuration_is_used_again(
@@ -62,31 +59,19 @@ def test_a_distance_and_its_null() -> None:
     real, alike, others, shifted = (rng.normal(mean, 1, (600, 4)) for mean in (0, 0, 0, 0.8))
     for measure in (fpd, kpd):
         equal, unequal = (physics_benchmark.distance(measure, real, one, others, seed=1) for one in (alike, shifted))
-        assert equal["nullShowers"] == equal["showers"] == 600
-        assert abs(equal["value"] - equal["null"]) < 5 * equal["nullUncertainty"]
-        assert unequal["value"] - unequal["null"] > 10 * unequal["nullUncertainty"]
+        assert equal.null_showers == equal.showers == 600
+        assert abs(equal.found.value - equal.null) < 5 * equal.null_uncertainty
+        assert unequal.found.value - unequal.null > 10 * unequal.null_uncertainty
     few = physics_benchmark.distance(fpd, real, alike, others[:200], seed=1)
-    assert few["nullShowers"] == 400
+    assert few.null_showers == 400
 
 
-def test_the_section_of_the_physics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    classifier = {"auc": 0.8768, "auc_uncertainty": 0.002, "jsd": 0.31, "epochs": 50, "best_epoch": 7}
-    classifier |= {"parameters": 21_669_889, "showers": [6000, 2000, 2000]}
-    one = {"value": 0.5, "uncertainty": 0.01, "showers": 10000, "null": 0.01, "nullUncertainty": 0.001}
-    found: dict[str, Any] = dict.fromkeys(physics_benchmark.JUDGES, classifier)
-    found["distances"] = {"fpd": one | {"nullShowers": 10000}, "kpd": one | {"nullShowers": 10000}}
-    result = {
-        "source": "geant4",
-        "showers": 10000,
-        "trainingShowers": 9990,
-        "epochs": 20,
-        "seconds": 3660,
-        "preset": "compact",
-    }
-    result |= {"energyGev": [5, 40], "overrides": [], "found": found, "machine": MACHINE_JSON}
-    monkeypatch.setattr(benchmark, "RESULTS", tmp_path)
-    (tmp_path / "physics.json").write_text(json.dumps(result))
-    page = benchmark.write_page("# Title\n", benchmark.SECTIONS)
-    assert "| FPD | 500 ± 10 | 10 ± 1 | 10000 (10000) |" in page and "took 61 minutes" in page
-    assert "0.8768 ± 0.0020" in page and "`make bench BENCH=physics`" in page
-    assert benchmark.write_page(page, benchmark.SECTIONS) == page
+def test_the_tables_of_the_physics() -> None:
+    found = Judgement(
+        auc=0.8768, auc_uncertainty=0.002, jsd=0.31, epochs=50, best_epoch=7, parameters=21_669_889,
+        showers=(6000, 2000, 2000),
+    )  # fmt: skip
+    one = physics_benchmark.Distance(Estimate(0.5, 0.01), 10_000, 0.01, 0.001, 10_000)
+    shown = physics_benchmark.tables({"dense network": found}, {"FPD": one})
+    assert "| dense network | 0.8768 ± 0.0020 | 0.310 | 21,669,889 | 50, 7 | 6000 / 2000 / 2000 |" in shown
+    assert "| FPD | 500 ± 10 | 10 ± 1 | 10000 (10000) |" in shown

@@ -229,7 +229,7 @@ def test_a_generator_with_cells_that_are_not_finite_is_rejected(
 
 
 def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """`make bench BENCH=verdicts`, on networks without any training: a row for each case, none of them accepted."""
+    """`python -m tools.verdicts`, on networks without any training: a row for each case, none of them accepted."""
     few = ("validation.showers=60", "validation.bootstraps=10")
     run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
     rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR)))
