@@ -2,7 +2,7 @@
 
     python -m tools.operator_load --nodes 500 --runs 1000 --others 4000 --taken 50 --configurations 150
 
-Prints cores, memory, rates, reconcile times and times from an event to the status (docs/operator-process.md). All runs
+Prints cores, memory and times from an event to the status (docs/operator-process.md). All runs
 are there at once. They run until they are ended, one a second, each reports every 15 seconds, pods of others are on the
 nodes, too, 100 of them change in a second, the runs that wait differ, nodes are cut off, and of two operators the
 leader is killed in the middle and started again. What others write, and the reports, go straight into etcd, as from
@@ -14,7 +14,7 @@ import base64
 import datetime as dt
 import http.client
 import json
-import os
+import math
 import re
 import sys
 import tempfile
@@ -26,7 +26,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from kubernetes import client
@@ -44,10 +44,8 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.servers import Settings
 
 NAMESPACE = "runs"
-HISTOGRAMS = {"reconcile": "caloscale_reconcile_seconds", "eventToStatus": "caloscale_event_to_status_seconds"}
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
 """How often worker 0 reports, s, and how often pods of others change."""
-INFINITE = float("inf")
 QUIET_PER_SECOND = 2 * REFRESHED_PER_SECOND
 """An operator that writes no more often only keeps money and progress up to date."""
 RUNS, REPORTS = f"{names.GROUP}/{names.PLURAL}", f"{names.GROUP}/{names.PROGRESS_PLURAL}"
@@ -58,8 +56,14 @@ OPERATORS = ("operator-0", "operator-1")
 OWNERS = (names.PLURAL, "tfjobs", "services")
 """Kinds of objects that own others, in the order in which they do."""
 
-Counts = dict[str, dict[float, float]]
-"""By metric: how many were below a bound (requests and events: all, below infinity)."""
+
+class Counts(NamedTuple):
+    """The operator's own metrics."""
+
+    writes: float
+    events: float
+    times: dict[float, float]
+    """From an event to the status: how many took less than a bound, s."""
 
 
 def main() -> None:
@@ -255,7 +259,7 @@ class Changes:
         self._running: list[tuple[str, str]] = []
         self._values: dict[str, dict[str, Any]] = {}
         self._stop_now = threading.Event()
-        self.ends_since = INFINITE
+        self.ends_since = math.inf
         """From when on runs end (time.monotonic)."""
         self.done: Counter[str] = Counter()
         """What was written so far."""
@@ -363,23 +367,23 @@ def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argp
     others, leader = fill(plane, operators, given), operators[0]
     print(f"{time.monotonic() - begun:.0f} s: written", file=sys.stderr, flush=True)
     store = Store(plane.servers.ports["etcd"])
-    filled = settle(store, plane, leader, given, begun)
-    figures: dict[str, Any] = {**vars(given), "output": None, "filled": filled, "fillSeconds": time.monotonic() - begun}
+    settle(store, leader, given, begun)
+    figures: dict[str, Any] = {**vars(given), "output": None}
     changes = Changes(plane, others, given)
     with ThreadPoolExecutor(1) as threads:
         going = threads.submit(changes.run)
         try:
             time.sleep(REPORT_SECONDS)
-            settle(store, plane, leader, given, begun, reported=True)
+            settle(store, leader, given, begun, reported=True)
             changes.ends_since = time.monotonic()
-            first, follows = (Watched(plane, each, changes) for each in operators)
+            first, follows = map(Watched, operators)
             time.sleep(given.seconds / 4)
             machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
             time.sleep(given.seconds / 4)
             figures["standby"], figures["beforeKill"], usd = follows.figures(), first.figures(), costs(store, given)
             figures["secondsToResume"] = kill(connection, leader, given)
             lease = connection.get("Lease", SYSTEM, LEASE) or {}
-            second = Watched(plane, operators[OPERATORS.index(lease["spec"]["holderIdentity"])], changes)
+            second = Watched(operators[OPERATORS.index(lease["spec"]["holderIdentity"])])
             time.sleep(given.seconds / 2)
             figures["afterKill"] = second.figures()
         finally:
@@ -394,10 +398,9 @@ def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argp
     lines = [line for each in operators for line in each.log.read_text(encoding="utf-8").splitlines()]
     figures["listed"] = [line for line in lines if "everything was listed" in line or "is active" in line]
     figures["errors"] = sum(bool(re.search(" (ERROR|CRITICAL) |^Traceback", line)) for line in lines)
-    figures["warnings"] = [line for line in lines if " WARNING " in line]
     figures["doubled"] = sum(count > 1 for count in jobs.values())
     figures["billsLost"] = sum(after.get(run, 0.0) < cost for run, cost in usd.items())
-    figures["phases"], figures["loadAverage"] = phases(stored(RUNS, store, given)), os.getloadavg()
+    figures["phases"] = phases(stored(RUNS, store, given))
     return figures
 
 
@@ -416,38 +419,33 @@ def kill(connection: Connection, leader: OperatorProcess, given: argparse.Namesp
 
 
 class Watched:
-    """What the operator and the cluster's programs do from now on."""
+    """What an operator does from now on."""
 
-    def __init__(self, plane: ControlPlane, operator: OperatorProcess, changes: Changes) -> None:
-        self._pids = {name: daemon.process.pid for name, daemon in plane.daemons.items() if daemon.process}
-        self._pids["operator"], self._port, self._changes = operator.pid, operator.metrics_port, changes
-        self._before = (time.monotonic(), self._used(), counts(self._port), changes.done.copy())
+    def __init__(self, operator: OperatorProcess) -> None:
+        self._pid, self._port = operator.pid, operator.metrics_port
+        self._before = time.monotonic(), self._used(), counts(self._port)
 
-    def figures(self) -> dict[str, Any]:
-        """Cores, memory, rates in 1/s, times."""
-        begun, used, before, done = self._before
-        seconds, after = time.monotonic() - begun, counts(self._port)
-        cores = {name: (spent - used[name]) / seconds for name, spent in self._used().items()}
-        events = after["events"][INFINITE] - before["events"][INFINITE]
-        decided, decisions = (after[what][INFINITE] - before[what][INFINITE] for what in ("deciding", "decisions"))
+    def figures(self) -> dict[str, float]:
+        """Cores, memory, and upper bounds of half and of 99% of the times from an event to the status."""
+        begun, used, before = self._before
+        after, spent = counts(self._port), self._used() - used
+        below = {bound: count - before.times.get(bound, 0.0) for bound, count in after.times.items()}
+        total = max(below.values())
         found = {
-            "seconds": seconds,
-            "cores": cores.pop("operator"),
-            "mostMemoryMiB": most_memory_mib(self._pids["operator"]),
-            "eventsPerSecond": events / seconds,
-            "processorMsPerDecision": 1000 * decided / max(decisions, 1),
-            "processorMsPerEvent": 1000 * (self._used()["operator"] - used["operator"]) / events,
-            "writesPerSecond": (after["writes"][INFINITE] - before["writes"][INFINITE]) / seconds,
-            **{f"{what}PerSecond": (count - done[what]) / seconds for what, count in self._changes.done.items()},
-            **times(before, after),
-            "coresOfOthers": cores,
+            "cores": spent / (time.monotonic() - begun),
+            "mostMemoryMiB": most_memory_mib(self._pid),
+            "processorMsPerEvent": 1000 * spent / (after.events - before.events),
+            "eventToStatusCount": total,
         }
+        for quantile in (0.5, 0.99):
+            bound = min(bound for bound, count in below.items() if count >= quantile * total)
+            found[f"eventToStatusP{100 * quantile:.0f}Seconds"] = bound
         print(found, file=sys.stderr, flush=True)
         return found
 
-    def _used(self) -> dict[str, float]:
-        spent = {name: psutil.Process(pid).cpu_times() for name, pid in self._pids.items()}
-        return {name: times.user + times.system for name, times in spent.items()}
+    def _used(self) -> float:
+        times = psutil.Process(self._pid).cpu_times()
+        return float(times.user + times.system)
 
 
 def stored(kind: str, store: Store, given: argparse.Namespace) -> Iterator[dict[str, Any]]:
@@ -468,15 +466,9 @@ def phases(runs: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def settle(
-    store: Store,
-    plane: ControlPlane,
-    operator: OperatorProcess,
-    given: argparse.Namespace,
-    begun: float,
-    *,
-    reported: bool = False,
-) -> Counter[str]:
-    """Until the operator only keeps money and progress up to date, or too late: runs by phase.
+    store: Store, operator: OperatorProcess, given: argparse.Namespace, begun: float, *, reported: bool = False
+) -> None:
+    """Until the operator only keeps money and progress up to date, or too late.
 
     ``reported``: and until the statuses of nearly all runs that run have a report.
     """
@@ -484,16 +476,14 @@ def settle(
         before, asked = counts(operator.metrics_port), time.monotonic()
         time.sleep(5)
         after = counts(operator.metrics_port)
-        rate = (after["writes"][INFINITE] - before["writes"][INFINITE]) / (time.monotonic() - asked)
+        rate = (after.writes - before.writes) / (time.monotonic() - asked)
         found = phases(runs := list(stored(RUNS, store, given)))
-        memory = {name: round(mib) for name, mib in plane.memory_mib.items()}
-        said = f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} writes/s; MiB: {memory}"
-        print(said, file=sys.stderr, flush=True)
+        print(f"{asked - begun:.0f} s {dict(found)}, {rate:.0f} writes/s", file=sys.stderr, flush=True)
         running = [raw["status"] for raw in runs if raw.get("status", {}).get("phase") == "Running"]
         silent = sum("progress" not in status for status in running) if reported else 0
         few = max(len(running) / 50, 2 * REPORT_SECONDS)  # a run begins every second
         if (rate < QUIET_PER_SECOND and silent <= few) or asked - begun > given.most_seconds:
-            return found
+            return
 
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
@@ -517,33 +507,16 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def counts(port: int) -> Counts:
-    """The operator's own metrics: buckets of its times, and its writes."""
+    """The operator's metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     requests = [s for s in families["caloscale_api_requests"].samples if s.name.endswith("_total")]
-    writes = sum(s.value for s in requests if s.labels["kind"] != "Lease" and s.labels["method"] != "GET")
-    events = sum(s.value for s in families["caloscale_events"].samples if s.name.endswith("_total"))
-    decided = {s.name: s.value for s in families["caloscale_decision_processor_seconds"].samples}
-    found: Counts = {"writes": {INFINITE: writes}, "events": {INFINITE: events}}
-    found["deciding"] = {INFINITE: decided["caloscale_decision_processor_seconds_sum"]}
-    found["decisions"] = {INFINITE: decided["caloscale_decision_processor_seconds_count"]}
-    for title, name in HISTOGRAMS.items():
-        buckets = [s for s in families[name].samples if s.name.endswith("_bucket")]
-        found[title] = {float(s.labels["le"]): s.value for s in buckets}
-    return found
-
-
-def times(before: Counts, after: Counts) -> dict[str, float]:
-    """Upper bounds of half and of 99% of the times since `before`, seconds, and how many there were."""
-    figures = {}
-    for title in HISTOGRAMS:
-        below = {bound: count - before.get(title, {}).get(bound, 0.0) for bound, count in after[title].items()}
-        total = max(below.values())
-        for quantile in (0.5, 0.99):
-            bound = min(bound for bound, count in below.items() if count >= quantile * total)
-            figures[f"{title}P{100 * quantile:.0f}Seconds"] = bound
-        figures[f"{title}Count"] = total
-    return figures
+    buckets = [s for s in families["caloscale_event_to_status_seconds"].samples if s.name.endswith("_bucket")]
+    return Counts(
+        writes=sum(s.value for s in requests if s.labels["kind"] != "Lease" and s.labels["method"] != "GET"),
+        events=sum(s.value for s in families["caloscale_events"].samples if s.name.endswith("_total")),
+        times={float(s.labels["le"]): s.value for s in buckets},
+    )
 
 
 if __name__ == "__main__":
