@@ -12,6 +12,7 @@ from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS
 from caloscale.models.families.flow.neighbours import COEFFICIENTS
+from caloscale.models.families.flow.network import Finish
 from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers
 from caloscale.models.layers.dropout import drawing_from
 from caloscale.models.network_files import load_network
@@ -26,6 +27,7 @@ SMALL = (
     "data.preprocessing.rebin=[1, 1, 1]",
     "model.settings.width=16",
 )
+NO_FINISH = Finish(np.zeros(COEFFICIENTS, np.float32), np.zeros(scores.BINS, np.float32))
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +156,7 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
     kernel, whitening = flow.layer_flow.out.kernel, flow.whitening
     before = [weight.numpy() for weight in (kernel, whitening.mean, whitening.log_width)]
     monkeypatch.setattr(training, "_excess_counts", lambda *_: 0.0)
-    monkeypatch.setattr(training, "_measure_neighbours", lambda *_: np.zeros(COEFFICIENTS))
+    monkeypatch.setattr(training, "_measure_finish", lambda *_: NO_FINISH)
     width = np.exp(before[2][0])
 
     def calibrated(factor, shift):
@@ -190,8 +192,7 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     before = bias.numpy()
     try:
         bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
-        none = np.zeros(COEFFICIENTS, np.float32)
-        excess = training._excess_counts(run, network, showers, none, np.random.default_rng(1))
+        excess = training._excess_counts(run, network, showers, NO_FINISH, np.random.default_rng(1))
         cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
     finally:
         bias.assign(before)
@@ -204,24 +205,33 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     assert abs(truth.mean(axis=0)).max() > 0.02
 
 
-def test_correlations_of_neighbours_are_those_of_the_training_showers(run, network):
-    """Truth: the coefficients with which this network made the showers, at the primaries of others."""
+def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, network):
+    """Truth: the coefficients with which this network made the showers, at the primaries of others; numbers of cells in
+    the bins of a particle's energy. Layers that are scaled change these, so that other hazards can give equal ones."""
     flow, count = network.get_layer("flow"), 3000
     truth, bias = np.array([0.12, 0.15, 0.1, 0.05], np.float32), flow.marginals.offset.bias
+    hazards = np.array([0.3, 0.1, -0.1, -0.3, -0.1, *(scores.BINS - scores.FAINT_BINS) * [0]], np.float32)
     before = bias.numpy()
     try:
         bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
         inputs = latent(run, count, seed=4)
-        cells = flow.cells_gev(inputs, sparse=True, neighbours=tf.constant(truth)).numpy()
+        finish = Finish(tf.constant(truth), tf.constant(hazards))
+        cells = flow.cells_gev(inputs, sparse=True, finish=finish).numpy()
+        plain = flow.cells_gev(inputs, sparse=True).numpy()
         made = {
             "cells": to_network(cells, run.data.preprocessing),
             "energy_gev": inputs[:, 0].numpy() * run.data.preprocessing.energy_scale_gev,
             "angle_rad": inputs[:, 1].numpy(),
         }
-        found = training._measure_neighbours(run, network, made, np.random.default_rng(5))
+        found = training._measure_finish(run, network, made, np.random.default_rng(5))
+        again = flow.cells_gev(latent(run, count, seed=6), sparse=True, finish=found).numpy()
     finally:
         bias.assign(before)
-    np.testing.assert_allclose(found, truth, atol=0.02)
+    np.testing.assert_allclose(found.neighbours, truth, atol=0.03)
+    bounds = np.append(np.array(scores.EDGES_MIP[: scores.FAINT_BINS + 1]) * flow.detector.mip_gev, 1) + 2e-5
+    truth, without, corrected = (np.histogram(part, bounds)[0] for part in (cells, plain, again))
+    assert abs(without / truth - 1).max() > 0.1
+    assert abs(corrected / truth - 1).max() < 0.5 * abs(without / truth - 1).max()
 
 
 def test_parameters_of_some_cells_are_those_of_all(network):
@@ -290,7 +300,7 @@ def test_cells_of_a_cylinder_are_refused():
 def test_operations_of_a_shower_are_those_of_its_matrices(network):
     """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 24 terms."""
     layers = 2 * 8 * (31 * 16 + 2 * 16 * 16 + 16 * 20)
-    dense = 34 * 64 + 64 * 24 + 30 * (8 * 18 * 24 + 8 * 18 + 2 * 32)
+    dense = 34 * 64 + 64 * 24 + 30 * (8 * 19 * 24 + 8 * 19 + 2 * 32)
     positions = 8 * (7 + 6) * (10 * 32 + 32 * 32 + 32 * 24)
-    products = 18 * 8 * 7 * (6 + 1) * 24
+    products = 19 * 8 * 7 * (6 + 1) * 24
     assert flops(network) == 2 * (layers + dense + positions + products)

@@ -63,7 +63,7 @@ def test_edges_ascend_for_every_energy_of_a_layer(layer_gev):
 def test_energies_come_back_from_the_scores_of_hits():
     some, bounds = parameters(500), edges(0.03, 500)
     energy = tf.constant(np.exp(np.random.default_rng(1).uniform(0.05, 7, 500)), tf.float32)
-    depth, _ = scores.depths_of_hits(energy, some[:, 1:], bounds)
+    depth = tf.reduce_sum(scores.fill_bins(energy, some[:, 1:], bounds)[0], axis=1)
     inside = depth.numpy() < 8
     beyond, got = energies(scores.scores_of_hits(depth, some[:, 0]), some, bounds)
     assert inside.sum() > 300 and (beyond[inside] > 0).all()
@@ -84,7 +84,7 @@ def test_the_density_of_the_energy_of_a_hit_integrates_to_1():
         some, bounds = tf.repeat(parameters(1, seed), 40_000, axis=0), edges(0.02, 40_000)
         steps = np.geomspace(1, 3e5, 40_001)
         middle = tf.constant((steps[1:] + steps[:-1]) / 2, tf.float32)
-        _, density = scores.depths_of_hits(middle, some[:, 1:], bounds)
+        density = scores.log_density(middle, some[:, 1:], bounds)
         total = float(np.sum(np.exp(density.numpy().astype(np.float64)) * np.diff(steps)))
         np.testing.assert_allclose(total, 1, rtol=2e-3)
 
@@ -105,5 +105,8 @@ def test_generated_cells_follow_the_density():
     hit = beyond > 0
     np.testing.assert_allclose(hit.mean(), expit(some[0, 0]), atol=4e-3)
     quantiles = tf.constant(np.quantile(energy[hit], [0.1, 0.5, 0.9]), tf.float32)
-    depth, _ = scores.depths_of_hits(quantiles, some[:3, 1:], bounds[:3])
+    depth = tf.reduce_sum(scores.fill_bins(quantiles, some[:3, 1:], bounds[:3])[0], axis=1)
     np.testing.assert_allclose(1 - np.exp(-depth), [0.1, 0.5, 0.9], atol=6e-3)
+    filled, bins = scores.fill_bins(tf.constant(energy[hit]), some[: hit.sum(), 1:], bounds[: hit.sum()])
+    ends = bins.numpy().sum(axis=0)
+    np.testing.assert_allclose(ends, filled.numpy().sum(axis=0), atol=5 * np.sqrt(ends.max()))

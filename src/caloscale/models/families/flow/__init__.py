@@ -117,6 +117,7 @@ class Flow(Family):
             whitening.inverse,
             whitening.largest,
             flow.neighbours,
+            flow.hazards,
         ]
 
     def adapt(
@@ -133,9 +134,9 @@ class Flow(Family):
         """Mean and width of the numbers of stage 1, and the correlation of neighbours, see `training.calibrate`."""
         from caloscale.models.families.flow.training import calibrate
 
-        mean, log_width, neighbours = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
-        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:-1]]
-        return [mean, log_width, *kept, neighbours]
+        mean, log_width, finish = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
+        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:-2]]
+        return [mean, log_width, *kept, *finish]
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -36,6 +36,15 @@ _HITS = 2
 """Corrections of the number of hits: the layer's energy that follows takes .3% of them away again."""
 _RAMP = 1e-3
 """Depth over which a cell rises from nothing to its energy: a jump would make rounding visible."""
+
+
+class Finish(NamedTuple):
+    """What `training.calibrate` measures on finished showers."""
+
+    neighbours: tf.Tensor
+    """Coefficients of `neighbours.correlate` (4,)."""
+    hazards: tf.Tensor
+    """Added to the logarithms of the hazards of all cells (K,)."""
 
 
 @register
@@ -75,6 +84,7 @@ class ShowerFlow(PlainLayer):
         self.neighbours = self.add_weight(
             name="neighbours", shape=(COEFFICIENTS,), initializer="zeros", trainable=False
         )
+        self.hazards = self.add_weight(name="hazards", shape=(scores.BINS,), initializer="zeros", trainable=False)
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
@@ -90,21 +100,22 @@ class ShowerFlow(PlainLayer):
         whitened = self.whitening.within(self.layer_flow.call(noise, primary))
         return whitened, self.whitening.undo(whitened, primary)
 
-    def cells_gev(self, latent: tf.Tensor, *, sparse: bool, neighbours: tf.Tensor | None = None) -> tf.Tensor:
+    def cells_gev(self, latent: tf.Tensor, *, sparse: bool, finish: Finish | None = None) -> tf.Tensor:
         """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
         are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
-        latent, as exported files need. neighbours: other coefficients of `neighbours.correlate` than the weights."""
+        latent, as exported files need. finish: other values than the weights."""
         detector = self.detector
         cells_x, cells_y, depth = detector.shape
         energy, primary, axis = describe_primary(latent, detector)
         start = 2 + detector.condition
         whitened, numbers = self.make_numbers(latent[:, start : start + self.numbers], primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
+        finish = Finish(*map(tf.convert_to_tensor, (self.neighbours, self.hazards))) if finish is None else finish
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
+        factors = factors._replace(offset=factors.offset + finish.hazards)
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        coefficients = tf.convert_to_tensor(self.neighbours) if neighbours is None else neighbours
-        logistic = scores.logistic_of_normal(correlate(independent, logits, coefficients))
+        logistic = scores.logistic_of_normal(correlate(independent, logits, finish.neighbours))
         reached = scores.exponentials_of_depths(logistic, logits)
         return self._deposit(reached, factors, layers, numbers[:, depth:], axis, sparse=sparse)
 
@@ -171,40 +182,43 @@ class ShowerFlow(PlainLayer):
 
         factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
         logits = factors.logits()
-        hits, _, density = self._depths(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
+        hits, energies_of_hits = self._hits(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
         # Of all cells the probability of no hit; that of a hit has the logit besides.
-        of_hits = density + tf.gather_nd(logits, hits)
+        of_hits = scores.log_density(*energies_of_hits) + tf.gather_nd(logits, hits)
         likelihood = tf.math.unsorted_segment_sum(of_hits, hits[:, 0], cells.shape[0])
         of_marginals = tf.reduce_sum(scores.softplus(logits), axis=(1, 2, 3)) - likelihood
         terms = {"layers": of_layers, "cell_energies": of_marginals / _LIKELIHOOD_UNIT}
         return tf.add_n(list(terms.values())), terms
 
-    def _depths(
+    def _hits(
         self, by_layer: tf.Tensor, layers: tf.Tensor, factors: Factors
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Numbers of the cells that are hit (N, 4), and `scores.depths_of_hits`. by_layer (B, L, X, Y) in GeV."""
+    ) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor, tf.Tensor]]:
+        """Numbers of the cells that are hit (N, 4), and what `scores.fill_bins` needs. by_layer (B, L, X, Y) in GeV."""
         detector = self.detector
         hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
         ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
         edges = tf.gather_nd(scores.edges(layers, detector.mip_gev, detector.floor_gev), hits[:, :2])
-        return hits, *scores.depths_of_hits(ratio, factors.of_some(hits), edges)
+        return hits, (ratio, factors.of_some(hits), edges)
 
     def measure_scores(
         self, cells: tf.Tensor, numbers: tf.Tensor, latent: tf.Tensor, uniform: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Normal scores and logits of a hit of all cells (B, L, X, Y). cells (B, X, Y, L) in GeV, numbers (B, D): of
-        the same showers; latent: their primaries (B, n); uniform (B, L, X, Y): place of the cells that are not hit."""
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Normal scores and logits of a hit of all cells (B, L, X, Y), and the sums of `scores.fill_bins` (2, K): hits
+        in each bin, and as many as its hazard would make. cells (B, X, Y, L) in GeV, numbers (B, D): of the same
+        showers; latent: their primaries (B, n); uniform (B, L, X, Y): place of the cells that are not hit."""
         depth = self.detector.shape[2]
         energy, primary, axis = describe_primary(latent, self.detector)
         layers = layers_of_numbers(numbers[:, :depth], energy, self.detector)
         whitened = self.whitening.call(numbers, primary)
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         logits = factors.logits()
-        hits, depths, _ = self._depths(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
-        of_hits = scores.scores_of_hits(depths, tf.gather_nd(logits, hits))
+        hits, energies_of_hits = self._hits(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
+        filled, bins = scores.fill_bins(*energies_of_hits)
+        of_hits = scores.scores_of_hits(tf.reduce_sum(filled, axis=1), tf.gather_nd(logits, hits))
         logistic = tf.tensor_scatter_nd_update(scores.scores_of_others(uniform, logits), hits, of_hits)
         normal = scores.normal_of_logistic(logistic)
-        return tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE), logits
+        normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
+        return normal, logits, tf.reduce_sum(tf.stack([bins, filled]), axis=1)
 
     def arithmetic(self) -> int:
         """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""

@@ -20,10 +20,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-EDGES_MIP = (0, 0.25, 0.45, 0.65, 1.6, 3.6, 7, 10, 12, *[13] * 8)
+EDGES_MIP = (0, 0.25, 0.45, 0.65, 1, 1.6, 3.6, 7, 10, 12, *[13] * 8)
 """Lower edges of the bins above the faintest cell: so many minimum-ionising particles ..."""
-EDGES_LAYER = (0, 0, 0, 0, 0, 0.005, 0.02, 0.05, 0.1, 0.17, 0.26, 0.36, 0.47, 0.58, 0.69, 0.8, 0.92)
+EDGES_LAYER = (0, 0, 0, 0, 0, 0, 0.005, 0.02, 0.05, 0.1, 0.17, 0.26, 0.36, 0.47, 0.58, 0.69, 0.8, 0.92)
 """... and such a share of the layer's energy."""
+FAINT_BINS = 5
+"""Bins below the energy from which a cell counts as a hit; what is in others is decided by the sums of layers."""
 BINS = len(EDGES_MIP)
 PARAMETERS = 1 + BINS
 """Of each cell: logit of a hit, logarithms of the hazards."""
@@ -91,17 +93,20 @@ def softplus(x: tf.Tensor) -> tuple[tf.Tensor, Any]:
     return tf.nn.relu(x) + tf.math.log(1 + tf.exp(-tf.abs(x))), lambda upstream: upstream * tf.sigmoid(x)
 
 
-def depths_of_hits(energy: tf.Tensor, logarithms: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def fill_bins(energy: tf.Tensor, logarithms: tf.Tensor, edges: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Of hits, from their energy over that of the faintest cell (N,), logarithms of the hazards (N, K) and edges
-    (N, K): depth (N,), and the logarithm of the probability density of the energy among hits."""
-    logarithms = tf.clip_by_value(logarithms, _SMALLEST, _LARGEST)
-    wide = widths(edges)
-    share = tf.maximum((energy[:, None] - edges) / wide, 0.0)
+    (N, K): the part of their depth that each bin takes (N, K), whose sum it is, and 1 in the bin of the energy."""
+    share = tf.maximum((energy[:, None] - edges) / widths(edges), 0.0)
     share = tf.concat([tf.minimum(share[:, :-1], 1.0), share[:, -1:]], axis=1)
-    depth = tf.reduce_sum(tf.exp(logarithms) * share, axis=1)
     number = tf.reduce_sum(tf.cast(energy[:, None] >= edges[:, 1:], tf.int32), axis=1)
-    of_bin = tf.reduce_sum(tf.one_hot(number, BINS) * (logarithms - tf.math.log(wide)), axis=1)
-    return depth, of_bin - depth
+    return tf.exp(tf.clip_by_value(logarithms, _SMALLEST, _LARGEST)) * share, tf.one_hot(number, BINS)
+
+
+def log_density(energy: tf.Tensor, logarithms: tf.Tensor, edges: tf.Tensor) -> tf.Tensor:
+    """Logarithm of the probability density of the energy among hits (N,); the arguments of `fill_bins`."""
+    filled, bins = fill_bins(energy, logarithms, edges)
+    logarithms = tf.clip_by_value(logarithms, _SMALLEST, _LARGEST)
+    return tf.reduce_sum(bins * (logarithms - tf.math.log(widths(edges))) - filled, axis=1)
 
 
 def scores_of_hits(depth: tf.Tensor, logit: tf.Tensor) -> tf.Tensor:

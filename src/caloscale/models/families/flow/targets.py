@@ -42,11 +42,14 @@ _TINY = 1e-6
 def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
     """Cells whose layers have these sums (B, L), as far as a layer has any.
 
-    Drawn one by one, the largest cells miss their layer by most: the others hardly change, nor do numbers of hits.
-    What a cell gets in proportion to its energy's square is followed by a common factor of the layer.
+    Drawn one by one, the largest cells miss their layer by most: the others hardly change, nor do numbers of hits. A
+    cell gets what is missing by the square of its energy and of the share that the other cells of its layer have: one
+    that has nearly all energy cannot be far from it. A common factor of the layer follows.
     """
-    missing = wanted - cells.sum_layers(above)
-    change = cells.of_layers(missing / (cells.sum_layers(above * above) + _TINY)) * above
+    sums = cells.sum_layers(above)
+    of_others = 1 - above / cells.of_layers(sums + _TINY)
+    weight = above * of_others * of_others
+    change = cells.of_layers((wanted - sums) / (cells.sum_layers(weight * above) + _TINY)) * weight
     return _scaled(tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0))), wanted, cells)
 
 

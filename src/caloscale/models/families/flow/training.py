@@ -14,7 +14,7 @@ from caloscale.models.families.family import GENERATOR, column, condition
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend
 from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlations
-from caloscale.models.families.flow.network import REPETITIONS, ShowerFlow
+from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
 from caloscale.models.families.flow.representation import (
     describe_primary,
     energies,
@@ -25,6 +25,7 @@ from caloscale.models.families.flow.representation import (
     mirror_primary,
     moments,
 )
+from caloscale.models.families.flow.scores import BINS, FAINT_BINS
 from caloscale.models.families.step import Losses, MicroBatch, Step
 from caloscale.models.scopes import phase_scope
 from caloscale.random import EventDraws
@@ -46,9 +47,10 @@ _FINISHED = 750
 """Showers that are finished, as the numbers and the correlations of their cells are wanted."""
 _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
-_TRIED_COEFFICIENT, _LARGEST_COEFFICIENT, _LEAST_SLOPE = 0.05, 0.2, 0.2
-"""Of the correlation of neighbours: the coefficient that is tried, the largest one, and the least change of a
-correlation by its coefficient that counts."""
+_ROUNDS = 4
+"""Times that showers are finished: correlations change by nearly their coefficients, hazards by their corrections."""
+_LARGEST_COEFFICIENT, _LARGEST_HAZARD = 0.2, 0.5
+"""Of the correlation of neighbours, and of the correction of the logarithm of a hazard."""
 _MOST_CALIBRATED = 0.2
 """Largest correction of a coefficient: of a mean in widths, of the logarithm of a width."""
 _FIT_STEPS, _FIT_RATE = 8, 0.7
@@ -101,13 +103,13 @@ def measure_whitening(
     root = (vectors * np.sqrt(values)) @ vectors.T * width
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
-    arrays = (mean, log_width, knots, root, inverse, largest, np.zeros(COEFFICIENTS))
+    arrays = (mean, log_width, knots, root, inverse, largest, np.zeros(COEFFICIENTS), np.zeros(BINS))
     return [array.astype(np.float32) for array in arrays]
 
 
 def calibrate(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
     flow makes of the primaries of these showers have the mean and the width of theirs; and those of
     `neighbours.correlate` with which its cells have their correlations.
@@ -133,44 +135,51 @@ def calibrate(
     width = np.exp(log_widths[0][0])
     shift = means[0] - means[1]
     finished = {name: values[:_FINISHED] for name, values in showers.items()}
-    coefficients = _measure_neighbours(run, generator, finished, random)
-    shift[:, -2:] -= _excess_counts(run, generator, finished, coefficients, random)
+    finish = _measure_finish(run, generator, finished, random)
+    shift[:, -2:] -= _excess_counts(run, generator, finished, finish, random)
     shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
     change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
-    return mean.astype(np.float32), log_width.astype(np.float32), coefficients
+    return mean.astype(np.float32), log_width.astype(np.float32), finish
 
 
-def _measure_neighbours(
+def _measure_finish(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]], random: np.random.Generator
-) -> NDArray[np.float32]:
-    """Coefficients (4,) with which generated showers of these primaries have the correlations of these showers, by the
-    secant method from none and equal ones: each correlation follows nearly from its own coefficient."""
+) -> Finish:
+    """With which generated showers of these primaries have the correlations of these showers, and such parts of their
+    faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
 
-    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> NDArray[np.float64]:
-        sums = np.zeros((2, COEFFICIENTS))
+    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[NDArray[np.float64], ...]:
+        """Correlations (4,), logarithms of what hazards should be over what they are (K,), hits in each bin (K,)."""
+        pairs, bins = np.zeros((2, COEFFICIENTS)), np.zeros((2, BINS))
         for part, columns in _parts(run, flow, showers):
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
             depth, across = flow.detector.shape[2], flow.detector.shape[:2]
             uniform = random.random((len(columns), depth, *across), np.float32)
-            sums += correlations(*flow.measure_scores(cells, numbers, columns, tf.constant(uniform)))
-        return sums[0] / np.maximum(sums[1], 1.0)
+            normal, logits, of_bins = flow.measure_scores(cells, numbers, columns, tf.constant(uniform))
+            pairs += correlations(normal, logits)
+            bins += of_bins
+        return pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1)), bins[0]
 
-    def made(coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-        values = tf.constant(coefficients, tf.float32)
-        return measured(
-            lambda _, columns: flow.cells_gev(_latent(generator, columns, random), sparse=True, neighbours=values)
-        )
+    def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
+        finish = Finish(tf.constant(coefficients, tf.float32), tf.constant(hazards, tf.float32))
+        return flow.cells_gev(_latent(generator, columns, random), sparse=True, finish=finish)
 
-    wanted = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
-    none, tried = np.zeros(COEFFICIENTS), np.full(COEFFICIENTS, _TRIED_COEFFICIENT)
-    before = made(none)
-    slope = np.maximum((made(tried) - before) / tried, _LEAST_SLOPE)
-    coefficients = np.clip((wanted - before) / slope, -_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT)
-    coefficients += (wanted - made(coefficients)) / slope
-    return coefficients.clip(-_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT).astype(np.float32)
+    wanted, wanted_hazards, counts = measured(
+        lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector)
+    )
+    coefficients, hazards, faint = np.zeros(COEFFICIENTS), np.zeros(BINS), np.arange(BINS) < FAINT_BINS
+    for _ in range(_ROUNDS):
+        made, made_hazards, _ = measured(finished)
+        coefficients = coefficients + wanted - made
+        change = wanted_hazards - made_hazards
+        # As many cells are hits as before: `targets.hold_hits` has what their number should be.
+        hazards = hazards + faint * (change - np.average(change, weights=faint * counts))
+        coefficients = coefficients.clip(-_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT)
+        hazards = hazards.clip(-_LARGEST_HAZARD, _LARGEST_HAZARD)
+    return Finish(coefficients.astype(np.float32), hazards.astype(np.float32))
 
 
 def _parts(run: Run, flow: ShowerFlow, showers: Mapping[str, NDArray[np.float32]]) -> Iterator[tuple[slice, tf.Tensor]]:
@@ -191,11 +200,11 @@ def _excess_counts(
     run: Run,
     generator: tf.keras.Model,
     showers: Mapping[str, NDArray[np.float32]],
-    coefficients: NDArray[np.float32],
+    finish: Finish,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
     """Coefficients (T, 2) of what the last two of `moments`, logarithms of numbers of cells and of hits, of finished
-    showers exceed those by that stage 1 gave them. coefficients: of `neighbours.correlate`."""
+    showers exceed those by that stage 1 gave them."""
     flow = generator.get_layer("flow")
     primaries, excess = [], []
     for _, columns in _parts(run, flow, showers):
@@ -203,7 +212,7 @@ def _excess_counts(
         _, primary, axis = describe_primary(latent, flow.detector)
         first = columns.shape[1]
         wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
-        cells = flow.cells_gev(latent, sparse=True, neighbours=tf.constant(coefficients))
+        cells = flow.cells_gev(latent, sparse=True, finish=finish)
         primaries.append(primary.numpy())
         excess.append((moments(cells, axis, flow.detector)[:, -2:] - wanted[:, -2:]).numpy())
     return np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
