@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from caloscale.bench.classifiers import (
     DENSE_EPOCHS,
     Judgement,
+    convolutional_network,
     dense_network,
     high_level_features,
     judge,
@@ -43,6 +44,8 @@ SHOWERS = 10_000
 EPOCHS = 20
 RESIDUAL_EPOCHS, RESIDUAL_BATCH = 8, 100
 """Epochs that fit into the time; batches small enough that they are hundreds of updates."""
+SMALL: dict[str, Any] = {"epochs": 15, "batch": 64, "learning_rate": 1e-3}
+"""Training of the small convolutional network."""
 NULLS = 5
 """Random divisions of Geant4 showers behind the nulls of FPD and KPD."""
 
@@ -125,6 +128,9 @@ def main(arguments: Sequence[str]) -> int:
         build = partial(residual_network, (layers, x, y))
         return judge(one, other, build, epochs=RESIDUAL_EPOCHS, seed=seed, batch=RESIDUAL_BATCH, label=which)
 
+    def small(which: str, one: Floats, other: Floats) -> Judgement:
+        return judge(one, other, partial(convolutional_network, (layers, x, y)), seed=seed, label=which, **SMALL)
+
     features = high(real), high(generated), high(others)
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
         distances = {name: distance(of, *features, seed) for name, of in (("FPD", fpd), ("KPD", kpd))}
@@ -133,6 +139,7 @@ def main(arguments: Sequence[str]) -> int:
         "dense network, cells": (dense, *cells),
         "dense network, high-level features": (dense, features[0], features[1]),
         "residual network, cells": (residual, *cells),
+        "small convolutional network, cells": (small, *cells),
         "dense network, high-level features, Geant4 against Geant4": (dense, features[0], features[2]),
     }
     judgements = {which: judged(which, *pair) for which, (judged, *pair) in judges.items()}

@@ -7,6 +7,8 @@ import pytest
 
 from caloscale.bench.classifiers import (
     DENSE_EPOCHS,
+    LEARNING_RATE,
+    convolutional_network,
     dense_network,
     high_level_features,
     judge,
@@ -100,11 +102,26 @@ def test_equal_samples_are_not_distinguished_and_unequal_ones_are():
 
 
 @pytest.mark.long
-def test_the_residual_network_distinguishes_bright_cells():
+@pytest.mark.parametrize(("network", "rate"), [(residual_network, LEARNING_RATE), (convolutional_network, 1e-3)])
+def test_networks_of_cells_distinguish_bright_cells(network, rate):
     real, alike = (low_level_features(showers[:100], SAMPLING) for showers in (REAL, ALIKE))
     alike[:, 1:] *= 3
-    found = judge(real, alike, partial(residual_network, (12, 9, 9)), epochs=6, seed=1, batch=30)
+    found = judge(real, alike, partial(network, (12, 9, 9)), epochs=12, seed=1, batch=10, learning_rate=rate)
     assert found.auc > 0.9 and found.showers == (60, 20, 20)
+
+
+@pytest.mark.long
+def test_the_small_network_sees_how_cells_lie_beside_each_other():
+    """The same cells in another order: no feature of a single cell differs."""
+    real, alike = (low_level_features(showers, SAMPLING) for showers in (REAL, ALIKE))
+    cells = alike[:, 1:].reshape(len(alike), 12, 81)
+    mixed = np.random.default_rng(1).permuted(cells, axis=2)
+    options = {"epochs": 6, "seed": 1, "batch": 30, "learning_rate": 1e-3}
+    build = partial(convolutional_network, (12, 9, 9))
+    other = np.concatenate([alike[:, :1], mixed.reshape(len(alike), -1)], axis=1)
+    equal, unequal = judge(real, alike, build, **options), judge(real, other, build, **options)
+    assert equal.auc == pytest.approx(0.5, abs=3.5 * equal.auc_uncertainty)
+    assert unequal.auc > 0.9
 
 
 @pytest.mark.integration
