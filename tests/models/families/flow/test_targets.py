@@ -43,7 +43,7 @@ def test_layers_get_their_sums_and_the_largest_cells_change_most(choose):
     factors = found[[0, 1, 3]] / cells.numpy()[[0, 1, 3]]
     assert (np.diff(factors[0, 0, 0, :3]) > 0).all() and (np.diff(factors[1, 0, 0, :3]) < 0).all()
     assert abs(factors[0, 0, 0, 0] - 1) < 0.03 < 0.1 < abs(factors[0, 0, 0, 2] - 1)
-    assert abs(factors[2, 0, 0, 3] - 1) < 0.1 * abs(factors[2, 0, 0, 2] - 1)
+    assert abs(factors[2, 0, 0, 3] - 1) < 0.5 * abs(factors[2, 0, 0, 2] - 1)
 
 
 @pytest.mark.parametrize("choose", EVERY)

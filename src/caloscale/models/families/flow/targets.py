@@ -36,6 +36,8 @@ _RIDGE = 0.05
 _LEAST = 0.5
 """Added to the variance of each of them, as a shower in one column of cells cannot be widened: the slope along the
 depth, whose function varies least, is corrected by a part only."""
+_LEAST_OTHERS = 0.05
+"""Share that the others of a layer have at least, as a cell may be alone."""
 _TINY = 1e-6
 
 
@@ -47,7 +49,7 @@ def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor
     that has nearly all energy cannot be far from it. A common factor of the layer follows.
     """
     sums = cells.sum_layers(above)
-    of_others = 1 - above / cells.of_layers(sums + _TINY)
+    of_others = 1 + _LEAST_OTHERS - above / cells.of_layers(sums + _TINY)
     weight = above * of_others * of_others
     change = cells.of_layers((wanted - sums) / (cells.sum_layers(weight * above) + _TINY)) * weight
     return _scaled(tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0))), wanted, cells)
