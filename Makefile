@@ -146,6 +146,10 @@ chart: $(VENV)/.dev ## The Helm chart of an overlay: build/chart (OVERLAY=)
 release-check: ## Build sdist and wheel, check them, and run the wheel outside the clone on each supported Python
 	@$(PYTHON) -m tools.release
 
+.PHONY: bundle
+bundle: $(VENV)/.dev ## The bundle for the Operator Lifecycle Manager: build/bundle
+	@$(BIN)/python -m tools.manifests build/bundle
+
 .PHONY: docs
 docs: $(VENV)/.dev ## Build the site from docs/ into build/site; broken links, missing images and orphans fail
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict && echo "site: build/site/index.html; with search: make docs-serve"

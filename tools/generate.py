@@ -15,10 +15,8 @@ import docstring_parser
 import yaml
 from kfp import compiler
 
-from caloscale import IMAGE
 from caloscale.cluster.api.crd import custom_resource_definition, progress_definition
 from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
-from caloscale.cluster.workload.backends import render_runtime
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import Rate, load_prices, node_rate
 from caloscale.spec import Run, SolverRun
@@ -36,6 +34,7 @@ from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem, train_calorimeter_gan
 from tools import table
+from tools.manifests import write_training_runtime, write_yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 COMPONENTS = (plan, simulate, preprocess, train, validate, gate, cost_report, solve, validate_solution)
@@ -48,12 +47,6 @@ def paths() -> list[str]:
         f"components/{c.python_func.__name__}/{name}" for c in COMPONENTS for name in ("component.yaml", "README.md")
     ]
     return ["docs/papers.md", "pipelines/compiled", "docs/schema", "manifests/crd", "manifests/trainer", *pages]
-
-
-def write_yaml(path: Path, content: dict[str, Any]) -> None:
-    """Write an object as YAML under a note that it is generated."""
-    text = yaml.safe_dump(content, sort_keys=False, width=120, allow_unicode=True)
-    path.write_text(f"# {GENERATED}\n{text}", encoding="utf-8")
 
 
 def write_schemas(folder: Path) -> None:
@@ -150,17 +143,15 @@ def main(arguments: list[str]) -> None:
         print(" ".join(paths()))
         return
     compiled_folder, schema_folder = ROOT / "pipelines/compiled", ROOT / "docs/schema"
-    crd_folder, trainer_folder = ROOT / "manifests/crd", ROOT / "manifests/trainer"
-    for folder in (compiled_folder, schema_folder, crd_folder, trainer_folder):
+    crd_folder = ROOT / "manifests/crd"
+    for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
     train_calorimeter_gan.compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
     solve_inverse_problem.compile_pipeline(compiled_folder / f"{solve_inverse_problem.NAME.replace('-', '_')}.yaml")
     write_schemas(schema_folder)
     for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
         write_yaml(crd_folder / f"{plural}.yaml", definition)
-    write_yaml(trainer_folder / "runtime.yaml", render_runtime(IMAGE))
-    kustomization = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-    write_yaml(trainer_folder / "kustomization.yaml", {**kustomization, "resources": ["runtime.yaml"]})
+    write_training_runtime(ROOT / "manifests/trainer")
     data = yaml.safe_load((ROOT / "docs/papers.yaml").read_text(encoding="utf-8"))
     (ROOT / "docs/papers.md").write_text(papers_page(data), encoding="utf-8")
     for component in COMPONENTS:

@@ -1,10 +1,11 @@
-"""Manifests as files, and every one of them before a real API server."""
+"""The bundle: manifests as files, and every one of them before a real API server."""
 
 import copy
 import json
 import os
 import re
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,9 +24,10 @@ from tests.cluster.examples import LAUNCHES, rendered
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, version
+from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, program, version
 from tools.cluster.servers import CONTEXT
 from tools.cluster.upstream import ensure
+from tools.manifests import write_bundle
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -409,6 +411,30 @@ def test_users_get_their_rights_from_the_usual_roles(deployed: ControlPlane, nam
     assert may("edit", "create")
     assert may("view", "get")
     assert not may("view", "create")
+
+
+@pytest.mark.control_plane
+def test_the_bundle_passes_the_validation_of_operator_framework(tmp_path: Path) -> None:
+    try:
+        verify = program("operator-verify")
+    except ClusterError as error:
+        pytest.skip(str(error))
+    command, bundle = [str(verify), "manifests"], tmp_path / "made"
+    write_bundle(MANIFESTS, bundle)
+    done = subprocess.run([*command, str(bundle)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "error" not in (done.stdout + done.stderr).lower()
+
+    broken = tmp_path / "bundle" / "manifests"
+    broken.mkdir(parents=True)
+    (tmp_path / "bundle" / "metadata").mkdir()
+    for path in bundle.glob("*/*.yaml"):
+        text = path.read_text(encoding="utf-8").replace(
+            "name: trainingruns.caloscale.dev", "name: others.caloscale.dev", 1
+        )
+        (tmp_path / "bundle" / path.parent.name / path.name).write_text(text, encoding="utf-8")
+    done = subprocess.run([*command, str(tmp_path / "bundle")], capture_output=True, text=True, check=False)
+    assert "others.caloscale.dev" in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("verb", [deploy.deploy, deploy.undeploy])

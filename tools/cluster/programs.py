@@ -28,6 +28,7 @@ CONTROL_PLANE = MappingProxyType(
         "training-operator": "github.com/kubeflow/training-operator/cmd/training-operator.v1",
         "jobset": "sigs.k8s.io/jobset",
         "mpi-operator": "github.com/kubeflow/mpi-operator/cmd/mpi-operator",
+        "operator-verify": "github.com/operator-framework/api/cmd/operator-verify",
     }
 )
 # Real nodes need these on top.
