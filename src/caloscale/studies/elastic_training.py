@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
@@ -142,7 +142,9 @@ class Coordinator:
         gradient is not finite, or a newcomer has not joined before the end."""
         self._start(self.asked.workers)
         self._admit(waiting=True)
-        self._check_steps()
+        if late := [change.step for change in self.asked.changes if change.step > self.steps]:
+            problem = f"the training has {self.steps} steps"
+            raise ConfigurationError(problem, field="changes.step", value=late[0], remedy="write more train.epochs")
         while self.step < self.steps:
             begin = time.perf_counter()
             changes = [change for change in self.asked.changes if change.step == self.step + 1]
@@ -186,12 +188,6 @@ class Coordinator:
                 member.process.kill()
                 member.process.join()
 
-    def _check_steps(self) -> None:
-        late = [change.step for change in self.asked.changes if change.step > self.steps]
-        if late:
-            problem = f"the training has {self.steps} steps"
-            raise ConfigurationError(problem, field="changes.step", value=late[0], remedy="write more train.epochs")
-
     def _start(self, workers: int) -> None:
         """Start processes that will join."""
         context = multiprocessing.get_context("spawn")
@@ -208,7 +204,7 @@ class Coordinator:
         ready = [member for member in self.coming if waiting or member.connection.poll()]
         for member in ready:
             self.steps = self._received(member, "ready")
-            if self.members or self.step:
+            if self.step:
                 self.start_seconds.append(time.perf_counter() - member.started)
             self._send(member, "take", self._state_of(self.members[0]) if self.members else None)
             self.coming.remove(member)
@@ -221,15 +217,12 @@ class Coordinator:
         return state
 
     def _received(self, member: Member, expected: str) -> Any:
-        try:
-            content = member.connection.recv()[1]
-        except (EOFError, OSError) as error:
+        answer = self._next(member)
+        if answer is None:
             member.process.join()
             problem = f"a worker ended with exit code {member.process.exitcode} while it should give its {expected}"
-            raise TrainingError(problem, remedy="read what it wrote above") from error
-        if isinstance(content, CaloscaleError):
-            raise content
-        return content
+            raise TrainingError(problem, remedy="read what it wrote above")
+        return answer[1]
 
     def _make_step(self, changes: Sequence[Change]) -> dict[str, float]:
         """One step, however often it must be begun; when which changes were made."""
@@ -242,8 +235,8 @@ class Coordinator:
                 there = len(self.members)
                 answers = self._answers()
                 if all(said == "made" for said, _ in answers):
-                    for member in [member for member, (_, leaves) in zip(self.members, answers) if leaves]:
-                        self._remove(member)
+                    self.gone += [member for member, (_, leaves) in zip(self.members, answers) if leaves]
+                    self.members = [member for member in self.members if member not in self.gone]
                     return changed
                 lost = len(self.members) < there
                 total = None if lost else sum_of([one for _, gradients in answers for one in gradients], self.step + 1)
@@ -258,20 +251,22 @@ class Coordinator:
 
     def _answers(self) -> list[tuple[str, Any]]:
         """What each worker says next, in their order, without those that are lost."""
-        found: dict[Connection, tuple[str, Any]] = {}
-        while missing := [member for member in self.members if member.connection not in found]:
-            answering = wait([member.connection for member in missing])
-            for member in [member for member in missing if member.connection in answering]:
-                try:
-                    found[member.connection] = member.connection.recv()
-                except (EOFError, OSError):
-                    self._remove(member)
-        for _, content in found.values():
-            if isinstance(content, CaloscaleError):
-                raise content
+        answers = {member: self._next(member) for member in self.members}
+        self.gone += [member for member, answer in answers.items() if answer is None]
+        self.members = [member for member in self.members if member not in self.gone]
         if not self.members:
             raise TrainingError(f"no worker is left in step {self.step + 1}", remedy="read what they wrote above")
-        return [found[member.connection] for member in self.members]
+        return [answer for answer in answers.values() if answer is not None]
+
+    def _next(self, member: Member) -> tuple[str, Any] | None:
+        """What a worker says next; None: it is lost. Raises the error that it has met."""
+        try:
+            said, content = member.connection.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(content, CaloscaleError):
+            raise content
+        return said, content
 
     def _end(self, change: Change) -> float:
         """Send the last workers their signal; when."""
@@ -283,10 +278,6 @@ class Coordinator:
             else:
                 member.process.terminate()
         return began
-
-    def _remove(self, member: Member) -> None:
-        self.members.remove(member)
-        self.gone.append(member)
 
     def _send(self, member: Member, said: str, content: Any) -> None:
         with suppress(OSError):  # it is lost, which `_answers` will see
