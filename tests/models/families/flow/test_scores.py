@@ -23,9 +23,14 @@ def edges(layer_gev: float, count: int) -> tf.Tensor:
     return tf.repeat(scores.edges(tf.fill((1, 1), layer_gev), MIP, FLOOR)[0], count, axis=0)
 
 
+def depths(y, logits):
+    below, point = scores.odds(y, logits)
+    return tf.math.log((1 + below) / (1 + point))
+
+
 def energies(y, some, bounds):
     """Depths and energies of cells."""
-    depth = tf.math.log(scores.exponentials_of_depths(y, some[:, 0]))
+    depth = depths(y, some[:, 0])
     hazards, widths = (tf.transpose(values) for values in (some[:, 1:], scores.widths(bounds)))
     found = scores.hit_energies(depth, hazards, widths).numpy()
     among_others = scores.hit_energies(depth[None], hazards[None], widths[None]).numpy()
@@ -49,9 +54,9 @@ def test_the_logistic_score_is_inverted():
 def test_a_depth_is_that_of_its_logarithms():
     """Softplus of the score less that of the negative logit; also of cells that are as good as never hit."""
     y, logit = np.meshgrid(np.linspace(-20, 12, 65), np.linspace(-50, 5, 56))
-    depth = np.log(scores.exponentials_of_depths(tf.constant(y, tf.float32), tf.constant(logit, tf.float32)))
+    depth = depths(tf.constant(y, tf.float32), tf.constant(logit, tf.float32))
     np.testing.assert_allclose(depth, np.logaddexp(0, y) - np.logaddexp(0, -logit), rtol=1e-6, atol=1e-6)
-    assert np.isfinite(np.log(scores.exponentials_of_depths(tf.constant(-9.0), tf.constant(-500.0))))
+    assert np.isfinite(depths(tf.constant(-9.0), tf.constant(-500.0)))
 
 
 @pytest.mark.parametrize("layer_gev", [3e-5, 1e-3, 0.05])

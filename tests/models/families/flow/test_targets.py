@@ -9,6 +9,7 @@ import tensorflow as tf
 from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.representation import moments
+from caloscale.models.families.flow.scores import odds
 from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_moments, hold_sums
 from caloscale.spec import load_run
 
@@ -73,20 +74,23 @@ def test_moments_come_near_to_those_that_are_wanted(detector, showers, choose):
     assert ((found.numpy() > 0) == (cells.numpy() > 0)).all()
 
 
-def test_as_many_cells_are_hit_as_stage_1_says_and_what_they_exceed_the_level_by_stays_exponential():
-    """20 showers with a quarter of the cells hit; a layer without energy does not count."""
+def test_as_many_cells_are_hit_as_stage_1_says_and_depths_stay_exponential():
+    """20 showers with a quarter of the cells hit, and one cell of each layer always; a layer without energy does not
+    count."""
     rng = np.random.default_rng(2)
-    depths = rng.exponential(size=(20, 5, 20, 20)) + np.log(0.25)
+    logits = np.full((20, 5, 20, 20), -np.log(3), np.float32)
+    logits[:, :, 10, 10] = 7
+    below, point = odds(tf.constant(rng.logistic(size=logits.shape), tf.float32), tf.constant(logits))
     wanted = 400 * rng.uniform(0.7, 1.3, 20)
     moments = np.zeros((20, 12), np.float32)
     moments[:, 10] = np.log1p(wanted)
     full = tf.constant([[1.0, 1, 1, 1, 0]] * 20)
-    reached = tf.constant(np.exp(depths), tf.float32)
-    found = np.log(hold_cells(reached, full, tf.constant(moments)).numpy()[:, :4])
-    before = (depths[:, :4] > 0).sum(axis=(1, 2, 3))
-    after = (found > 0).sum(axis=(1, 2, 3))
+    found = np.log(hold_cells(below, point, full, tf.constant(moments)).numpy()[:, :4])
+    plain = np.log((1 + below) / (1 + point))[:, :4]
+    before, after = ((depths > 0).sum(axis=(1, 2, 3)) for depths in (plain, found))
     assert np.abs(before - wanted).mean() > 50 and np.abs(after - wanted).mean() < 6
     np.testing.assert_allclose(found[found > 0].mean(), 1, atol=0.04)
+    np.testing.assert_allclose(found[:, :, 10, 10], plain[:, :, 10, 10], atol=1e-3)
 
 
 @pytest.mark.parametrize("choose", EVERY)

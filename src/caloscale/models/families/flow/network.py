@@ -116,12 +116,11 @@ class ShowerFlow(PlainLayer):
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
         logistic = scores.logistic_of_normal(correlate(independent, logits, finish.neighbours))
-        reached = scores.exponentials_of_depths(logistic, logits)
-        return self._deposit(reached, factors, layers, numbers[:, depth:], axis, sparse=sparse)
+        return self._deposit(scores.odds(logistic, logits), factors, layers, numbers[:, depth:], axis, sparse=sparse)
 
     def _deposit(
         self,
-        reached: tf.Tensor,
+        odds: tuple[tf.Tensor, tf.Tensor],
         factors: Factors,
         layers: tf.Tensor,
         across: tf.Tensor,
@@ -129,12 +128,12 @@ class ShowerFlow(PlainLayer):
         *,
         sparse: bool,
     ) -> tf.Tensor:
-        """exp q of the cells (B, L, X, Y), energies of the layers (B, L), moments (B, 12), axis (B, 2, L) -> cells in
-        GeV (B, X, Y, L), whose layers have these energies, and whose shower nearly has these moments: the likeliest
-        cell is hit where no other is."""
+        """`scores.odds` of the cells (B, L, X, Y), energies of the layers (B, L), moments (B, 12), axis (B, 2, L) ->
+        cells in GeV (B, X, Y, L), whose layers have these energies, and whose shower nearly has these moments: the
+        likeliest cell is hit where no other is."""
         detector, floor = self.detector, self.detector.floor_gev
         full = tf.cast(layers >= LEAST_LAYER * floor, tf.float32)
-        reached = hold_cells(reached, full, across)
+        reached = hold_cells(*odds, full, across)
         highest = tf.reduce_max(reached, axis=(2, 3))
         if sparse:  # a comparison that what is not a number does not pass: it is seen then
             least = (tf.minimum(highest, 1.0) * (1 - 1e-6))[..., None, None]

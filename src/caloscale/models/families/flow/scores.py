@@ -65,9 +65,10 @@ def widths(edges: tf.Tensor) -> tf.Tensor:
     return tf.concat([inner, inner[..., -1:]], axis=-1)
 
 
-def exponentials_of_depths(y: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """exp q of cells from their logistic scores and logits of a hit: above 1 for a hit."""
-    return (1 + tf.exp(y)) / (1 + tf.exp(tf.minimum(-logits, _SELDOM)))
+def odds(y: tf.Tensor, logits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Odds of what is below the logistic scores of cells, and below their points, from logits of a hit: 1 and the first
+    over 1 and the second is exp q, above 1 for a hit."""
+    return tf.exp(y), tf.exp(tf.minimum(-logits, _SELDOM))
 
 
 def hit_energies(depth: tf.Tensor, logarithms: tf.Tensor, widths: tf.Tensor) -> tf.Tensor:

@@ -55,18 +55,20 @@ def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor
     return _scaled(tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0))), wanted, cells)
 
 
-def hold_cells(reached: tf.Tensor, full: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
-    """exp q of all cells (B, L, X, Y), changed so that as many cells of a shower are hit as ``moments`` (B, 12) say.
+def hold_cells(below: tf.Tensor, point: tf.Tensor, full: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+    """exp q of all cells from their `scores.odds` (B, L, X, Y), with such points that as many cells of a shower are hit
+    as ``moments`` (B, 12) say.
 
-    full (B, L): 1 for a layer with energy. Depths of hits are exponential: the part 1 / t of them is deeper than ln t,
-    and what they exceed it by is exponential again, so that the energies of the cells do not change in the mean.
+    full (B, L): 1 for a layer with energy. The odds against a hit of all cells get a common factor: a cell that is
+    nearly always hit stays as it is, and depths of hits remain exponential.
     """
     wanted, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
-    level = tf.ones_like(wanted)
+    reached, level = 1 + below, tf.ones_like(wanted)
     for _ in range(_COUNTS):
-        found = tf.reduce_sum(_beyond(reached / level, wanted) * full, axis=(1, 2, 3), keepdims=True)
+        found = _beyond(reached / (1 + point * level), wanted) * full
+        found = tf.reduce_sum(found, axis=(1, 2, 3), keepdims=True)
         level = tf.clip_by_value(level * tf.maximum(found, 1.0) / wanted, 1 / _MOST, _MOST)
-    return reached / level
+    return reached / (1 + point * level)
 
 
 def _beyond(ratio: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
