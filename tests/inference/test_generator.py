@@ -1,4 +1,5 @@
 import json
+import random
 import shutil
 
 import numpy as np
@@ -113,6 +114,13 @@ def test_the_untrained_generator_has_fresh_weights_but_the_adapted_ones(copy):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(type(trained.family), "adapted_weights", lambda _, network: network.weights[:1])
         fresh, again = (load_generator(copy, untrained=True).network.get_weights() for _ in range(2))
+        drawn = []
+        for seed in (3, 4):
+            random.seed(seed)
+            np.random.seed(seed)
+            load_generator(copy, untrained=True)
+            drawn.append((random.random(), np.random.random()))
+    assert not set(drawn[0]) & set(drawn[1]), "the process's own random numbers are not seeded"
     theirs = load_generator(copy).network.get_weights()
     assert np.array_equal(fresh[0], theirs[0])
     assert not any(np.array_equal(*pair) for pair in zip(fresh[1:], theirs[1:], strict=True))

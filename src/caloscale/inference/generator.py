@@ -2,6 +2,7 @@
 
 import logging
 import math
+import random
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
@@ -214,9 +215,16 @@ def load_generator(folder: str | Path, *, untrained: bool = False) -> Generator:
 
 
 def _untrained(trained: tf.keras.Model, run: Run) -> tf.keras.Model:
-    """Fresh weights, the same at every call, but for those that no step changes (`Family.adapted_weights`)."""
-    tf.keras.utils.set_random_seed(run.train.seed)
-    network, family = build(run.model, run.data)["generator"], family_of(run.model)
+    """Fresh weights, the same at every call, but for those that no step changes (`Family.adapted_weights`).
+
+    Keras draws the seeds of its initializers from Python's generator, which is then set back.
+    """
+    before = random.getstate()
+    random.seed(run.train.seed)
+    try:
+        network, family = build(run.model, run.data)["generator"], family_of(run.model)
+    finally:
+        random.setstate(before)
     for weight, value in zip(family.adapted_weights(network), family.adapted_weights(trained)):
         weight.assign(value)
     return network
