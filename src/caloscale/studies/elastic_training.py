@@ -309,7 +309,7 @@ def _work(run: Run, dataset: Path, parts: int, connection: Connection) -> None:
     load_tensorflow_quietly()
     from caloscale.studies.elastic_worker import Worker, serve
 
-    with suppress(EOFError):  # the coordinator is gone
+    with suppress(EOFError, ConnectionError):  # the coordinator is gone
         try:
             serve(Worker(run, dataset, parts), connection, lambda: bool(signals))
         except CaloscaleError as error:

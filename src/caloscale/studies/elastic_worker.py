@@ -178,7 +178,7 @@ class Worker:
 def serve(worker: Worker, connection: Connection, leaving: Callable[[], bool]) -> None:
     """Do what the coordinator says, until it ends or the worker leaves after a step.
 
-    leaving: whether the worker is to leave. Raises EOFError when the coordinator is gone.
+    leaving: whether the worker is to leave. Raises EOFError or ConnectionError when the coordinator is gone.
     """
     worker.warm_up()
     connection.send(("ready", worker.calendar.steps))
