@@ -35,8 +35,9 @@ def test_a_written_image_is_one_of_docker_save(archive: Path) -> None:
     assert configuration["config"]["User"] == "65532"
     with tarfile.open(fileobj=io.BytesIO(layer)) as tar:
         members = {member.name: member for member in tar}
-        assert list(members) == ["opt", "opt/x", "opt/x/data", "opt/x/data/text", "opt/x/program"]
+        assert list(members) == ["tmp", "opt", "opt/x", "opt/x/data", "opt/x/data/text", "opt/x/program"]
         assert members["opt/x"].isdir()
+        assert members["tmp"].isdir() and members["tmp"].mode == 0o1777
         assert members["opt/x/program"].mode == 0o755
         assert (members["opt/x/data/text"].mode, members["opt/x/data/text"].uid) == (0o644, 0)
         assert tar.extractfile("opt/x/data/text").read() == b"hello"  # type: ignore[union-attr]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,8 +15,10 @@ from kubernetes import client
 
 from tests.pipelines.conftest import TINY
 from tests.tools.conftest import Browser
+from tools.cluster.errors import ClusterError
 from tools.cluster.kubeflow import server, sources
-from tools.cluster.plane import ControlPlane
+from tools.cluster.native import requirements
+from tools.images import ImageError, archives
 
 TINY_RUN = yaml.safe_load(TINY)
 ROOT = "v2/artifacts/train-calorimeter-gan"
@@ -26,19 +27,19 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(7200),
     pytest.mark.skipif(not sources.is_built(), reason="no Kubeflow: `python -m tools.cluster kubeflow` builds it once"),
-    pytest.mark.skipif(os.geteuid() != 0, reason="needs root: the steps run in namespaces"),
 ]
 
 
 class UI:
     """The UI in a browser, and the API beside it to see what it did."""
 
-    def __init__(self, browser: Browser, plane: ControlPlane) -> None:
-        self.browser, self.pods = browser, client.CoreV1Api(plane.client())
+    def __init__(self, browser: Browser, served: server.Server) -> None:
+        self.browser, self.server = browser, served
+        self.pods = client.CoreV1Api(served.cluster.client())
 
     def open(self, page: str) -> None:
         self.browser.open("about:blank", 1300)
-        self.browser.open(f"{server.UI}/#/{page}", 1300)
+        self.browser.open(f"{self.server.url}/#/{page}", 1300)
 
     def click(self, element: str) -> None:
         """element: an expression that gives it; it is waited for."""
@@ -126,11 +127,21 @@ class UI:
     def sees(self, text: str) -> None:
         self.browser.wait(f"document.body.innerText.includes({json.dumps(text)})")
 
+    def files(self, run: str) -> dict[str, str]:
+        """Digests of all objects of a run by key: its folder and its artifacts."""
+        pages = self.server.store().get_paginator("list_objects_v2")
+        found = pages.paginate(Bucket=server.BUCKET, Prefix=f"{ROOT}/{run}/")
+        return {each["Key"]: each["ETag"] for part in found for each in part.get("Contents", [])}
+
+    def text(self, key: str) -> str:
+        """Of an object."""
+        return str(self.server.store().get_object(Bucket=server.BUCKET, Key=key)["Body"].read().decode())
+
     def api(self, path: str, sent: Any = None) -> Any:
         """The answer of the API, to a POST where something is sent."""
         content = None if sent is None else json.dumps(sent).encode()
         asked = urllib.request.Request(
-            f"{server.UI}/apis/v2beta1/{path}", content, {"content-type": "application/json"}
+            f"{self.server.url}/apis/v2beta1/{path}", content, {"content-type": "application/json"}
         )
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
             return json.load(answer)
@@ -142,8 +153,13 @@ def _typed(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def ui(browser: Browser) -> Iterator[UI]:
-    with server.kubeflow() as plane:
-        made = UI(browser, plane)
+    try:
+        archives(["trainer-cpu"])
+        requirements.check()
+    except (ClusterError, ImageError) as error:
+        pytest.skip(str(error))
+    with server.kubeflow() as served:
+        made = UI(browser, served)
         made.upload("calorimeter", COMPILED)
         yield made
 
@@ -154,16 +170,6 @@ def first(ui: UI) -> str:
     run = ui.start("first", preset="", run=json.dumps(TINY_RUN))
     assert ui.end(run) == "SUCCEEDED"
     return run
-
-
-def files(run: str) -> dict[str, str]:
-    """Digests of all objects of a run by key: its folder and its artifacts."""
-    page = server.store().get_paginator("list_objects_v2").paginate(Bucket=server.BUCKET, Prefix=f"{ROOT}/{run}/")
-    return {each["Key"]: each["ETag"] for part in page for each in part.get("Contents", [])}
-
-
-def _object(key: str) -> str:
-    return str(server.store().get_object(Bucket=server.BUCKET, Key=key)["Body"].read().decode())
 
 
 def test_the_form_has_an_entry_for_each_parameter_with_its_default(ui: UI) -> None:
@@ -196,15 +202,15 @@ def test_a_run_shows_its_graph_its_verdict_and_its_report(ui: UI, first: str) ->
 
 
 def test_a_clone_with_another_seed_leaves_the_first_run_as_it_was(ui: UI, first: str) -> None:
-    before = files(first)
+    before = ui.files(first)
     assert f"{ROOT}/{first}/summary.json" in before
     ui.open_run(first)
     ui.button("cloneBtn")
     assert json.loads(ui.value("run")) == TINY_RUN and ui.value("preset") == ""
     second = ui.submit("second", seed="7")
     assert second != first and ui.end(second) == "SUCCEEDED"
-    assert files(first) == before
-    assert f"{ROOT}/{second}/summary.json" in files(second)
+    assert ui.files(first) == before
+    assert f"{ROOT}/{second}/summary.json" in ui.files(second)
     ui.open_steps(second)
     assert ui.cached() == {"Simulate showers", "Prepare showers"}
     ui.open(f"compare?runlist={first},{second}")
@@ -227,7 +233,8 @@ def test_a_run_that_is_not_accepted_is_seen_in_the_run_list(ui: UI, first: str) 
 
 
 def test_a_run_that_was_terminated_is_resumed_by_retry(ui: UI, first: str) -> None:
-    """Steps that had ended do not run again; the others continue in the folder of the run. Other preparation."""
+    """Steps that had ended do not run again, nor does the report at the exit; the others continue in the folder of the
+    run. Other preparation."""
     other = json.dumps({**TINY_RUN, "data": {**TINY_RUN["data"], "preprocessing": {"power": 0.6}}})
     run = ui.start("terminated", preset="", run=other, seed="11")
     while ui.states(run).get("train") != "RUNNING":
@@ -235,19 +242,21 @@ def test_a_run_that_was_terminated_is_resumed_by_retry(ui: UI, first: str) -> No
     ui.open_run(run)
     ui.confirm("terminateRunBtn", "Terminate")
     assert ui.end(run) in ("CANCELED", "FAILED")
-    before = files(run)
-    assert f"{ROOT}/{run}/summary.json" not in before
+    before = ui.files(run)
+    assert f"{ROOT}/{run}/stages/validate.json" not in before
+    assert "the pipeline run was terminated" in json.loads(ui.text(f"{ROOT}/{run}/summary.json"))["error"]
     ui.open_steps(run)
     assert ui.cached() == {"Simulate showers"}
     ui.confirm("retryBtn", "Retry")
     while ui.api(f"runs/{run}")["state"] in ("CANCELED", "FAILED"):
         time.sleep(1)
     assert ui.end(run) == "SUCCEEDED"
-    after = files(run)
-    assert json.loads(_object(f"{ROOT}/{run}/summary.json"))["outcome"] == "succeeded"
-    # A training that had written a checkpoint resumes from it and changes its own files. The folder .holder records
-    # which process writes to the folder of the run.
-    resumed = tuple(f"{ROOT}/{run}/{part}" for part in (".holder/", "training/", "stages/train.json"))
+    after = ui.files(run)
+    assert json.loads(ui.text(f"{ROOT}/{run}/stages/validate.json"))["outcome"] == "succeeded"
+    # A training that had written a checkpoint resumes from it and changes its own files, and removes the record of the
+    # report. The folder .holder records which process writes to the folder of the run.
+    parts = (".holder/", "training/", "stages/train.json", "stages/report.json")
+    resumed = tuple(f"{ROOT}/{run}/{part}" for part in parts)
     assert not [key for key, digest in before.items() if after.get(key) != digest and not key.startswith(resumed)]
 
 
@@ -258,7 +267,7 @@ def test_the_pod_of_a_training_asks_for_the_gpus_of_the_form(ui: UI, first: str)
     pods = ui.pods.list_namespaced_pod(server.NAMESPACE, label_selector=f"pipeline/runid={run}").items
     limits = [each.resources.limits or {} for pod in pods for each in pod.spec.containers if each.name == "main"]
     assert [each["nvidia.com/gpu"] for each in limits if "nvidia.com/gpu" in each] == ["2"]
-    assert "should have 2 accelerators (train.gpus)" in _object(f"{ROOT}/{run}/stages/train.json")
+    assert "should have 2 accelerators (train.gpus)" in ui.text(f"{ROOT}/{run}/stages/train.json")
 
 
 def test_a_form_that_is_refused_has_a_report_and_starts_nothing_else(ui: UI) -> None:
@@ -266,8 +275,8 @@ def test_a_form_that_is_refused_has_a_report_and_starts_nothing_else(ui: UI) -> 
     assert ui.end(run) == "FAILED"
     states = ui.states(run)
     assert states["plan"] == "FAILED" and states["cost-report"] == "SUCCEEDED" and not states.get("simulate")
-    (page,) = (key for key in files(run) if key.endswith("/report"))
-    assert "did you mean" in _object(page) and "This run failed" in _object(page)
+    (page,) = (key for key in ui.files(run) if key.endswith("/report"))
+    assert "did you mean" in ui.text(page) and "This run failed" in ui.text(page)
 
 
 def test_runs_of_a_schedule_have_folders_of_their_own(ui: UI) -> None:
@@ -290,7 +299,7 @@ def test_runs_of_a_schedule_have_folders_of_their_own(ui: UI) -> None:
     finally:
         ui.api(f"recurringruns/{made}:disable", {})
     for run in runs:
-        while not any(key == f"{ROOT}/{run}/run.yaml" for key in files(run)):
+        while not any(key == f"{ROOT}/{run}/run.yaml" for key in ui.files(run)):
             assert ui.states(run).get("plan") != "FAILED"
             time.sleep(1)
         ui.api(f"runs/{run}:terminate", {})

@@ -13,7 +13,6 @@ import typer
 from tools.cluster.access import Access
 from tools.cluster.build import build as build_programs
 from tools.cluster.errors import run_app
-from tools.cluster.kubeflow.server import UI
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
 from tools.cluster.machines import add_pool
@@ -92,8 +91,8 @@ def kubeflow(
 ) -> None:
     """Kubeflow Pipelines with its UI, until Ctrl-C; the first call builds it (an hour on two cores). Linux, root."""
     build_kubeflow(clone)
-    with run_kubeflow():
-        print(f"UI and API: {UI}\nCtrl-C ends it; nothing stays", flush=True)
+    with run_kubeflow() as server, suppress(KeyboardInterrupt):
+        print(f"UI and API: {server.url}; Ctrl-C ends it, and nothing stays", flush=True)
         signal.pause()
 
 

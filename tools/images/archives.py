@@ -32,7 +32,7 @@ class Entry:
 def write_archive(
     archive: Path, name: str, entries: Iterable[Entry], *, entrypoint: Sequence[str], user: str = ""
 ) -> Path:
-    """Write an image of one uncompressed layer; the same files make the same bytes. Links are followed."""
+    """Write an image of one uncompressed layer with a /tmp; the same files make the same bytes. Links are followed."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=archive.parent) as layer:
         _write_layer(layer, entries)
@@ -67,19 +67,24 @@ def names_in(archive: Path) -> list[str]:
 
 
 def _write_layer(layer: IO[bytes], entries: Iterable[Entry]) -> None:
-    folders: set[str] = set()
+    folders = {"tmp"}
     with tarfile.open(fileobj=layer, mode="w") as tar:
+        _add_folder(tar, "tmp", 0o1777)
         for entry in sorted(entries, key=lambda each: each.path):
             for parent in reversed(Path(entry.path).parents):
                 name = str(parent).lstrip("/")
                 if name and name not in folders:
                     folders.add(name)
-                    about = tarfile.TarInfo(name)
-                    about.type, about.mode = tarfile.DIRTYPE, 0o755
-                    tar.addfile(about)
+                    _add_folder(tar, name, 0o755)
             source = entry.source.resolve()
             with source.open("rb") as file:
                 _add(tar, entry.path.lstrip("/"), file, 0o755 if source.stat().st_mode & 0o100 else 0o644)
+
+
+def _add_folder(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    about = tarfile.TarInfo(name)
+    about.type, about.mode = tarfile.DIRTYPE, mode
+    tar.addfile(about)
 
 
 def _add(tar: tarfile.TarFile, name: str, file: IO[bytes], mode: int = 0o644) -> None:

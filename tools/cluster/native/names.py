@@ -1,5 +1,6 @@
 """DNS of a cluster of real nodes: CoreDNS as a process of this machine behind the usual service."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def start_dns(servers: Servers, address: str) -> tuple[Daemon, list[dict[str, An
     port, ready = free_ports(2)
     path = servers.folder / "Corefile"
     path.write_text(corefile(address, port, ready, servers.kubeconfig), encoding="utf-8")
-    daemon = servers.daemon("coredns", ["-conf", str(path)], lambda: answers(ready, "/ready"))
+    daemon = servers.daemon("coredns", ["-conf", str(path)], lambda: answers(f"http://127.0.0.1:{ready}/ready"))
     return daemon, dns_objects(address, port)
 
 
@@ -39,19 +40,25 @@ def corefile(address: str, port: int, ready: int, kubeconfig: Path) -> str:
 
 
 def dns_objects(address: str, port: int) -> list[dict[str, Any]]:
-    """The service `kube-dns`, whose only endpoint is a process of this machine."""
-    names = (("dns", "UDP"), ("dns-tcp", "TCP"))
-    metadata = {"name": SERVICE, "namespace": "kube-system"}
-    offered = [{"name": name, "port": 53, "targetPort": port, "protocol": protocol} for name, protocol in names]
-    spec = {"clusterIP": CLUSTER_DNS, "ports": offered}
+    """The service `kube-dns`."""
+    ports = {"dns": ("UDP", 53, port), "dns-tcp": ("TCP", 53, port)}
+    return host_service(SERVICE, "kube-system", address, ports, clusterIP=CLUSTER_DNS)
+
+
+def host_service(
+    name: str, namespace: str, address: str, ports: Mapping[str, tuple[str, int, int]], **spec: Any
+) -> list[dict[str, Any]]:
+    """A service whose only endpoint is a process of this machine; ports by name: protocol, own, that of the process."""
+    metadata = {"name": name, "namespace": namespace}
+    own = [{"name": each, "protocol": kind, "port": at, "targetPort": to} for each, (kind, at, to) in ports.items()]
     return [
-        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec},
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": own, **spec}},
         {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
-            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": SERVICE}},
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
             "addressType": "IPv4",
-            "ports": [{"name": name, "port": port, "protocol": protocol} for name, protocol in names],
+            "ports": [{"name": each, "protocol": kind, "port": to} for each, (kind, _, to) in ports.items()],
             "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
         },
     ]
