@@ -41,7 +41,6 @@ from caloscale.storage.atomic import write_text
 from tests.control_plane.operator.process import SYSTEM, OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
-from tools.cluster.servers import Settings
 
 NAMESPACE = "runs"
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
@@ -70,7 +69,7 @@ def main() -> None:
     """Make a node and the runs, let the cluster change, print the figures."""
     given = options()
     # kwok renews leases four times until a node counts as lost: of 5,000 nodes 500 in a second where that is after 40 s
-    cluster = ControlPlane(operators=("training-operator",), settings=Settings(grace_seconds=3600))
+    cluster = ControlPlane(operators=("training-operator",), grace_seconds=3600)
     with cluster as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)

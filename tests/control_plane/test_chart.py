@@ -11,7 +11,6 @@ from kubernetes import client
 
 from tools import chart
 from tools.cluster import ControlPlane, is_built
-from tools.cluster.servers import Settings
 
 DEFINITIONS = {
     ("CustomResourceDefinition", "<none>", f"{plural}.caloscale.dev")
@@ -26,7 +25,7 @@ def control_plane() -> Iterator[ControlPlane]:
     """A control plane of the test's own: helm refuses objects that it has not made, and other tests make the same."""
     if not is_built():
         pytest.skip("no control plane: `make control-plane-build` builds it once (up to half an hour)")
-    with ControlPlane(operators=(), settings=Settings(has_fake_nodes=False)) as plane:
+    with ControlPlane(operators=()) as plane:
         yield plane
 
 

@@ -107,8 +107,8 @@ def test_a_killed_owner_leaves_no_process(tmp_path: Path) -> None:
         """
         import sys, time
         from pathlib import Path
-        from tools.cluster.servers import Servers, Settings
-        servers = Servers(Path(sys.argv[1]) / "plane", Settings())
+        from tools.cluster.servers import Servers
+        servers = Servers(Path(sys.argv[1]) / "plane")
         for daemon in (servers.etcd(), servers.api()):
             daemon.start()
             print(daemon.process.pid, flush=True)

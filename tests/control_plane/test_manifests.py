@@ -23,9 +23,9 @@ from caloscale.spec import build_any_run
 from tests.cluster.examples import LAUNCHES, rendered
 from tools import deploy
 from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster.certificates import CONTEXT
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, program, version
-from tools.cluster.servers import CONTEXT
 from tools.cluster.upstream import ensure
 from tools.manifests import write_bundle
 

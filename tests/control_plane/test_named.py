@@ -7,9 +7,9 @@ import pytest
 
 from tests.smoke.runs import hardware_of
 from tools.cluster import ControlPlane
+from tools.cluster.certificates import CONTEXT
 from tools.cluster.errors import ClusterError
 from tools.cluster.real import NamedCluster
-from tools.cluster.servers import CONTEXT
 
 
 @pytest.fixture

@@ -3,13 +3,15 @@
 import base64
 import ipaddress
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from tools.cluster.errors import ClusterError
+
+CONTEXT = "caloscale"
 
 
 @dataclass(frozen=True)
@@ -81,23 +83,17 @@ def _alternative(host: str) -> str:
         return f"DNS:{host}"
 
 
-def embedded(pair: KeyPair) -> dict[str, str]:
-    """A client's credentials for a kubeconfig that is read where the files are not."""
-    return {"client-certificate-data": encoded(pair.certificate), "client-key-data": encoded(pair.key)}
-
-
-def write_kubeconfig(
-    path: Path, server: str, authority: Authority, credentials: Mapping[str, str], *, context: str
-) -> Path:
-    """A kubeconfig with one cluster, one user and one context, all named `context`."""
+def write_kubeconfig(path: Path, server: str, authority: Authority, user: KeyPair) -> Path:
+    """A kubeconfig with one cluster, one user and one context, all named CONTEXT; it refers to no other files."""
     cluster = {"server": server, "certificate-authority-data": encoded(authority.certificate)}
+    keys = {"client-certificate-data": encoded(user.certificate), "client-key-data": encoded(user.key)}
     document = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": context, "cluster": cluster}],
-        "users": [{"name": context, "user": dict(credentials)}],
-        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
-        "current-context": context,
+        "clusters": [{"name": CONTEXT, "cluster": cluster}],
+        "users": [{"name": CONTEXT, "user": keys}],
+        "contexts": [{"name": CONTEXT, "context": {"cluster": CONTEXT, "user": CONTEXT}}],
+        "current-context": CONTEXT,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)

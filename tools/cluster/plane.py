@@ -13,7 +13,7 @@ from tools.cluster.access import Access
 from tools.cluster.daemons import Daemon
 from tools.cluster.errors import ClusterError
 from tools.cluster.pools import PODS
-from tools.cluster.servers import Servers, Settings
+from tools.cluster.servers import GRACE_SECONDS, LOOPBACK, Servers
 from tools.cluster.upstream import OPERATORS, install
 
 
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 class ControlPlane(Access):
     """etcd, API server, controller manager, scheduler, kwok, and upstream operators, on 127.0.0.1 alone.
 
-    For real nodes (tools.cluster.native) the settings give the API server another address, and leave kwok out.
+    For real nodes (tools.cluster.native) the API server has another address, and there is no kwok.
 
     ``with ControlPlane() as plane`` starts them in a temporary folder; on leaving, all processes and the folder are
     gone, also when the program is killed (the kernel then ends the processes, only the folder stays).
@@ -47,29 +47,30 @@ class ControlPlane(Access):
         folder: Path | None = None,
         *,
         operators: Sequence[str] = ("training-operator", "jobset"),
-        settings: Settings | None = None,
+        address: str = LOOPBACK,
+        grace_seconds: int = GRACE_SECONDS,
     ) -> None:
         unknown = set(operators) - set(OPERATORS)
         if unknown:
             raise ClusterError(f"unknown operators {sorted(unknown)}", remedy=f"choose among {sorted(OPERATORS)}")
         self._folder, self._operators = folder, tuple(operators)
-        self._settings = settings or Settings()
+        self._address, self._grace_seconds = address, grace_seconds
         self.daemons: dict[str, Daemon] = {}
 
     def start(self) -> None:
         """Start everything and wait until it is ready; on failure nothing stays."""
         self.folder = self._folder or Path(tempfile.mkdtemp(prefix="caloscale-control-plane-"))
         with self.stopped_on_failure():
-            self.servers = Servers(self.folder, self._settings)
+            self.servers = Servers(self.folder, address=self._address, grace_seconds=self._grace_seconds)
             for daemon in (self.servers.etcd(), self.servers.api()):
                 self.run(daemon)
             # These need the API server but not each other.
             others = [self.servers.controllers(), self.servers.scheduler()]
-            if self._settings.has_fake_nodes:
+            if self.servers.has_fake_nodes:
                 others.append(self.servers.kwok())
             for daemon in others:
                 self.run(daemon, wait=False)
-            if self._settings.has_fake_nodes:
+            if self.servers.has_fake_nodes:
                 self.apply(PODS.read_text(encoding="utf-8"))
             for name in self._operators:
                 install(self, name)

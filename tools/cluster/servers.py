@@ -1,18 +1,16 @@
 """The four programs of a control plane and kwok: with which options they start, and when they are ready."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from caloscale.ports import free_ports
-from tools.cluster.certificates import Authority, KeyPair, write_kubeconfig, write_signing_key
+from tools.cluster.certificates import Authority, write_kubeconfig, write_signing_key
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.pools import MARK_SELECTOR, stages
 from tools.cluster.programs import program
 
 HERE = Path(__file__).parent
-CONTEXT = "caloscale-control-plane"
 LOOPBACK = "127.0.0.1"
 SERVICES = "10.96.0.0/16"
 SERVICE_HOSTS = (
@@ -21,42 +19,34 @@ SERVICE_HOSTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Settings:
-    """Options of a control plane."""
-
-    toleration_seconds: int = 3
-    """How long pods stay on a node that is not ready (Kubernetes: 300)."""
-    grace_seconds: int = 40
-    """Silence after which a node counts as lost."""
-    address: str = LOOPBACK
-    """Where the API server listens; real nodes cannot reach 127.0.0.1."""
-    has_fake_nodes: bool = True
-    """Whether there is kwok for fake nodes."""
-    context: str = CONTEXT
-    """Name in the kubeconfigs."""
+TOLERATION_SECONDS = 3
+"""How long pods stay on a node that is not ready (Kubernetes: 300)."""
+GRACE_SECONDS = 40
+"""Silence after which a node counts as lost, as Kubernetes has it."""
 
 
 class Servers:
     """Keys, ports and folders of one control plane, and its programs as daemons that are not yet started.
 
-    Every port is on 127.0.0.1 (the API server's: on the settings' address), chosen when the object is made.
+    Every port is on 127.0.0.1 (the API server's: on `address`), chosen when the object is made. Real nodes cannot reach
+    127.0.0.1, so that there kwok makes fake ones.
     """
 
-    def __init__(self, folder: Path, settings: Settings) -> None:
-        self.folder, self.settings = folder, settings
+    def __init__(self, folder: Path, *, address: str = LOOPBACK, grace_seconds: int = GRACE_SECONDS) -> None:
+        self.folder, self._address, self._grace_seconds = folder, address, grace_seconds
+        self.has_fake_nodes = address == LOOPBACK
         self.log_folder = folder / "logs"
         self.log_folder.mkdir(parents=True)
         names = ("etcd", "etcd_peer", "api", "controller", "scheduler", "kwok")
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
-        self.url = f"https://{settings.address}:{self.ports['api']}"
+        self.url = f"https://{address}:{self.ports['api']}"
         self.authority = Authority(folder / "pki", "caloscale-ca")
         self._tokens = write_signing_key(folder / "pki")
         self._kubelet = self.authority.issue("kubelet", "kubelet", hosts=SERVICE_HOSTS)
-        hosts = sorted({*SERVICE_HOSTS, settings.address})
+        hosts = sorted({*SERVICE_HOSTS, address})
         self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=hosts)
         self._admin = self.authority.issue("admin", "admin", groups=["system:masters"])
-        self.kubeconfig = self._kubeconfig(folder / "kubeconfig", self._admin)
+        self.kubeconfig = write_kubeconfig(folder / "kubeconfig", self.url, self.authority, self._admin)
         self.audit_log = self.log_folder / "audit.jsonl"
         """What the operator asked of the API server (audit-policy.yaml), a JSON line each."""
 
@@ -80,14 +70,13 @@ class Servers:
 
     def api(self) -> Daemon:
         """The API server, with RBAC, pod security, CEL rules and admission policies as a cluster has them."""
-        toleration = self.settings.toleration_seconds
         options = {
             "etcd-servers": f"http://127.0.0.1:{self.ports['etcd']}",
-            "bind-address": self.settings.address,
-            "advertise-address": self.settings.address,
+            "bind-address": self._address,
+            "advertise-address": self._address,
             "secure-port": self.ports["api"],
             # Pods find the server through the service `kubernetes`, whose endpoint cannot be 127.0.0.1.
-            "endpoint-reconciler-type": "none" if self.settings.address == LOOPBACK else "lease",
+            "endpoint-reconciler-type": "none" if self.has_fake_nodes else "lease",
             "tls-cert-file": self._api.certificate,
             "tls-private-key-file": self._api.key,
             "client-ca-file": self.authority.certificate,
@@ -98,8 +87,8 @@ class Servers:
             "kubelet-client-key": self._admin.key,
             "audit-policy-file": HERE / "audit-policy.yaml",
             "audit-log-path": self.audit_log,
-            "default-not-ready-toleration-seconds": toleration,
-            "default-unreachable-toleration-seconds": toleration,
+            "default-not-ready-toleration-seconds": TOLERATION_SECONDS,
+            "default-unreachable-toleration-seconds": TOLERATION_SECONDS,
         }
         return self.daemon("kube-apiserver", _options("kube-apiserver", options), self._api_ready)
 
@@ -113,8 +102,8 @@ class Servers:
             "cluster-signing-cert-file": self.authority.certificate,
             "cluster-signing-key-file": self.authority.files.key,
             "service-cluster-ip-range": SERVICES,
-            "node-monitor-period": f"{max(1, self.settings.grace_seconds // 120)}s",
-            "node-monitor-grace-period": f"{self.settings.grace_seconds}s",
+            "node-monitor-period": f"{max(1, self._grace_seconds // 120)}s",
+            "node-monitor-grace-period": f"{self._grace_seconds}s",
         }
         return self.daemon(
             "kube-controller-manager",
@@ -140,7 +129,7 @@ class Servers:
             "config": configuration,
             "manage-nodes-with-annotation-selector": MARK_SELECTOR,
             "node-port": port,
-            "node-lease-duration-seconds": self.settings.grace_seconds,
+            "node-lease-duration-seconds": self._grace_seconds,
             "server-address": f"127.0.0.1:{port}",
             "tls-cert-file": self._kubelet.certificate,
             "tls-private-key-file": self._kubelet.key,
@@ -155,16 +144,12 @@ class Servers:
 
     def _secured(self, user: str, port: str) -> dict[str, object]:
         pair = self.authority.issue(user.replace(":", "-"), user)
-        kubeconfig = self._kubeconfig(self.folder / "kubeconfigs" / pair.key.stem, pair)
+        kubeconfig = write_kubeconfig(self.folder / "kubeconfigs" / pair.key.stem, self.url, self.authority, pair)
         options: dict[str, object] = dict.fromkeys(
             ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), kubeconfig
         )
         options |= {"bind-address": "127.0.0.1", "secure-port": self.ports[port], "leader-elect": "false"}
         return options | {"kube-api-qps": 500, "kube-api-burst": 1000}
-
-    def _kubeconfig(self, path: Path, user: KeyPair) -> Path:
-        credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
-        return write_kubeconfig(path, self.url, self.authority, credentials, context=self.settings.context)
 
     def _api_ready(self) -> bool:
         return answers(f"{self.url}/readyz", (self._admin.certificate, self._admin.key))

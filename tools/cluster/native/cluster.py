@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tools.cluster.certificates import Authority, KeyPair, embedded, write_kubeconfig
+from tools.cluster.certificates import CONTEXT, Authority, KeyPair, write_kubeconfig
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
 from tools.cluster.native.cgroups import read_trees, remove_group
-from tools.cluster.native.configuration import CONTEXT, DISK, Node, node_environment, node_files, planned_nodes
+from tools.cluster.native.configuration import DISK, Node, node_environment, node_files, planned_nodes
 from tools.cluster.native.images import import_archive, put_pause
 from tools.cluster.native.machine import NodeProcess, quietly, run, run_all
 from tools.cluster.native.names import start_dns
@@ -21,7 +21,6 @@ from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
 from tools.cluster.programs import folder as programs_folder
 from tools.cluster.real import DEFAULT_POOLS, OPERATORS, advertise, is_ready
-from tools.cluster.servers import Settings
 
 # Nodes say every 3 s that they live; on a busy machine such words come late.
 GRACE_SECONDS = 20
@@ -39,7 +38,7 @@ class NativeCluster(ControlPlane):
     context = CONTEXT
 
     def __init__(self, *, pools: Sequence[Pool] = DEFAULT_POOLS, operators: Sequence[str] = OPERATORS) -> None:
-        super().__init__(operators=operators)
+        super().__init__(operators=operators, grace_seconds=GRACE_SECONDS)
         self._pools = tuple(pools)
         self._machines: dict[str, NodeProcess] = {}
 
@@ -48,9 +47,7 @@ class NativeCluster(ControlPlane):
         requirements.check()
         self.network = self._claim_network()
         self._folder = _folder(self.network)
-        self._settings = Settings(
-            grace_seconds=GRACE_SECONDS, address=self.network.host_address, has_fake_nodes=False, context=CONTEXT
-        )
+        self._address = self.network.host_address
         _remove(self.network)
         with self.stopped_on_failure():
             run_all(bridge_commands(self.network))
@@ -188,5 +185,5 @@ def _prepare(folder: Path, node: Node, authority: Authority, url: str, proxy: Ke
     ):
         shutil.copy(source, folder / name)
     for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
-        write_kubeconfig(folder / name, url, authority, embedded(pair), context=CONTEXT)
+        write_kubeconfig(folder / name, url, authority, pair)
     put_pause(folder)

@@ -12,7 +12,6 @@ from tools.cluster.real import SHARED
 
 TEMPLATES = Path(__file__).with_name("node")
 FILES = ("containerd.toml", "net.d/10-pods.conflist", "kubelet.yaml", "kube-proxy.yaml")
-CONTEXT = "caloscale-native"
 CLUSTER_DNS = "10.96.0.10"
 CLUSTER_DOMAIN = "cluster.local"
 PAUSE_IMAGE = "docker.io/caloscale/pause:1"
