@@ -2,17 +2,16 @@
 
     python -m tools.acceptance [--draws 400] [--cheap-draws 1000]
 
-Geant4 showers of the preset compact are the population. Their observables are changed so that one difference, in one
+Geant4 showers of the preset flow are the population. Their observables are changed so that one difference, in one
 range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
-both, with repetition, and judged by the gate alone. The AUCs and the diversity, which repeated showers would change,
-are those of showers that a trained network makes, and the tolerance is the mean of the values over the draws.
+both, with repetition, and judged by the gate alone. Repeated showers would change AUCs, diversity and copying.
 """
 
 import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -23,40 +22,32 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
-from caloscale.inference import load_generator
 from caloscale.physics.binning import Binning, choose_binning
-from caloscale.physics.classifier import REPEATS, TwoSampleTest, average_auc, classifier_features, layer_features, score
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
 from caloscale.physics.gates import ERROR, Sizes, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
 from caloscale.physics.quantities import (
     TITLES,
-    measure_diversity,
     of_primaries,
     of_separation,
     results_of_differences,
 )
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
-from caloscale.physics.result import Difference, ObservableResult, QuantityResult
+from caloscale.physics.result import ObservableResult, QuantityResult
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.primaries import draw_table
 from caloscale.spec import Gate, Run, load_run
 from caloscale.spec.validation import AUCS
 from tools import table
-from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
+from tools.trained_runs import GEANT4_SHOWERS, held_out_showers
 
 PRESET = "flow"
 SIZES = (375, 1500, 5000)
 GENERATED, GENERATED_EQUAL = 2000, 10_000
 """Generated showers of a hypothesis, and of Geant4 itself in the place of a generator, as many as a run makes."""
-TRAINING, TEST, FAKE = 1440, 1000, 2500
-"""Of the classifiers: Monte Carlo showers that train, generated ones that test, and generated ones in all."""
-NETWORK_SHOWERS = 40_000
-"""Of a network: the population of the AUCs and of the diversity."""
-WITH_NETWORKS = (*AUCS, "diversity", "copying")
+CHANGED_BY_REPETITION = (*AUCS, "diversity", "copying")
 """Quantities that repeated showers change."""
 ALL = "all of these"
 MIDDLE = 1
@@ -236,7 +227,7 @@ def judge_separations(pool: Observed, run: Run, size: int, draws: int) -> Judged
 
 def judge_equal(pool: Observed, run: Run, size: int, draws: int) -> Judged:
     """Geant4 itself in the place of a generator, by each gate that repeated showers do not change."""
-    gates = [gate for gate in run.validation.judging if gate.quantity not in WITH_NETWORKS]
+    gates = [gate for gate in run.validation.judging if gate.quantity not in CHANGED_BY_REPETITION]
     histograms = choose_binning(pool).histograms(pool)
     for _, parts, halves in draw_parts(run, len(pool), size, draws, GENERATED_EQUAL):
         found = differences((pool, pool), parts, run)
@@ -251,52 +242,6 @@ def count(judge: Callable[..., Judged], pool: Observed, run: Run, size: int, dra
     for judged in judge(pool, run, size, draws):
         accepted = {name: is_accepted(gate, result, size) for name, (gate, result) in judged.items()}
         counts.update({(name, size): int(word) for name, word in {**accepted, ALL: all(accepted.values())}.items()})
-    return counts
-
-
-def values_with_networks(run: Run, observed: Observed, draws: range) -> dict[tuple[str, int], list[Difference]]:
-    """AUCs and diversities, with showers of a network as the population, one for each draw."""
-    hits = replace(observed, hits=observed.hits * 1.18)
-    tilted = replace(
-        observed, longitudinal=observed.longitudinal * np.linspace(1.37, 0.63, observed.longitudinal.shape[1])
-    )
-    kinds = {"classifierAuc": (classifier_features, hits), "layerAuc": (layer_features, tilted)}
-    asked = {gate.quantity: gate.showers or 0 for gate in run.validation.judging}
-    values: dict[tuple[str, int], list[Difference]] = {}
-    for draw in draws:
-        order = np.random.default_rng(draw).permutation(len(observed))[: TRAINING + max(SIZES) + FAKE]
-        train, test, fake = np.split(order, [TRAINING, TRAINING + max(SIZES)])
-        for name, (features, changed) in kinds.items():
-            parts = (observed[train], changed[fake[TEST:]], observed[test], changed[fake[:TEST]])
-            scores = score(TwoSampleTest(*map(features, parts)), asked[name], seed=draw, repeats=REPEATS)
-            for size in SIZES:
-                point = average_auc(asked[name], [(real[:size], made) for real, made in scores])
-                difference = Difference(
-                    where=f"{asked[name]} showers", value=point.auc.value, uncertainty=point.auc.uncertainty
-                )
-                values.setdefault((name, size), []).append(difference)
-        for size in SIZES:
-            values.setdefault(("diversity", size), []).append(measure_diversity(observed[test[:size]], observed[fake]))
-    return values
-
-
-def count_values(run: Run, values: dict[tuple[str, int], list[Difference]]) -> Counts:
-    """The tolerance of an AUC is the mean over the draws; diversities are moved by the tolerance to either side."""
-    gates = {gate.quantity: gate for gate in run.validation.judging}
-    counts: Counts = Counter()
-    for (name, size), found in values.items():
-        gate, mean = gates[name], float(np.mean([one.value for one in found]))
-        if gate.showers:
-            gate = gate.model_copy(update={"tolerance": mean})
-        for draw, one in enumerate(found):
-            if not gate.showers:
-                factor = (100 + (-1) ** draw * gate.limit) / (100 + mean)
-                moved = {
-                    "value": factor * (100 + (one.value or 0)) - 100,
-                    "uncertainty": factor * (one.uncertainty or 0),
-                }
-                one = one.model_copy(update=moved)
-            counts[name, size] += is_accepted(gate, QuantityResult(title=name, unit="", differences=(one,)), size)
     return counts
 
 
@@ -318,19 +263,6 @@ def print_rates(counts: Counts, draws: Mapping[str, int], equal: Counts, equal_d
     print(f"\nMachine: {machine_text(describe_machine())}.")
 
 
-def count_with_networks(run: Run, draws: int, processes: Executor) -> Counts:
-    """The AUCs and the diversity."""
-    networks = trained(preset=PRESET, overrides=[NO_LIMIT, "train.seed=1"]) / "training" / "model"
-    primaries = draw_table(run.data, NETWORK_SHOWERS, np.random.default_rng(1))
-    population = measured(load_generator(networks).generate(**primaries, seed=1), run)
-    values: dict[tuple[str, int], list[Difference]] = {}
-    parts = [range(first, min(first + 25, draws)) for first in range(0, draws, 25)]
-    for future in [processes.submit(values_with_networks, run, population, part) for part in parts]:
-        for key, some in future.result().items():
-            values.setdefault(key, []).extend(some)
-    return count_values(run, values)
-
-
 def measured(showers: Showers, run: Run) -> Observed:
     """Observables of all showers."""
     thresholds = {"hits_gev": run.validation.hits_threshold_gev, "threshold_gev": run.data.preprocessing.threshold_gev}
@@ -342,7 +274,6 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
     parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations")
-    parser.add_argument("--network-draws", type=int, default=400, help="draws of the AUCs and of the diversity")
     parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself")
     parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
     options = parser.parse_args(list(arguments))
@@ -359,7 +290,7 @@ def main(arguments: Sequence[str]) -> int:
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
-        bar("false acceptance", (1 + len(judges)) * len(SIZES), "parts") as progress,
+        bar("false acceptance", len(judges) * len(SIZES), "parts") as progress,
     ):
         for judge, draws in judges.items():
             of_judge = equal if judge is judge_equal else counts
@@ -368,11 +299,6 @@ def main(arguments: Sequence[str]) -> int:
                 if of_judge is counts:
                     draws_of |= dict.fromkeys((name for name, _ in future.result() if name != ALL), draws)
                 progress.update(1)
-        if options.network_draws:
-            of_networks = count_with_networks(run, options.network_draws, processes)
-            counts.update(of_networks)
-            draws_of |= dict.fromkeys((name for name, _ in of_networks), options.network_draws)
-        progress.update(len(SIZES))
     print(f"Preset {PRESET}, {GENERATED} generated showers. Population: {len(pool)} Geant4 showers\n")
     print_rates(counts, draws_of, equal, options.equal_draws)
     return 0

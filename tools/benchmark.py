@@ -1,9 +1,9 @@
 """Runs the benches that have no result yet and writes their tables into docs/benchmarks.md.
 
-    python -m tools.benchmark [SECTION ...] [--again] [--write-only]
+    python -m tools.benchmark [SECTION ...]
 
-Results are kept in runs/bench, so an interrupted round resumes where it was; --again measures anew. What is measured
-stands between two marks of the page; the text around them is written by hand.
+Results are kept in runs/bench: an interrupted round resumes where it was, and what is removed there is measured again.
+What is measured is between two marks of the page; the text around them is written by hand.
 """
 
 import argparse
@@ -117,11 +117,11 @@ SECTIONS = (
 )
 
 
-def measure(sections: Sequence[Section], *, again: bool) -> list[str]:
+def measure(sections: Sequence[Section]) -> list[str]:
     """Run what has no result; commands that failed."""
     failed = []
     for measurement in (one for section in sections for one in section.measurements):
-        if again or not measurement.result.is_file():
+        if not measurement.result.is_file():
             try:
                 measurement.run()
             except subprocess.CalledProcessError as error:
@@ -160,14 +160,12 @@ def main(arguments: Sequence[str]) -> int:
     names = [section.name for section in SECTIONS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"of {', '.join(names)}; absent: all")
-    parser.add_argument("--again", action="store_true", help="measure anew what has a result")
-    parser.add_argument("--write-only", action="store_true", help="measure nothing")
     asked = parser.parse_args(list(arguments))
     unknown = set(asked.sections) - set(names)
     if unknown:
         parser.error(f"no such section: {', '.join(sorted(unknown))}; one of {', '.join(names)}")
     chosen = [one for one in SECTIONS if not asked.sections or one.name in asked.sections]
-    failed = [] if asked.write_only else measure(chosen, again=asked.again)
+    failed = measure(chosen)
     write_text(PAGE, write_page(PAGE.read_text(encoding="utf-8"), SECTIONS))
     print(PAGE.relative_to(ROOT))
     for problem in failed:

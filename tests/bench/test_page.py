@@ -83,7 +83,7 @@ def test_what_has_a_result_is_not_measured_again(results, monkeypatch):
     for measurement in section.measurements:
         measurement.result.write_text("{}")
     monkeypatch.setattr(benchmark.Measurement, "run", lambda self: pytest.fail(self.name))
-    assert benchmark.measure([section], again=False) == []
+    assert benchmark.measure([section]) == []
 
 
 def test_the_tables():
