@@ -44,12 +44,6 @@ def advertise(api: client.ApiClient, name: str, pool: Pool) -> None:
         client.CoreV1Api(api).patch_node_status(name, change)
 
 
-def offered(api: client.ApiClient, name: str, pool: Pool) -> int:
-    """How many of its pool's accelerators a node offers now."""
-    status = client.CoreV1Api(api).read_node(name).status
-    return int((status.allocatable or {}).get(pool.resource, 0))
-
-
 NEEDED = {"tfjobs.kubeflow.org": "training-operator", "jobsets.jobset.x-k8s.io": "jobset"}
 """Kinds that must be known, and the folder of manifests/third-party that brings them."""
 
