@@ -137,6 +137,8 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
         compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
         for fake in (make_showers(600, 2, response=1.2), make_showers(600, 3, response=1.2))
     ]
+    showers = make_showers(600, 4, response=1.1)
+    learnt = compare(real, showers, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
     labels = [f"range {k}" for k in range(weighted[0]["reference"].ranges.shape[1])]
     found = measure_worth(
         [(one["reference"], one["generated"]) for one in weighted],
@@ -145,6 +147,7 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
         gated=["response"],
         source="geant4",
         generated=10**9,
+        training=(weighted[0]["reference"], learnt["generated"]),
     ).of_runs(("one", "other"), 12.0)
     assert found.worst == min(found.gated, key=lambda one: one.worth.value)
     response = next(one for one in found.gated if (one.quantity, one.where) == ("response", "all energies"))
@@ -154,6 +157,7 @@ def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
     assert response.worth.value == pytest.approx(response.observed.value)
     assert response.usd_per_effective_shower == pytest.approx(12 / response.observed.value)
     assert response.members == 2 and response.predicted is not None
+    assert response.training.value == pytest.approx((response.per_shower / 10) ** 2, rel=0.3)
 
 
 def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
@@ -193,7 +197,8 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     monkeypatch.setattr(stage, "load_generator", lambda _: SimpleNamespace(card=card))
     monkeypatch.setattr(stage, "generate_table", generate)
     monkeypatch.setattr(stage, "report", lambda *_: None)
-    assert amplification([folder], showers=2000).reference == 75
+    worth = amplification([folder], showers=2000)
+    assert worth.reference == 75 and all(one.training for one in worth.gated)
     training, judging = (set(read_split(folder / DATASET, split).energy_gev) for split in ("train", "validation"))
     assert set(drawn[0]) <= judging and not set(drawn[0]) & training
     with pytest.raises(InputError, match="the networks were trained on"):

@@ -68,19 +68,26 @@ def _number(square: float, low: float, high: float, per_shower: float) -> Number
 
 
 def measure_amplification(
-    pairs: Sequence[tuple[Weighted, Weighted]], labels: Sequence[str], depth_x0: Floats, *, generated: int
+    pairs: Sequence[tuple[Weighted, Weighted]],
+    labels: Sequence[str],
+    depth_x0: Floats,
+    *,
+    generated: int,
+    training: tuple[Weighted, Weighted] | None = None,
 ) -> tuple[Amplification, ...]:
     """By quantity and range of energy; without those that have too few showers, or no statistical error.
 
     pairs: held-out Monte Carlo, the same showers each time, and the showers of a generator; samples that share
-    primaries are weighted together. labels: of the ranges of energy; generated: number of generated showers whose worth
-    is stated. Numbers are of showers over all energies, also where the quantity is that of one range.
+    primaries are weighted together. training: the same with the training showers. labels: of the ranges of energy.
+    generated: number of generated showers whose worth is stated. Numbers are of showers over all energies, also where
+    the quantity is that of one range.
     """
     reference = pairs[0][0]
     fixed = replace(reference, weights=np.broadcast_to(1.0, reference.weights.shape))
     by_itself = measure_differences(fixed, reference, depth_x0)
     by_member = [measure_differences(*pair, depth_x0) for pair in pairs]
     sampled = [measure_differences(fixed, member, depth_x0) for _, member in pairs] if len(pairs) > 1 else []
+    by_training = measure_differences(*training, depth_x0) if training else {}
     results = []
     for name, wheres in names_of_differences(by_itself, labels, tuple(reference.particles)).items():
         for k, where in enumerate(wheres):
@@ -93,6 +100,7 @@ def measure_amplification(
             per_shower = error * math.sqrt(len(reference.observed))
             sampling = np.array([summarise(one[name][:, k])[1] for one in sampled])
             observed = of_deviation(values, sigma, per_shower)
+            of_training = np.array(summarise(by_training[name][:, k]) if training else (math.nan, math.nan))
             results.append(
                 Amplification(
                     quantity=name,
@@ -103,6 +111,9 @@ def measure_amplification(
                     per_shower=per_shower,
                     predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
+                    training=of_deviation(of_training[:1], of_training[1:], per_shower)
+                    if np.isfinite(of_training).all()
+                    else None,
                     worth=worth_of(observed, generated),
                     usd_per_effective_shower=None,
                 )
@@ -118,12 +129,13 @@ def measure_worth(
     gated: Collection[str],
     source: str,
     generated: int = WORTH_OF,
+    training: tuple[Weighted, Weighted] | None = None,
 ) -> Worth:
     """`measure_amplification`, the quantities with a gate before the others; without the names of runs, and bills.
 
     gated: names of the quantities that have a gate; source: origin of the Monte Carlo showers.
     """
-    found = measure_amplification(pairs, labels, depth_x0, generated=generated)
+    found = measure_amplification(pairs, labels, depth_x0, generated=generated, training=training)
     with_gate = tuple(one for one in found if one.quantity in gated)
     return Worth(
         runs=(),

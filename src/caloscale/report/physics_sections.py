@@ -161,7 +161,14 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
     if not shown:
         return ()
     rows = tuple(
-        (one.name, str(one.predicted or "needs two generators"), str(one.observed), str(one.worth), _dollars(one))
+        (
+            one.name,
+            str(one.predicted or "needs two generators"),
+            str(one.observed),
+            str(one.training or "not compared"),
+            str(one.worth),
+            _dollars(one),
+        )
         for one in shown
     )
     members = max(one.members for one in shown)
@@ -173,12 +180,14 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
             "quantity",
             "n, predicted by the scatter",
             "n, observed",
+            "n of the training showers",
             f"{worth.worth_of:,} generated are worth",
             "USD per effective shower",
         ),
         rows,
         note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
-        "error. In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
+        "error; of the training showers: as if they were generated, so what a generator that learns them can reach. In "
+        "brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
         f"Measured with {generators}{names}, {worth.generated:,} showers of each, and "
         f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",
     )

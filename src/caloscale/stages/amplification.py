@@ -67,6 +67,9 @@ def amplification(
             remedy = "leave this run out: its generator is rejected"
             raise InputError(problem, file=folder, value=comparison.samples.unusable, remedy=remedy)
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
+    with open_shards(runs[0] / DATASET) as shards:
+        trained = shards.read("train")
+    learnt = compare(reference, trained, training=reference, untrained=None, data=run.data, validation=run.validation)
     worth = measure_worth(
         pairs,
         [f"{low:.3g} to {high:.3g} GeV" for low, high in pairwise(comparison.range_edges_gev)],
@@ -74,6 +77,7 @@ def amplification(
         gated={gate.quantity for gate in run.validation.judging},
         source=reference.source,
         generated=worth_of,
+        training=(learnt.weighted["reference"], learnt.weighted["generated"]),
     ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
         write_text(folder / AMPLIFICATION_FILE, worth.as_json())
