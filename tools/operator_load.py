@@ -37,7 +37,6 @@ from caloscale.cluster import names
 from caloscale.connection import Connection
 from caloscale.operator.election import NAME as LEASE
 from caloscale.operator.reconcile import REFRESHED_PER_SECOND
-from caloscale.storage.atomic import write_text
 from tests.control_plane.operator.process import SYSTEM, OperatorProcess, install_rights, install_worker_account
 from tools.cluster import ControlPlane, Pool, machines
 from tools.cluster.errors import ClusterError
@@ -90,10 +89,7 @@ def main() -> None:
         finally:
             for each in operators:
                 each.stop()
-    text = json.dumps({**figures, "machine": describe_machine().as_values()}, indent=2)
-    print(text)
-    if given.output:
-        write_text(given.output, text)
+    print(json.dumps({**figures, "machine": describe_machine().as_values()}, indent=2))
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -108,7 +104,6 @@ def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cut-off", type=int, default=2, help="nodes that do not answer any more")
     parser.add_argument("--seconds", type=int, default=120, help="how long the shared cluster is looked at")
     parser.add_argument("--most-seconds", type=int, default=1800)
-    parser.add_argument("--output", type=Path, help="the figures as JSON")
     return parser.parse_args(arguments)
 
 
@@ -367,7 +362,7 @@ def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argp
     print(f"{time.monotonic() - begun:.0f} s: written", file=sys.stderr, flush=True)
     store = Store(plane.servers.ports["etcd"])
     settle(store, leader, given, begun)
-    figures: dict[str, Any] = {**vars(given), "output": None}
+    figures: dict[str, Any] = dict(vars(given))
     changes = Changes(plane, others, given)
     with ThreadPoolExecutor(1) as threads:
         going = threads.submit(changes.run)
