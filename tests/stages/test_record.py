@@ -78,6 +78,19 @@ def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
     assert list(read_records(tmp_path)) == ["simulate", "preprocess"]
 
 
+def test_a_new_attempt_clears_the_report_of_the_failed_one(tmp_path: Path) -> None:
+    """A summary that says failed would stay where no report follows the stage; a report itself keeps the last one."""
+
+    def kept(stage: str) -> set[str]:
+        for name in ("summary.json", "report.html", "bill.json", "usage.json"):
+            (tmp_path / name).write_text("of before", encoding="utf-8")
+        with recorded(stage, tmp_path):
+            return {file.name for file in tmp_path.iterdir() if file.is_file()}
+
+    assert kept("train") == {"usage.json"}
+    assert kept("report") == {"summary.json", "report.html", "bill.json", "usage.json"}
+
+
 @pytest.mark.parametrize("damaged", ["train.json", "earlier.json"])
 def test_a_damaged_record_is_named_and_the_stage_makes_a_new_one(tmp_path: Path, damaged: str) -> None:
     for _ in range(2):

@@ -21,6 +21,8 @@ from caloscale.storage.atomic import write_text
 STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")
 EARLIER_FILE = "earlier.json"
 """In the same folder: the records of earlier attempts, which are paid for, too."""
+RESULT_FILES = ("summary.json", "bill.json", "report.html")
+"""What a run ends with."""
 
 
 class StageMachine(Block):
@@ -92,6 +94,9 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
     """
     figures: dict[str, Any] = {}
     _set_aside(STAGES[STAGES.index(stage) :], folder)
+    if stage != "report":  # after a retry of a Kubeflow step no report follows: better none than that of the failure
+        for name in RESULT_FILES:
+            (folder / name).unlink(missing_ok=True)
     started, clock, busy = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
     message, code = None, 1

@@ -39,7 +39,7 @@ from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import Block, read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, read_plan, read_use
-from caloscale.stages.record import StageRecord, ended_well, finished, read_earlier, recorded
+from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -98,11 +98,8 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
         with recorded("report", folder):
             keep_use(run, folder, today())
             made = _make(run, folder, failure)
-            for name, text in (
-                ("summary.json", made.summary.as_json()),
-                ("bill.json", bill_json(made.summary.bill or made.summary.no_price or "")),
-                ("report.html", made.html),
-            ):
+            bill = bill_json(made.summary.bill or made.summary.no_price or "")
+            for name, text in zip(RESULT_FILES, (made.summary.as_json(), bill, made.html)):
                 write_text(folder / name, text)
         return made
 
