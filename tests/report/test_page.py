@@ -302,6 +302,11 @@ def test_the_worth_of_generated_showers_is_beside_the_verdict(distorted):
     assert "spans a factor" not in html and ">0.1<" in html and ">needs two generators<" in html
     assert ">Response<" not in html  # it has no gate
     assert html.index("A million generated") < html.index("Gates:") and ">Dropped gates" not in html
+    assert "training showers" not in html[html.index("What generated showers are worth") :]
+    worth = worth_of_one(Number(value=79, low=51, high=132))
+    rows = tuple(row.model_copy(update={"training": Number(value=None, low=641, high=None)}) for row in worth.gated)
+    learnt = page(verdict_section(distorted, worth.model_copy(update={"gated": rows})))
+    assert "n of the training showers" in learnt and ">at least 641<" in learnt
     alone = page(verdict_section(distorted))  # by the validation itself
     assert f"A million generated showers are worth {count(distorted.worth.worst.worth.value)} " in alone
     assert "(seed-1)" in html and "Measured with 1 generator, 600 showers" in alone

@@ -160,12 +160,13 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
     shown = worth.gated or worth.others
     if not shown:
         return ()
+    learnt = any(one.training for one in shown)
     rows = tuple(
         (
             one.name,
             str(one.predicted or "needs two generators"),
             str(one.observed),
-            str(one.training or "not compared"),
+            *([str(one.training or "too few showers")] if learnt else []),
             str(one.worth),
             _dollars(one),
         )
@@ -180,14 +181,15 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
             "quantity",
             "n, predicted by the scatter",
             "n, observed",
-            "n of the training showers",
+            *(["n of the training showers"] if learnt else []),
             f"{worth.worth_of:,} generated are worth",
             "USD per effective shower",
         ),
         rows,
         note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
-        "error; of the training showers: as if they were generated, so what a generator that learns them can reach. In "
-        "brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
+        "error. "
+        + ("Of the training showers: as if they were generated, so what can be learnt from them. " if learnt else "")
+        + "In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
         f"Measured with {generators}{names}, {worth.generated:,} showers of each, and "
         f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",
     )
