@@ -78,17 +78,22 @@ def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
     assert list(read_records(tmp_path)) == ["simulate", "preprocess"]
 
 
-def test_a_new_attempt_clears_the_report_of_the_failed_one(tmp_path: Path) -> None:
-    """A summary that says failed would stay where no report follows the stage; a report itself keeps the last one."""
+def test_a_new_attempt_removes_the_report_of_the_failed_one(tmp_path: Path) -> None:
+    """Where no report follows, it would stay. That of a run that ended well, and what a solver made, stay."""
 
-    def kept(stage: str) -> set[str]:
-        for name in ("summary.json", "report.html", "bill.json", "usage.json"):
-            (tmp_path / name).write_text("of before", encoding="utf-8")
+    def kept(stage: str, summary: str) -> set[str]:
+        for name, text in (("summary.json", summary), ("report.html", ""), ("bill.json", ""), ("usage.json", "")):
+            (tmp_path / name).write_text(text, encoding="utf-8")
         with recorded(stage, tmp_path):
             return {file.name for file in tmp_path.iterdir() if file.is_file()}
 
-    assert kept("train") == {"usage.json"}
-    assert kept("report") == {"summary.json", "report.html", "bill.json", "usage.json"}
+    every = {"summary.json", "report.html", "bill.json", "usage.json"}
+    failed, well, of_a_solver = '{"outcome": "failed"}', '{"outcome": "succeeded"}', '{"residuals": {}}'
+    assert kept("train", failed) == {"usage.json"}
+    assert kept("report", failed) == kept("train", well) == kept("validate", of_a_solver) == every
+    with pytest.raises(KeyboardInterrupt), recorded("validate", tmp_path):
+        raise KeyboardInterrupt
+    assert kept("validate", of_a_solver) == {"summary.json", "usage.json"}
 
 
 @pytest.mark.parametrize("damaged", ["train.json", "earlier.json"])

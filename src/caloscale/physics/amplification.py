@@ -112,7 +112,7 @@ def measure_amplification(
                     predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
                     training=of_deviation(of_training[:1], of_training[1:], per_shower)
-                    if np.isfinite(of_training).all()
+                    if np.isfinite(of_training).all() and of_training.any()
                     else None,
                     worth=worth_of(observed, generated),
                     usd_per_effective_shower=None,

@@ -1,5 +1,6 @@
 """The record of a stage: how long it took, whether it succeeded, what it measured."""
 
+import json
 import os
 import resource
 import threading
@@ -93,10 +94,9 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
     Yields the figures of the record, which the stage adds to.
     """
     figures: dict[str, Any] = {}
+    if stage != "report":
+        _remove_failure(stage, folder)
     _set_aside(STAGES[STAGES.index(stage) :], folder)
-    if stage != "report":  # after a retry of a Kubeflow step no report follows: better none than that of the failure
-        for name in RESULT_FILES:
-            (folder / name).unlink(missing_ok=True)
     started, clock, busy = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
     message, code = None, 1
@@ -187,6 +187,21 @@ def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
     if not path.is_file():
         return ()
     return read_block(Attempts, path, remedy="delete it: what earlier attempts used is then left out").attempts
+
+
+def _remove_failure(stage: str, folder: Path) -> None:
+    """Bill and report that say that the run failed, which is no longer true: after a retry of a Kubeflow step no report
+    follows, so that they would stay. A summary that does not say so is that of a solver, made by its first stage."""
+    summary, failed = folder / RESULT_FILES[0], False
+    with suppress(InputError):
+        failed = (record := read_records(folder).get(stage)) is not None and record.outcome != "succeeded"
+    with suppress(OSError, ValueError, AttributeError):
+        if json.loads(summary.read_bytes()).get("outcome") == "failed":
+            failed = True
+            summary.unlink()
+    if failed:
+        for name in RESULT_FILES[1:]:
+            (folder / name).unlink(missing_ok=True)
 
 
 def _set_aside(stages: Sequence[str], folder: Path) -> None:
