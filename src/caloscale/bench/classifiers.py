@@ -153,8 +153,7 @@ def residual_network(shape: tuple[int, int, int]) -> Any:
 def convolutional_network(shape: tuple[int, int, int]) -> Any:
     """A small network that sees a layer's cells beside those of all layers: (B, 1 + Z X Y) -> logit (B, 1).
 
-    shape: layers, x, y. Not of the challenge: logarithms of the cells with layers as channels, so that some thousand
-    showers train it in a minute, where the residual network needs ten times as many.
+    shape: layers, x, y. Not of the challenge: logarithms of the cells, with layers as channels.
     """
     import tensorflow as tf
 

@@ -106,7 +106,7 @@ class Flow(Family):
         return train_step(step)
 
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
-        """Those of `layer_flow.Whitening`, and the correlation of neighbours."""
+        """Those of `layer_flow.Whitening` and of `network.Finish`."""
         flow = network.get_layer("flow")
         whitening = flow.whitening
         return [
@@ -131,7 +131,7 @@ class Flow(Family):
     def calibrate(
         self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
     ) -> Sequence[NDArray[np.float32]]:
-        """Mean and width of the numbers of stage 1, and the correlation of neighbours, see `training.calibrate`."""
+        """Mean and width of the numbers of stage 1, and `network.Finish`, see `training.calibrate`."""
         from caloscale.models.families.flow.training import calibrate
 
         mean, log_width, finish = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))

@@ -51,8 +51,6 @@ class Factors(NamedTuple):
     """(B, L, K, T)"""
     offset: tf.Tensor
     """(B, L, K)"""
-    style: tf.Tensor
-    """(B, S): the shower, as the flow of the cells sees it."""
 
     def logits(self) -> tf.Tensor:
         """Logits of a hit of all cells (B, L, X, Y)."""
@@ -132,7 +130,7 @@ class Marginals(PlainLayer):
 
     @property
     def style_size(self) -> int:
-        """Length of `Factors.style`."""
+        """Numbers from which the parameters of the cells of a shower follow: those of `style` and its primary."""
         return self.style + self.detector.primary_size
 
     def build(self, _: Any = None) -> None:
@@ -189,7 +187,7 @@ class Marginals(PlainLayer):
         offset = tf.reshape(self.offset(style), (-1, depth, PARAMETERS)) + tf.constant([[_START]])
         offset = offset + self.by_energy[None] * (logarithms - 6)[..., None]
         parts = [tf.split(values, (1, BINS), axis=2) for values in (amplitude, offset)]
-        return Factors(along[0], along[1], parts[0][0], parts[1][0], parts[0][1], parts[1][1], style)
+        return Factors(along[0], along[1], parts[0][0], parts[1][0], parts[0][1], parts[1][1])
 
     def _along(self, networks: tuple[Any, ...], distance: tf.Tensor, style: tf.Tensor, cells: int) -> tf.Tensor:
         """Functions of the distance from the axis (B, L, cells) -> (B, L, cells, T)."""

@@ -48,7 +48,7 @@ def logistic_of_normal(z: tf.Tensor) -> tf.Tensor:
 
 
 def normal_of_logistic(y: tf.Tensor) -> tf.Tensor:
-    """The inverse of `logistic_of_normal`; in the training only."""
+    """The inverse of `logistic_of_normal`; for training showers and calibration."""
     size = tf.abs(y)
     return tf.sign(y) * -tf.math.ndtri(tf.exp(-tf.nn.softplus(size)))
 

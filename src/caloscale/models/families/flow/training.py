@@ -79,9 +79,9 @@ def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
 def measure_whitening(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
 ) -> list[NDArray[np.float32]]:
-    """Values of `Whitening`, and no correlation of neighbours: coefficients of the mean and of the logarithm of the
-    width (least squares), quantiles of what is left, root and inverse root of the covariance of its normal numbers (ZCA
-    of the correlation), and the largest whitened numbers.
+    """Values of `Whitening`, and of a `Finish` that changes nothing: coefficients of the mean and of the logarithm of
+    the width (least squares), quantiles of what is left, root and inverse root of the covariance of its normal numbers
+    (ZCA of the correlation), and the largest whitened numbers.
 
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
@@ -111,8 +111,8 @@ def calibrate(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
-    flow makes of the primaries of these showers have the mean and the width of theirs; and those of
-    `neighbours.correlate` with which its cells have their correlations.
+    flow makes of the primaries of these showers have the mean and the width of theirs; and with what its cells have
+    their correlations and faint energies.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
     fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
