@@ -203,6 +203,10 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     assert set(drawn[0]) <= judging and not set(drawn[0]) & training
     with pytest.raises(InputError, match="the networks were trained on"):
         amplification([folder], held_out=folder / DATASET)
+    card.showers_sha256 = "of others"
+    (folder / DATASET).rename(tmp_path / "elsewhere")
+    worth = amplification([folder], held_out=tmp_path / "elsewhere", showers=2000)
+    assert worth.gated and not any(one.training for one in worth.gated), "the run's own shards are not there"
 
 
 def test_quantities_without_a_statistical_error_have_no_number() -> None:

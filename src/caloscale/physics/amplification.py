@@ -87,7 +87,7 @@ def measure_amplification(
     by_itself = measure_differences(fixed, reference, depth_x0)
     by_member = [measure_differences(*pair, depth_x0) for pair in pairs]
     sampled = [measure_differences(fixed, member, depth_x0) for _, member in pairs] if len(pairs) > 1 else []
-    by_training = measure_differences(*training, depth_x0) if training else {}
+    by_training = [measure_differences(*training, depth_x0)] if training else []
     results = []
     for name, wheres in names_of_differences(by_itself, labels, tuple(reference.particles)).items():
         for k, where in enumerate(wheres):
@@ -100,7 +100,7 @@ def measure_amplification(
             per_shower = error * math.sqrt(len(reference.observed))
             sampling = np.array([summarise(one[name][:, k])[1] for one in sampled])
             observed = of_deviation(values, sigma, per_shower)
-            of_training = np.array(summarise(by_training[name][:, k]) if training else (math.nan, math.nan))
+            learnt = np.array([summarise(one[name][:, k]) for one in by_training])
             results.append(
                 Amplification(
                     quantity=name,
@@ -111,8 +111,8 @@ def measure_amplification(
                     per_shower=per_shower,
                     predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
-                    training=of_deviation(of_training[:1], of_training[1:], per_shower)
-                    if np.isfinite(of_training).all() and of_training.any()
+                    training=of_deviation(*learnt.T, per_shower)
+                    if learnt.any() and np.isfinite(learnt).all()
                     else None,
                     worth=worth_of(observed, generated),
                     usd_per_effective_shower=None,

@@ -55,8 +55,8 @@ class Amplification(Block):
     observed: Number
     """Equivalent number from the deviation of the generators from held-out Monte Carlo showers."""
     training: Number | None = None
-    """Equivalent number of the training showers in the place of generated ones: no generator that learns them can be
-    expected to have a larger one; null: they were not compared."""
+    """Equivalent number of the training showers in the place of generated ones, for comparison; null: they were not
+    compared."""
     worth: Number
     """Monte Carlo showers that `worthOf` generated ones are worth, by the deviation."""
     usd_per_effective_shower: float | None

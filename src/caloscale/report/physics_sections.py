@@ -188,7 +188,7 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
         rows,
         note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
         "error. "
-        + ("Of the training showers: as if they were generated, so what can be learnt from them. " if learnt else "")
+        + ("Of the training showers: as if they were generated. " if learnt else "")
         + "In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
         f"Measured with {generators}{names}, {worth.generated:,} showers of each, and "
         f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",

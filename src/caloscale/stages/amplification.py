@@ -6,11 +6,13 @@ from itertools import pairwise
 from pathlib import Path
 
 from caloscale.errors import InputError
-from caloscale.inference import load_generator
+from caloscale.inference import Generator, load_generator
 from caloscale.inference.stream import generate_table
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_worth
 from caloscale.physics.worth import Worth
+from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
@@ -67,9 +69,12 @@ def amplification(
             remedy = "leave this run out: its generator is rejected"
             raise InputError(problem, file=folder, value=comparison.samples.unusable, remedy=remedy)
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
-    with open_shards(runs[0] / DATASET) as shards:
-        trained = shards.read("train")
-    learnt = compare(reference, trained, training=reference, untrained=None, data=run.data, validation=run.validation)
+    training = None
+    if (learnt := _training_showers(runs[0], generators[0])) is not None:
+        compared = compare(
+            reference, learnt, training=reference, untrained=None, data=run.data, validation=run.validation
+        )
+        training = compared.weighted["reference"], compared.weighted["generated"]
     worth = measure_worth(
         pairs,
         [f"{low:.3g} to {high:.3g} GeV" for low, high in pairwise(comparison.range_edges_gev)],
@@ -77,12 +82,20 @@ def amplification(
         gated={gate.quantity for gate in run.validation.judging},
         source=reference.source,
         generated=worth_of,
-        training=(learnt.weighted["reference"], learnt.weighted["generated"]),
+        training=training,
     ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
         write_text(folder / AMPLIFICATION_FILE, worth.as_json())
         report(configuration, folder)
     return worth
+
+
+def _training_showers(folder: Path, generator: Generator) -> Showers | None:
+    """Of a run's folder; None where it has no shards, as after a copy from a bucket, or others than were trained on."""
+    if not (folder / DATASET / MANIFEST).is_file():
+        return None
+    with open_shards(folder / DATASET) as shards:
+        return shards.read("train") if shards.manifest.train_sha256 == generator.card.showers_sha256 else None
 
 
 def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None:
