@@ -111,7 +111,7 @@ def measure_amplification(
                     per_shower=per_shower,
                     predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
-                    training=of_deviation(*learnt.T, per_shower)
+                    training=of_deviation(learnt[:, 0], learnt[:, 1], per_shower)
                     if learnt.any() and np.isfinite(learnt).all()
                     else None,
                     worth=worth_of(observed, generated),
