@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from caloscale import spec
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
 from caloscale.stages.record import ENVIRONMENT, ended_well, read_earlier, read_records, recorded
+from caloscale.stages.solving import report_solution
 from tests.processes import UNTIL_STOPPED, running, wait_for
 
 
@@ -94,6 +96,19 @@ def test_a_new_attempt_removes_the_report_of_the_failed_one(tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt), recorded("validate", tmp_path):
         raise KeyboardInterrupt
     assert kept("validate", of_a_solver) == {"summary.json", "usage.json"}
+
+
+@pytest.mark.parametrize("failure", [None, "the step was killed"])
+def test_a_solver_step_that_was_killed_without_a_record_leaves_no_report_of_its_failure(
+    tmp_path: Path, failure: str | None
+) -> None:
+    run = spec.load_solver_run(preset="proxy", overrides=["solver.ranks=1"])
+    report_solution(run, tmp_path, failure=failure)
+    assert ("This run failed" in (tmp_path / "report.html").read_text(encoding="utf-8")) is bool(failure)
+    with recorded("solve", tmp_path):
+        pass
+    kept = {name for name in ("report.html", "bill.json") if (tmp_path / name).is_file()}
+    assert kept == (set() if failure else {"report.html", "bill.json"})
 
 
 @pytest.mark.parametrize("damaged", ["train.json", "earlier.json"])

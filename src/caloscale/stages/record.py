@@ -24,6 +24,8 @@ EARLIER_FILE = "earlier.json"
 """In the same folder: the records of earlier attempts, which are paid for, too."""
 RESULT_FILES = ("summary.json", "bill.json", "report.html")
 """What a run ends with."""
+FAILURE = "failure"
+"""Name in the figures of a report's record: why the run failed, as the report shows it."""
 
 
 class StageMachine(Block):
@@ -191,10 +193,15 @@ def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
 
 def _remove_failure(stage: str, folder: Path) -> None:
     """Bill and report that say that the run failed, which is no longer true: after a retry of a Kubeflow step no report
-    follows, so that they would stay. A summary that does not say so is that of a solver, made by its first stage."""
+    follows, so that they would stay. A summary that does not say so is that of a solver, made by its first stage.
+
+    A step that was killed has no record: the record of the report tells that it shows a failure.
+    """
     summary, failed = folder / RESULT_FILES[0], False
     with suppress(InputError):
-        failed = (record := read_records(folder).get(stage)) is not None and record.outcome != "succeeded"
+        records = read_records(folder)
+        failed = (record := records.get(stage)) is not None and record.outcome != "succeeded"
+        failed = failed or ((shown := records.get("report")) is not None and bool(shown.figures.get(FAILURE)))
     with suppress(OSError, ValueError, AttributeError):
         if json.loads(summary.read_bytes()).get("outcome") == "failed":
             failed = True

@@ -29,7 +29,7 @@ from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
 from caloscale.stages import reporting
-from caloscale.stages.record import ended_well, finished, recorded
+from caloscale.stages.record import FAILURE, ended_well, finished, recorded
 from caloscale.stages.sequence import folder_name, print_rows
 from caloscale.stages.workspace import hold, keep_configuration, open_workspace
 from caloscale.storage.atomic import make_folder, write_text
@@ -186,24 +186,26 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
     with open_workspace(workspace, shared=True) as folder:
         records, error = finished(folder)
         error = error or (None if ended_well(folder) else failure)
-        on_a_cluster = any(record.on_worker for record in records.values())
-        if not on_a_cluster:
-            reporting.keep_use(run, folder, today())
-        counted = (folder / USAGE_FILE).is_file() or not on_a_cluster
-        money = reporting.billed(folder) if counted else ON_A_CLUSTER
-        file = folder / SUMMARY_FILE
-        summary = {} if error or not file.is_file() else read_json(file, remedy="solve again")
-        html = solution_page(
-            run,
-            folder,
-            summary,
-            _residuals(folder, run.solver.ranks) if list_checkpoints(folder) else [],
-            [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
-            money,
-            notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
-        )
-        write_text(folder / "bill.json", reporting.bill_json(money))
-        write_text(folder / "report.html", html)
+        with recorded("report", folder) as figures:
+            figures[FAILURE] = error
+            on_a_cluster = any(record.on_worker for record in records.values())
+            if not on_a_cluster:
+                reporting.keep_use(run, folder, today())
+            counted = (folder / USAGE_FILE).is_file() or not on_a_cluster
+            money = reporting.billed(folder) if counted else ON_A_CLUSTER
+            file = folder / SUMMARY_FILE
+            summary = {} if error or not file.is_file() else read_json(file, remedy="solve again")
+            html = solution_page(
+                run,
+                folder,
+                summary,
+                _residuals(folder, run.solver.ranks) if list_checkpoints(folder) else [],
+                [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
+                money,
+                notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
+            )
+            write_text(folder / "bill.json", reporting.bill_json(money))
+            write_text(folder / "report.html", html)
     metrics = {} if isinstance(money, str) else {"usd": money.usd}
     return SolutionReport(html, bill_markdown(money), metrics)
 
