@@ -2,7 +2,7 @@
 
     mpiexec -n RANKS python -m mpi4py ranks.py SCENARIO FILE
 
-Rank 0 writes what all ranks found into FILE, pickled.
+Rank 0 writes what all ranks found into FILE, pickled; a rank that fails writes why into rank-RANK.txt beside it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import pickle
 import signal
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -161,11 +162,15 @@ if __name__ == "__main__":
     if names[0] == "endless":
         endless(world, *names[1:])
     results = {}
-    for name in names:
-        ranks = world.Split(0 if name != "slow" or world.rank < 4 else MPI.UNDEFINED, world.rank)
-        if ranks != MPI.COMM_NULL:
-            results[name] = SCENARIOS[name](ranks)
-            ranks.Free()
-        rest(world)
+    try:
+        for name in names:
+            ranks = world.Split(0 if name != "slow" or world.rank < 4 else MPI.UNDEFINED, world.rank)
+            if ranks != MPI.COMM_NULL:
+                results[name] = SCENARIOS[name](ranks)
+                ranks.Free()
+            rest(world)
+    except BaseException:
+        Path(target).with_name(f"rank-{world.rank}.txt").write_text(traceback.format_exc(), encoding="utf-8")
+        raise
     if world.rank == 0:
         Path(target).write_bytes(pickle.dumps(results))

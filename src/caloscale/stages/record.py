@@ -195,7 +195,7 @@ def _remove_failure(stage: str, folder: Path) -> None:
     """Bill and report that say that the run failed, which is no longer true: after a retry of a Kubeflow step no report
     follows, so that they would stay. A summary that does not say so is that of a solver, made by its first stage.
 
-    A step that was killed has no record: the record of the report tells that it shows a failure.
+    A step that was killed has no record; the failure is then in the record of the report.
     """
     summary, failed = folder / RESULT_FILES[0], False
     with suppress(InputError):
