@@ -3,7 +3,9 @@
 import datetime as dt
 import json
 import os
+import signal
 import statistics
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from caloscale.physics.result import (
     Response,
     ShowerMaximum,
 )
-from caloscale.studies import contenders
+from caloscale.studies import contenders, whole_run
 from caloscale.studies.contenders import describe_steps, time_generation, time_steps
 from caloscale.studies.measures import Context
 from caloscale.studies.points import Point, configured_run
@@ -219,9 +221,29 @@ def test_variables_that_are_no_mapping(seen):
     }  # fmt: skip
 
 
+def test_what_a_watch_raises_ends_the_run(tmp_path, monkeypatch):
+    """It gets the validations that the run has written so far."""
+    monkeypatch.setattr(whole_run, "WATCH_SECONDS", 0.01)
+    history = tmp_path / "training" / "history.json"
+    history.parent.mkdir()
+    history.write_text(json.dumps({"validation": {"epoch": [1], "deviation": [0.5]}}))
+    looks = []
+
+    def watch():
+        looks.append(whole_run.read_validations(tmp_path))
+        if len(looks) == 3:
+            raise ZeroDivisionError
+
+    process = subprocess.Popen(["sleep", "60"])
+    with pytest.raises(ZeroDivisionError):
+        whole_run._finish(process, watch)
+    assert process.returncode == -signal.SIGTERM
+    assert looks == [{"epoch": [1], "deviation": [0.5]}] * 3 and whole_run.read_validations(Path()) == {"epoch": []}
+
+
 def test_a_run_that_a_cluster_made_is_read_and_not_made_again(tmp_path, monkeypatch):
     """The folders of points have the names that the pipeline of the study gives them."""
-    study = load_study("batch-size").changed({"train.batchPerReplica": [32, 64]})
+    study = load_study("batch-size").changed({"train.batchPerReplica": [32, 64], "repetitions": 1})
     context = Context(dt.date(2026, 11, 21))
     for name, run in runs_of(study, context):
         folder = tmp_path / "points" / name

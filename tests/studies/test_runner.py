@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.studies.measures import MEASURES, Context, Measure
@@ -156,6 +157,17 @@ def test_repetitions_are_interleaved_and_shown_as_median_and_range(computed, tmp
     assert run_study(outcome.study, CONTEXT, tmp_path, "x").tables[0].cells == table.cells and len(asked) == 6
 
 
+def test_the_seed_is_the_number_of_the_repetition(computed, tmp_path):
+    asked, *_ = computed
+    sweep = {**DOCUMENT["sweeps"][0], "vary": [{"a": [1, 2]}, {"b": [10]}], "repetitions": 3, "seed": "c"}
+    (table,) = run_study(study(sweeps=[sweep]), CONTEXT, tmp_path, "x").tables
+    assert [(inputs["a"], inputs["c"]) for inputs in asked] == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]
+    assert [row[1] for row in table.cells] == [f"{13**2} ({12**2} to {14**2})", f"{14**2} ({13**2} to {15**2})"]
+    assert "each with another c" in table.note
+    with pytest.raises(ValidationError, match="c is given twice"):
+        study(sweeps=[{**sweep, "given": {"c": 1}}])
+
+
 def test_published_values_stand_apart(computed, tmp_path):
     published = [{"source": "arXiv 1234.5678, table 1", "values": {"a": 4, "square": 2000}}]
     outcome = run_study(study(sweeps=[{**DOCUMENT["sweeps"][0], "published": published}]), CONTEXT, tmp_path, "x")
@@ -189,6 +201,19 @@ def test_inputs_are_changed_by_name(computed):
     assert planned.sweeps[0].given["train.epochs"] == 3
     with pytest.raises(ConfigurationError, match="different numbers"):
         study().changed({"a": [1]})
+
+
+def test_sweeps_are_left_out_by_name():
+    other = {**DOCUMENT["sweeps"][0], "name": "other"}
+    both = study(sweeps=[*DOCUMENT["sweeps"], other], conclusions="cost")
+    kept = both.changed({"sweeps": ["other"], "a": [4, 5, 6]})
+    assert [(sweep.name, sweep.points()[0]["a"]) for sweep in kept.sweeps] == [("other", 4)]
+    assert kept.conclusions is None and both.changed({}).conclusions == "cost"
+    for wrong in ("other", [], ["third"], [["other"]]):
+        with pytest.raises(
+            ConfigurationError, match=r"(?s)are not sweeps.*write sweeps=\[all\], with names of all, other"
+        ):
+            both.changed({"sweeps": wrong})
 
 
 def test_the_values_of_an_axis_are_not_given_to_a_sweep_that_has_one_value(computed):

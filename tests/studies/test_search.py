@@ -21,10 +21,13 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     """Whole runs that are a bowl over the two fields: its lowest point is at 0.002 and 32; the list of their inputs."""
     made: list[dict] = []
 
-    def whole_run(inputs, folder: Path):
+    def whole_run(inputs, folder: Path, watch=lambda validations: None):
         made.append({**inputs, "folder": folder.name})
         rate, batch = inputs.get("train.learningRate", 0.002), inputs.get("train.batchPerReplica", 32)
         deviation = np.log(rate / 0.002) ** 2 + np.log(batch / 32) ** 2 + 0.1 * inputs.get("train.seed", 0)
+        for epochs in range(1, inputs.get("train.epochs", 3) + 1):
+            watch({"epoch": list(range(1, epochs + 1)), "deviation": [deviation + 1 / n for n in range(1, epochs + 1)]})
+            made[-1]["epochs"] = epochs
         physics = {"classifierAuc": 0.5 + deviation, "resolutionDeviation": deviation}
         return {"quality": {"lowest": None if rate > 1 else float(deviation)}, "physics": physics}
 
@@ -58,6 +61,24 @@ def test_after_a_third_of_the_trials_the_estimator_proposes_others(runs, tmp_pat
     rates = [run["train.learningRate"] for run in runs]
     assert rates[6:8] == rates[:2]
     assert not set(rates[8:]) & set(rates[2:6])
+
+
+def test_a_trial_that_is_worse_than_the_median_of_those_before_is_ended_after_a_third_of_its_epochs(runs, tmp_path):
+    asked = {"sampler": "random", "trials": 9, "ranges": RANGES, "train.epochs": 9}
+    every = search(asked, tmp_path)
+    deviations = [np.log(run["train.learningRate"] / 0.002) ** 2 + np.log(run["train.batchPerReplica"] / 32) ** 2
+                  for run in runs]  # fmt: skip
+    assert every["stopped"] == 0 and {run["epochs"] for run in runs} == {9}
+    runs.clear()
+    found = search({**asked, "stopEarly": True}, tmp_path)
+    kept, epochs = [], []
+    for number, deviation in enumerate(deviations):
+        bad = number >= 3 and deviation > np.median(kept)  # all fall alike, so the order is the same in every epoch
+        epochs.append(2 if bad else 9)  # the report of the third epoch is what ends it
+        kept += [] if bad else [deviation]
+    assert [run["epochs"] for run in runs] == epochs and 0 < found["stopped"] == epochs.count(2) < 6
+    assert found["failed"] == 0 and found["deviation"] == every["deviation"]
+    assert found["deviationOfTrials"] == pytest.approx(np.median(kept))
 
 
 def test_runs_without_a_deviation_are_counted_and_all_of_them_are_an_error(runs, tmp_path):

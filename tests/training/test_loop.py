@@ -97,6 +97,8 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
             train(small_run(*QUICK, "cluster.terminationGracePeriodSeconds=600"), shards, tmp_path)
         assert stopped_at + 2 <= newest_step(tmp_path) < STEPS
         stopped_at = newest_step(tmp_path)
+    done = range(1, stopped_at * EPOCHS // STEPS + 1)
+    assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [*done] != []
     assert limits == [598], "time that a step has after SIGTERM"
     record = train(small_run(*QUICK), shards, tmp_path)
     assert (record.resumed_from_step, record.steps, record.epochs) == (stopped_at, STEPS, EPOCHS)

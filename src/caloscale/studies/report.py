@@ -98,7 +98,8 @@ class SweepTable:
         """What the table's figures are."""
         parts = [] if self.sweep.published else [f"All figures: {self.kind}."]
         if self.sweep.repetitions > 1:
-            parts.append(f"Median (smallest to largest) of {self.sweep.repetitions} repetitions, interleaved.")
+            seeds = f", each with another {self.sweep.seed}" if self.sweep.seed else ""
+            parts.append(f"Median (smallest to largest) of {self.sweep.repetitions} repetitions, interleaved{seeds}.")
         parts += [f"Published: {source}." for source in dict.fromkeys(row.source for row in self.sweep.published)]
         parts += [self.sweep.note] if self.sweep.note else []
         parts += [f"Failed: {problem}" for problem in self.problems]

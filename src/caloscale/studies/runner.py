@@ -36,7 +36,7 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
             points[sweep.name] = []
             for repetition in range(sweep.repetitions):
                 for inputs in sweep.points():
-                    resolved = _resolved(sweep, inputs, context)
+                    resolved = _resolved(sweep, inputs, repetition, context)
                     points[sweep.name].append(_point(sweep, resolved, repetition, context, folder / "points"))
                     progress.update()
     every = [point for made in points.values() for point in made]
@@ -57,7 +57,7 @@ def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:
             continue
         for repetition in range(sweep.repetitions):
             for inputs in sweep.points():
-                resolved = _resolved(sweep, inputs, context)
+                resolved = _resolved(sweep, inputs, repetition, context)
                 name = _name(sweep, resolved, repetition, measure.rests_on(context))
                 found.append((name, run_of(resolved)))
     if not found:
@@ -94,10 +94,13 @@ def _computed(
         raise
 
 
-def _resolved(sweep: Sweep, inputs: Mapping[str, Any], context: Context) -> dict[str, Any]:
-    """Inputs as in JSON; dates as text, `today` (which a plan without a day means) as the day that was asked for."""
+def _resolved(sweep: Sweep, inputs: Mapping[str, Any], repetition: int, context: Context) -> dict[str, Any]:
+    """Inputs as in JSON, with the seed of the repetition; dates as text, `today` (which a plan without a day means) as
+    the day that was asked for."""
     if sweep.measure == "plan":
         inputs = {"asOf": TODAY, **inputs}
+    if sweep.seed is not None:
+        inputs = {**inputs, sweep.seed: repetition + 1}
     resolved = {name: context.as_of if value == TODAY else value for name, value in inputs.items()}
     return dict(json.loads(json.dumps(resolved, default=str)))
 

@@ -19,7 +19,7 @@ from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.studies.points import seeds_of, validated
 from caloscale.studies.whole_run import run_of, whole_run
 
-SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges")
+SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges", "stopEarly")
 ENSEMBLE_INPUTS = ("seeds",)
 """Inputs beside the fields of the run configuration."""
 
@@ -33,6 +33,9 @@ class SearchInputs(Block):
     trials: int = Field(12, ge=1)
     """Whole runs."""
     sampler_seed: int = Field(1, ge=0)
+    stop_early: bool = False
+    """After a third of its epochs, end a trial whose lowest deviation so far is above the median of those that the
+    trials before had at the same epoch. The first third of the trials is not ended."""
     ranges: dict[str, tuple[float, float]] = Field(min_length=1)
     """Lowest and highest value of fields of the run configuration, searched in their logarithm; two whole numbers: only
     whole numbers."""
@@ -50,8 +53,9 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Whole runs with proposed values of some fields; finished ones are kept in the folder and not made again.
 
     Result: ``best`` (values), ``bestTrial`` (from 1), ``deviation`` of the best run and ``deviationOfTrials`` (median),
-    ``classifierAuc`` and ``resolution`` of the best run, ``failed`` (runs that did not end or have no deviation),
-    ``seconds``. Raises ConfigurationError; TrainingError without Optuna or when all runs failed.
+    ``classifierAuc`` and ``resolution`` of the best run, ``stopped`` (trials that were ended early), ``failed`` (runs
+    that did not end or have no deviation), ``seconds``. Raises ConfigurationError; TrainingError without Optuna or when
+    all runs failed.
     """
     asked = validated(SearchInputs, {name: value for name, value in inputs.items() if name in SEARCH_INPUTS})
     fields = {name: value for name, value in inputs.items() if name not in SEARCH_INPUTS}
@@ -61,6 +65,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         raise TrainingError("Optuna is missing", remedy=install_command("studies")) from error
     whole = {name for name in asked.ranges if all(isinstance(value, int) for value in inputs["ranges"][name])}
     made: dict[int, dict[str, Any]] = {}
+    stopped: set[int] = set()
 
     def objective(trial: optuna.Trial) -> float:
         values = {
@@ -69,8 +74,19 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             else trial.suggest_float(name, low, high, log=True)
             for name, (low, high) in asked.ranges.items()
         }
+        reported: set[int] = set()
+
+        def watch(validations: Mapping[str, Any]) -> None:
+            for epoch, deviation in zip(validations["epoch"], validations.get("deviation", ())):
+                if epoch not in reported and deviation is not None:
+                    reported.add(epoch)
+                    trial.report(deviation, epoch)
+                    if trial.should_prune():
+                        stopped.add(trial.number)
+                        raise optuna.TrialPruned
+
         try:
-            found = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}")
+            found = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}", watch)
         except ConfigurationError:
             raise
         except CaloscaleError as error:
@@ -86,8 +102,13 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if asked.sampler == "random"
         else optuna.samplers.TPESampler(seed=seed, n_startup_trials=-(-asked.trials // 3))
     )
+    pruner = (
+        optuna.pruners.MedianPruner(-(-asked.trials // 3), n_warmup_steps=run_of(fields).train.epochs // 3)
+        if asked.stop_early
+        else optuna.pruners.NopPruner()
+    )
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=sampler)
+    study = optuna.create_study(sampler=sampler, pruner=pruner)
     clock = time.perf_counter()
     study.optimize(objective, n_trials=asked.trials)
     if not made:
@@ -100,7 +121,8 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "deviationOfTrials": float(np.median([found["quality"]["lowest"] for found in made.values()])),
         "classifierAuc": physics["classifierAuc"],
         "resolution": physics["resolutionDeviation"],
-        "failed": asked.trials - len(made),
+        "stopped": len(stopped),
+        "failed": asked.trials - len(made) - len(stopped),
         "seconds": time.perf_counter() - clock,
     }
 

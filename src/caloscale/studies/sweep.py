@@ -84,6 +84,8 @@ class Sweep(Block):
     """Figure."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """How often each point is computed. Rounds are interleaved: all points once, then all points again."""
+    seed: str | None = None
+    """Input that is the number of the repetition, from 1, such as train.seed. Absent: repetitions have equal inputs."""
     speed_up: SpeedUp | None = None
     """Speed-up and efficiency as further columns."""
     published: tuple[Published, ...] = ()
@@ -100,7 +102,7 @@ class Sweep(Block):
                     f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
                     remedy="give each as many, or make them axes of their own",
                 )
-        names = [name for axis in self.vary for name in axis]
+        names = [name for axis in self.vary for name in axis] + ([self.seed] if self.seed else [])
         twice = {name for name in names if names.count(name) > 1} | (set(names) & set(self.given))
         if twice:
             raise InvalidValueError(f"{', '.join(sorted(twice))} is given twice", remedy="name each input once")
@@ -151,11 +153,19 @@ class Study(Block):
         """The study with other inputs, as given by ``--set``: name and value, or for an axis the list of its values.
 
         A name that a sweep varies replaces the values of that axis; a name that a sweep is given, or a field of the run
-        configuration (dotted), is given to it. ``repetitions`` is that of all sweeps. Raises ConfigurationError when
-        no sweep has the name.
+        configuration (dotted), is given to it. ``repetitions`` is that of all sweeps; of ``sweeps``, a list of names,
+        the others are left out, and with them the conclusions. Raises ConfigurationError when no sweep has the name.
         """
         raw = self.model_dump(by_alias=True)
+        if (kept := values.get("sweeps")) is not None:
+            names = [sweep.name for sweep in self.sweeps]
+            if not isinstance(kept, list) or not kept or any(name not in names for name in kept):
+                remedy = f"write sweeps=[{names[0]}], with names of {', '.join(names)}"
+                raise ConfigurationError("are not sweeps of the study", file="--set", value=kept, remedy=remedy)
+            raw |= {"sweeps": [sweep for sweep in raw["sweeps"] if sweep["name"] in kept], "conclusions": None}
         for name, value in values.items():
+            if name == "sweeps":
+                continue
             sweeps = raw["sweeps"]
             if isinstance(value, list):  # where the name is an axis, values are for the sweeps that have it
                 sweeps = [sweep for sweep in sweeps if any(name in axis for axis in sweep["vary"])] or sweeps

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from caloscale.studies.points import configured_run
 
 OWN_INPUTS = ("cores", "deviation", "timesPreset")
 """Inputs beside the fields of the run configuration."""
+WATCH_SECONDS = 2.0
+"""Between two looks at the validations of a run."""
 
 
 def run_of(inputs: Mapping[str, Any]) -> Run:
@@ -40,35 +42,48 @@ def run_of(inputs: Mapping[str, Any]) -> Run:
     return configured_run({**fields, "train.epochs": epochs})
 
 
-def whole_run(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def whole_run(
+    inputs: Mapping[str, Any], folder: Path, watch: Callable[[Mapping[str, Any]], None] = lambda validations: None
+) -> dict[str, Any]:
     """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
 
     inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
-    all); ``deviation``, for which `quality` says when it was reached (absent: it is null). Result: summary.json;
+    all); ``deviation``, for which `quality` says when it was reached (absent: it is null). watch: called with the
+    validations of the training so far (`read_validations`), before, during and after it; what it raises ends the
+    run, which can resume, and is raised. Result: summary.json;
     ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
     steps); ``ranges``, agreement by energy; ``gates``, how many of each decision; ``auc``, of the classifiers;
     ``effort``, core seconds and their price. Raises CaloscaleError with the exit code of the run.
     """
     run = run_of(inputs)
+    watch(read_validations(folder))
     if not _succeeded(folder):
-        _make(run, inputs.get("cores"), folder)
+        _make(run, inputs.get("cores"), folder, watch)
+        watch(read_validations(folder))
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
     training = record["figures"]
-    history = folder / "training" / "history.json"
-    validation = json.loads(history.read_text(encoding="utf-8"))["validation"] if history.is_file() else {"epoch": ()}
     physics = folder / "validation" / "physics.json"
     evaluation = json.loads(physics.read_text(encoding="utf-8")) if physics.is_file() else {}
     return {
         **summary,
         "training": training,
-        "quality": quality(training, validation, inputs.get("deviation")),
+        "quality": quality(training, read_validations(folder), inputs.get("deviation")),
         "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
         "ranges": energy_ranges(evaluation),
         "gates": decisions(evaluation),
         "auc": aucs(evaluation),
         "effort": effort(summary, training, record.get("machine", {}).get("cores")),
     }
+
+
+def read_validations(folder: Path) -> dict[str, Any]:
+    """The comparisons with validation showers so far of the training of a run, by name, ``epoch`` among them."""
+    history = folder / "training" / "history.json"
+    if not history.is_file():
+        return {"epoch": []}
+    validations: dict[str, Any] = json.loads(history.read_text(encoding="utf-8"))["validation"]
+    return validations
 
 
 def aucs(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
@@ -146,10 +161,10 @@ def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
 
 
-def _make(run: Run, cores: int | None, folder: Path) -> None:
+def _make(run: Run, cores: int | None, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
     process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
     _pin(process, cores)
-    if code := _finish(process):
+    if code := _finish(process, lambda: watch(read_validations(folder))):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
         error = type("", (CaloscaleError,), {"exit_code": code})
         raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
@@ -198,10 +213,15 @@ def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
     os.sched_setaffinity(process.pid, available[:cores])
 
 
-def _finish(process: subprocess.Popen[bytes]) -> int:
-    """Exit code of a process; when this one is interrupted that one is terminated first, so that both resume."""
+def _finish(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> int:
+    """Exit code of a process; when this one is interrupted, or watch raises, that one is terminated first, so that both
+    resume."""
     try:
-        return process.wait()
+        while True:
+            try:
+                return process.wait(timeout=WATCH_SECONDS)
+            except subprocess.TimeoutExpired:
+                watch()
     except BaseException:
         process.terminate()
         process.wait()

@@ -20,7 +20,6 @@ from caloscale.models.families.step import Batch, Losses
 from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.storage.atomic import write_text
 from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
@@ -130,8 +129,8 @@ class _Loop:
             if trainer.selected is None or not self.calendar.validates(trainer.number):
                 trainer.validate()
             trainer.save()
+            trainer.write_history()
             if trainer.placement.is_chief:
-                write_text(trainer.output / "history.json", json.dumps(trainer.history))
                 trainer.release()
             self.checkpoints.finish()
         finally:

@@ -1,6 +1,7 @@
 """The state of one attempt of a training, the actions of its loop (restore, validate, save, release), and what it
 reports while it runs: progress bar, curves for TensorBoard, progress file, profile of some steps."""
 
+import json
 import logging
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from caloscale.profiling.result import PROFILE_FILE
 from caloscale.progress import bar
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
 from caloscale.spec import Run
+from caloscale.storage.atomic import write_text
 from caloscale.training.checkpoint.manager import CheckpointManager
 from caloscale.training.checkpoint.metadata import Progress, identity_of
 from caloscale.training.coordination.failures import diverged
@@ -174,11 +176,17 @@ class Trainer:
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
         add_point(known, {"epoch": epoch, **figures})
         self._write_scalars(step, "validation", figures)
+        self.write_history()
         if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
             self.checkpoints.save_selected(self._released_variables(), self.selected)
+
+    def write_history(self) -> None:
+        """Write the curves so far to history.json, as worker 0."""
+        if self.placement.is_chief:
+            write_text(self.output / "history.json", json.dumps(self.history))
 
     def save(self) -> None:
         """Save a checkpoint while the training continues."""
