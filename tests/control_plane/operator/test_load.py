@@ -1,4 +1,4 @@
-"""The operator in a small cluster that others use, too: the load of tools.operator_load, less of it."""
+"""The operator in a small cluster that others use, too: less of the load that `load` makes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
+from tests.control_plane.operator import load
 from tests.control_plane.operator.process import OperatorProcess, install_worker_account
-from tools import operator_load
 from tools.cluster import ControlPlane, Pool, machines
 
-GIVEN = operator_load.options(
+GIVEN = load.options(
     [
         *("--nodes=6", "--runs=12", "--others=30", "--configurations=4", "--namespaces=2"),
         *("--seconds=16", "--cut-off=1"),
@@ -25,13 +25,13 @@ def cluster(control_plane: ControlPlane, api: client.ApiClient, operator: Operat
     operator.stop()
     control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
     machines.add_pool(api, Pool("load", 1))
-    for namespace in operator_load.namespaces(GIVEN):
+    for namespace in load.namespaces(GIVEN):
         client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
-        install_worker_account(operator_load.Connection(api), namespace)
+        install_worker_account(load.Connection(api), namespace)
     yield control_plane
-    for namespace in operator_load.namespaces(GIVEN):
+    for namespace in load.namespaces(GIVEN):
         control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
-    machines.remove_nodes(api, [operator_load.node_of(index, GIVEN) for index in range(GIVEN.nodes)])
+    machines.remove_nodes(api, [load.node_of(index, GIVEN) for index in range(GIVEN.nodes)])
     operator.start()
 
 
@@ -39,10 +39,10 @@ def test_a_leader_that_is_killed_among_pods_of_others_loses_no_bill_and_doubles_
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     GIVEN.most_seconds = MOST_SECONDS
-    loaded = operator_load.operators_of(cluster, tmp_path)
+    loaded = load.operators_of(cluster, tmp_path)
     loaded[0].start()
     try:
-        figures = operator_load.share(cluster, loaded, GIVEN)
+        figures = load.share(cluster, loaded, GIVEN)
     finally:
         logs = [each.log.read_text()[-3000:] for each in loaded if each.stop() is not None]
     assert (figures["errors"], figures["doubled"], figures["billsLost"]) == (0, 0, 0), logs

@@ -1,6 +1,6 @@
 """How the operator bears many runs, on a control plane of this machine with fake nodes.
 
-    python -m tools.operator_load --nodes 500 --runs 1000 --others 4000 --taken 50 --configurations 150
+    python -m tests.control_plane.operator.load --nodes 500 --runs 1000 --others 4000 --taken 50 --configurations 150
 
 Prints cores, memory and times from an event to the status (docs/operator-process.md). All runs
 are there at once. They run until they are ended, one a second, each reports every 15 seconds, pods of others are on the
