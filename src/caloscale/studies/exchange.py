@@ -7,14 +7,11 @@ the solver. No network is trained: the measures `solve` and `run` compare accura
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,7 +23,8 @@ from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, make_
 from caloscale.sagips.groups import Groups, groups_of_sizes
 from caloscale.spec.block import Block
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
-from caloscale.studies.points import run_ranks, validated
+from caloscale.studies.points import validated
+from caloscale.studies.ranks import run_ranks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -124,7 +122,7 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     asked = validated(ExchangeInputs, inputs)
     processes = asked.ranks + (asked.method in SERVERS)
-    found = run_ranks("exchange", processes, asked.model_dump_json(by_alias=True))
+    found = run_ranks("exchange", processes, asked.as_values())
     computing, ended = np.array(found.pop("computing")).T, found.pop("ended")
     slots = found["contributions"] + found["repeated"] + found["missing"]
     remote = asked.method == "grouped-rma"
@@ -358,11 +356,11 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
     return {"staleness": {"mean": statistics.fmean(ages), "max": max(ages)}, "lead": lead * every}
 
 
-def main(asked: ExchangeInputs, target: Path) -> None:
-    """What each process of `time_exchange` does; rank 0 writes what all have found. No TensorFlow is loaded."""
+def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What each process of `time_exchange` does; rank 0 has what all have found. No TensorFlow is loaded."""
     from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
 
-    world = MPI.COMM_WORLD
+    asked, world = validated(ExchangeInputs, settings), MPI.COMM_WORLD
     found: dict[str, Any] = {"links": links(world, sum(asked.tensors)) if world.size > 1 else None}
     found |= {"staleness": {"mean": 0.0, "max": 0}, "lead": 0}
     has_server = asked.method in SERVERS
@@ -376,12 +374,8 @@ def main(asked: ExchangeInputs, target: Path) -> None:
         else:
             seconds, counts = exchange_all(world, asked, worker)
     every = world.gather(None if worker is None else (worker.computing, seconds, asdict(counts), worker.shares))
-    if every is not None:
-        workers = [one for one in every if one is not None]
-        found |= {"computing": [one[0] for one in workers], "ended": [one[1] for one in workers]}
-        found |= {"shares": workers[0][3], **{name: sum(one[2][name] for one in workers) for name in asdict(counts)}}
-        target.write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(ExchangeInputs.model_validate_json(sys.argv[1], by_alias=True, by_name=False), Path(sys.argv[2]))
+    if every is None:
+        return None
+    workers = [one for one in every if one is not None]
+    found |= {"computing": [one[0] for one in workers], "ended": [one[1] for one in workers]}
+    return found | {"shares": workers[0][3], **{name: sum(one[2][name] for one in workers) for name in asdict(counts)}}

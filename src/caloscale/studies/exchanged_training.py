@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -31,7 +30,8 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.studies.exchange import Exchanging, Floats
-from caloscale.studies.points import run_ranks, validated
+from caloscale.studies.points import validated
+from caloscale.studies.ranks import run_ranks
 from caloscale.studies.search import judge_mixture
 from caloscale.studies.whole_run import run_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -78,8 +78,7 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     make_folder(folder)
     provided = provide_shards(run, folder, workspace=str(folder))
     _check_shares(run, provided.manifest, asked.ranks)
-    settings = json.dumps({"folder": str(folder), "ranks": asked.as_values()})
-    found = run_ranks("exchanged_training", asked.ranks, settings)
+    found = run_ranks("exchanged_training", asked.ranks, {"folder": str(folder), "ranks": asked.as_values()})
     judged = judge_mixture(fields, [folder])
     return {**found, "classifierAuc": judged.get("classifierAuc"), "resolution": judged.get("resolutionDeviation")}
 
@@ -194,17 +193,11 @@ def staleness(asked: TrainingRanks, counts: Sequence[Counts], updates: int) -> d
     return {"staleShare": total.stale / slots, "newShare": new / slots, "age": age}
 
 
-def main(settings: Mapping[str, Any], target: Path) -> None:
-    """What each process does; rank 0 writes the result."""
+def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What each process does; rank 0 has the result."""
     from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
 
     rank = Rank(validated(TrainingRanks, settings["ranks"]), Path(settings["folder"]), MPI.COMM_WORLD)
     set_processor(rank.run, os.environ)
     load_tensorflow_quietly()
-    found = rank.train()
-    if found is not None:
-        target.write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), Path(sys.argv[2]))
+    return rank.train()

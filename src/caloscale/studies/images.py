@@ -4,8 +4,6 @@ AlexNet: Krizhevsky, Sutskever, Hinton, NIPS 2012, with its layers in two halves
 arXiv:1409.4842 (Inception v1), without the auxiliary classifiers. ResNet50: He et al., arXiv:1512.03385, of Keras.
 """
 
-import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +13,8 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.points import run_ranks, validated
+from caloscale.studies.points import validated
+from caloscale.studies.ranks import run_ranks
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 CLASSES = 1000
@@ -134,8 +133,8 @@ def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     ``weightsAgree``, whether all workers have the same weights in the end. Raises ConfigurationError, TrainingError.
     """
     asked = validated(ClassifierInputs, inputs)
-    settings = {**asked.model_dump(mode="json"), "batch": asked.batch()}
-    found = run_ranks("images", asked.workers, json.dumps(settings), asked.threads)
+    settings = {"network": asked.network, "steps": asked.steps, "batch": asked.batch()}
+    found = run_ranks("images", asked.workers, settings, asked.threads)
     rate = asked.workers * asked.batch() / found["stepSeconds"]
     hours = asked.epoch_images / rate / 3600
     return {**found, "imagesPerSecond": rate, "epochHours": hours, "batchPerWorker": asked.batch()}
@@ -266,8 +265,8 @@ def _time(world: Any, steps: int, step: Callable[[], float]) -> tuple[float, flo
     return seconds / steps, part / steps
 
 
-def main(settings: dict[str, Any], target: Path) -> None:
-    """Time the steps of a worker; rank 0 writes the result."""
+def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Time the steps of a worker; rank 0 has the result but the rates."""
     load_tensorflow_quietly()
     import numpy as np
     import tensorflow as tf
@@ -310,17 +309,13 @@ def main(settings: dict[str, Any], target: Path) -> None:
     seconds, exchanged = _time(world, settings["steps"], averaged_step)
     first = np.concatenate([np.array(variable).ravel()[:16] for variable in variables])
     every = world.gather((seconds, exchanged, first))
-    if every is not None:
-        slowest = max(every, key=lambda one: one[0])
-        found = {
-            "stepSeconds": slowest[0],
-            "exchangeSeconds": slowest[1],
-            "computeSeconds": slowest[0] - slowest[1],
-            "parameters": network.count_params(),
-            "weightsAgree": all(np.array_equal(one[2], every[0][2]) for one in every),
-        }
-        target.write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(json.loads(sys.argv[1]), Path(sys.argv[2]))
+    if every is None:
+        return None
+    slowest = max(every, key=lambda one: one[0])
+    return {
+        "stepSeconds": slowest[0],
+        "exchangeSeconds": slowest[1],
+        "computeSeconds": slowest[0] - slowest[1],
+        "parameters": network.count_params(),
+        "weightsAgree": all(np.array_equal(one[2], every[0][2]) for one in every),
+    }

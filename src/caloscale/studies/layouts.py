@@ -5,20 +5,16 @@ TensorFlow's convolution on processors knows NHWC only: NCHW is transposed befor
 `time_layout` starts a process for each point, so that its largest memory is the layout's.
 """
 
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from caloscale.errors import TrainingError
 from caloscale.processor import peak_memory_mib
 from caloscale.spec.block import Block
 from caloscale.studies.points import validated
+from caloscale.studies.ranks import run_ranks
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 Layer = Literal["alexnet2", "googlenet2", "resnet4"]
@@ -70,24 +66,17 @@ def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigurationError, TrainingError.
     """
     asked = validated(LayoutInputs, inputs)
-    threads = {name: str(asked.threads) for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")}
-    environment = {**os.environ, **threads, "TF_NUM_INTEROP_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    command = [sys.executable, "-m", "caloscale.studies.layouts", asked.model_dump_json()]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        remedy = "use another layout or batch"
-        raise TrainingError(f"a process ended with exit code {done.returncode}: {last[:300]}", remedy=remedy)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return run_ranks("layouts", 1, asked.as_values(), asked.threads)
 
 
-def _measure(asked: LayoutInputs) -> dict[str, Any]:
+def work(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of `time_layout`."""
     import numpy as np
 
     load_tensorflow_quietly()
     import tensorflow as tf
 
+    asked = validated(LayoutInputs, settings)
     layer, on_gpu = LAYERS[asked.layer], bool(tf.config.list_physical_devices("GPU"))
     rng = np.random.default_rng(1)
     shape = (layer.width, layer.width, layer.channels, layer.filters)
@@ -137,7 +126,3 @@ def _measure(asked: LayoutInputs) -> dict[str, Any]:
         "memoryMib": memory,
         "difference": difference,
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(_measure(LayoutInputs.model_validate_json(sys.argv[1], by_alias=True, by_name=True))))

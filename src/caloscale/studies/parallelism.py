@@ -6,11 +6,8 @@ to a layer's inputs are summed. The network is the dense part of AlexNet (58.6 o
 Krizhevsky proposed model parallelism (arXiv:1404.5997).
 """
 
-import json
-import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +16,8 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
-from caloscale.studies.points import run_ranks, validated
+from caloscale.studies.points import validated
+from caloscale.studies.ranks import run_ranks
 
 Array = NDArray[np.float32]
 RATE = 0.01
@@ -61,7 +59,7 @@ def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     asked = validated(ParallelismInputs, inputs)
     asked.check()
-    found = run_ranks("parallelism", asked.workers, asked.model_dump_json(), asked.threads)
+    found = run_ranks("parallelism", asked.workers, asked.as_values(), asked.threads)
     return {**found, "imagesPerSecond": asked.batch / found["stepSeconds"]}
 
 
@@ -127,8 +125,9 @@ def train_step(
     return loss
 
 
-def main(asked: ParallelismInputs, target: Path) -> None:
-    """Time the steps; rank 0 writes the result."""
+def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Time the steps of a worker; rank 0 has the result but the rate."""
+    asked = validated(ParallelismInputs, settings)
     exchange = Exchange()
     rank, workers = exchange.world.rank, exchange.world.size
     rng = np.random.default_rng(1)
@@ -151,18 +150,14 @@ def main(asked: ParallelismInputs, target: Path) -> None:
         loss = train_step(weights, images, labels, asked, exchange)
         seconds += time.perf_counter() - start if number else 0.0
     every: list[Any] | None = exchange.world.gather((seconds, exchange.seconds, loss))
-    if every is not None:
-        slowest, exchanging, _ = max(every)
-        losses = [one[2] for one in every]
-        found = {
-            "stepSeconds": slowest / asked.steps,
-            "exchangeSeconds": exchanging / asked.steps,
-            "computeSeconds": (slowest - exchanging) / asked.steps,
-            "exchangedMib": exchange.bytes / asked.steps / 2**20,
-            "loss": (sum(losses) if asked.method == "data" else losses[0]) / asked.batch,
-        }
-        target.write_text(json.dumps(found), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main(ParallelismInputs.model_validate_json(sys.argv[1], by_alias=True, by_name=True), Path(sys.argv[2]))
+    if every is None:
+        return None
+    slowest, exchanging, _ = max(every)
+    losses = [one[2] for one in every]
+    return {
+        "stepSeconds": slowest / asked.steps,
+        "exchangeSeconds": exchanging / asked.steps,
+        "computeSeconds": (slowest - exchanging) / asked.steps,
+        "exchangedMib": exchange.bytes / asked.steps / 2**20,
+        "loss": (sum(losses) if asked.method == "data" else losses[0]) / asked.batch,
+    }

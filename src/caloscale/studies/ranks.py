@@ -1,0 +1,60 @@
+"""Measures that work in processes of their own: a function `work` of a module of this package on each of several ranks.
+
+    mpiexec -n RANKS python -m mpi4py -m caloscale.studies.ranks MODULE SETTINGS FILE
+
+One rank needs no MPI. What the ranks import is loaded in them alone: the largest memory is that of the work.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from caloscale.errors import TrainingError
+from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+
+
+def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
+    """Call `work` of a module of this package on every rank, until all have ended; Ctrl-C ends them.
+
+    settings: its argument, as in JSON. threads: of each rank. Returns what it returns on the rank where that is not
+    None (rank 0). Raises TrainingError when a rank fails, with the end of what it wrote.
+    """
+    variables = {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads, "TF_CPP_MIN_LOG_LEVEL": 2}
+    variables |= {"TF_NUM_INTRAOP_THREADS": threads, "TF_NUM_INTEROP_THREADS": 1}
+    environment = {**mpi_environment(), **{name: str(value) for name, value in variables.items()}}
+    with TemporaryDirectory(prefix="caloscale-study-") as temporary:
+        target = Path(temporary) / "result.json"
+        words = ["-m", __spec__.name, module, json.dumps(settings), str(target)]
+        command = [sys.executable, *words] if ranks == 1 else mpiexec_command(ranks, words, environment)
+        process = subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            text=True,
+        )
+        try:
+            output = process.communicate()[1]
+        except BaseException:
+            process.terminate()  # mpiexec ends its ranks
+            process.communicate()
+            raise
+        if process.returncode:
+            tail = " ".join(output.split()[-60:])
+            problem = f"a process ended with exit code {process.returncode}: {tail}"
+            raise TrainingError(problem, remedy="use fewer workers")
+        result: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
+    return result
+
+
+if __name__ == "__main__":
+    module, settings, target = sys.argv[1:]
+    found = import_module(f"caloscale.studies.{module}").work(json.loads(settings))
+    if found is not None:
+        Path(target).write_text(json.dumps(found), encoding="utf-8")
