@@ -10,7 +10,9 @@ import pytest
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tools.cluster import ControlPlane, Pool, is_built, machines
+from tests.control_plane import faults
+from tools.cluster import ControlPlane, Pool, is_built
+from tools.cluster.pools import add_pool
 
 HERE = Path(__file__).parent
 WORK = (
@@ -82,15 +84,15 @@ def add_nodes(api: client.ApiClient) -> Iterator[Callable[..., list[str]]]:
     def add(pool: str = "v100", count: int = 1, gpus: int = 8, *, spot: bool = False, **more: object) -> list[str]:
         described = Pool(pool, count, per_node=gpus, spot=spot, **more)  # type: ignore[arg-type]
         first = 1 + max((int(name.rsplit("-", 1)[1]) for name in made if name.rsplit("-", 1)[0] == pool), default=-1)
-        names = machines.add_pool(api, described, first=first)
+        names = add_pool(api, described, first=first)
         made.update(names)
         return names
 
     yield add
-    machines.remove_nodes(api, made)
+    faults.remove_nodes(api, made)
 
 
 @pytest.fixture
 def remove_nodes(api: client.ApiClient) -> Callable[..., None]:
     """``remove_nodes(names, notice=False)`` takes nodes away with their pods; with notice, pods end with 143 before."""
-    return lambda names, **options: machines.remove_nodes(api, names, **options)
+    return lambda names, **options: faults.remove_nodes(api, names, **options)

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from kubernetes import client
 
-from tools.cluster import ControlPlane, machines
+from tests.control_plane import audit, faults
+from tools.cluster import ControlPlane
 from tools.cluster.errors import ClusterError
 from tools.cluster.pools import EXIT, RUN
 from tools.cluster.programs import CONTROL_PLANE, KUBERNETES, folder, version
@@ -40,7 +41,7 @@ def test_pods_take_over_how_their_namespace_lets_them_end(
     control_plane: ControlPlane, namespace: str, api: client.ApiClient, add_nodes: Callable[..., list[str]]
 ) -> None:
     add_nodes("cpu", 1, accelerator="")
-    machines.fake_pods(api, namespace, run="300ms", exit_code=3)
+    faults.fake_pods(api, namespace, run="300ms", exit_code=3)
     core = client.CoreV1Api(api)
     pods = {"inherits": {}, "says-itself": {RUN: "200ms", EXIT: "0"}}
     for name, own in pods.items():
@@ -78,13 +79,14 @@ def test_requests_of_the_operator_are_written_down(control_plane: ControlPlane, 
     somebody = {"name": "somebody", "namespace": "caloscale-system"}
     control_plane.apply([system, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": somebody}])
     kubeconfig = control_plane.kubeconfig_of("somebody", "caloscale-system")
-    before = len(control_plane.requests())
+    before = len(audit.requests(control_plane))
     with pytest.raises(ClusterError):
         control_plane.kubectl("delete", "pod", "missing", "-n", namespace, kubeconfig=kubeconfig)
     control_plane.wait_until(
-        lambda: any(request.resource == "pods" for request in control_plane.requests(before)), "the request is written"
+        lambda: any(request.resource == "pods" for request in audit.requests(control_plane, before)),
+        "the request is written",
     )
-    (asked,) = [request for request in control_plane.requests(before) if request.resource == "pods"]
+    (asked,) = [request for request in audit.requests(control_plane, before) if request.resource == "pods"]
     assert (asked.verb, asked.namespace, asked.name, asked.code) == ("delete", namespace, "missing", 403)
     assert asked.user == "system:serviceaccount:caloscale-system:somebody"
     assert not asked.allowed

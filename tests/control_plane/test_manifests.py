@@ -21,10 +21,12 @@ from caloscale.errors import InputError
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import build_any_run
 from tests.cluster.examples import LAUNCHES, rendered
+from tests.control_plane import faults
 from tools import deploy
-from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster import ControlPlane, Pool
 from tools.cluster.certificates import CONTEXT
 from tools.cluster.errors import ClusterError
+from tools.cluster.pools import add_pool
 from tools.cluster.programs import ADDITIONS, MODULE, UPSTREAM, program, version
 from tools.cluster.upstream import ensure
 from tools.manifests import write_bundle
@@ -113,7 +115,7 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """The kind overlay on the control plane, by `make deploy`'s own code, on a machine with a fake kubelet."""
     ensure(control_plane, "mpi-operator")
     api = control_plane.client()
-    nodes = machines.add_pool(api, Pool("system", 1, accelerator=""))
+    nodes = add_pool(api, Pool("system", 1, accelerator=""))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
         images = {"image": "registry.example/operator:1.2.3", "trainer": "registry.example/trainer:4.5.6"}
@@ -122,7 +124,7 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         yield control_plane
         control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"), "--wait=false")
         deploy.undeploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, force=True)
-    machines.remove_nodes(api, nodes)
+    faults.remove_nodes(api, nodes)
 
 
 def test_the_operator_is_deployed_as_restricted_pod(deployed: ControlPlane) -> None:

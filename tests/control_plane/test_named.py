@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.smoke.named import NamedCluster
 from tests.smoke.runs import hardware_of
 from tools.cluster import ControlPlane
 from tools.cluster.certificates import CONTEXT
 from tools.cluster.errors import ClusterError
-from tools.cluster.real import NamedCluster
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_an_unknown_context_is_said(kubeconfig: Path) -> None:
 
 
 def test_what_is_missing_is_said_with_the_commands(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tools.cluster.real.NEEDED", {"jobsets.jobset.x-k8s.io": "jobset", "others.example": "other"})
+    monkeypatch.setattr("tests.smoke.named.NEEDED", {"jobsets.jobset.x-k8s.io": "jobset", "others.example": "other"})
     with pytest.raises(ClusterError) as caught, NamedCluster(CONTEXT):
         pass
     assert "does not have other\n" in str(caught.value)

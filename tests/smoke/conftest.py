@@ -15,12 +15,13 @@ import pytest
 from caloscale.bench.results import describe_machine
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import upload
+from tests.smoke.named import NamedCluster
 from tests.smoke.runs import BUCKET, NAMESPACE, RealCluster, Runs, image_of
 from tools.cluster.access import kubectl_program
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import NativeCluster
+from tools.cluster.native.cluster import OPERATORS
 from tools.cluster.programs import ADDITIONS, is_built
-from tools.cluster.real import OPERATORS, NamedCluster
 from tools.deploy import deploy
 from tools.images import ImageError, archives
 

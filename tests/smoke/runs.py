@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 from caloscale import __version__
 from caloscale.cluster import names
 from caloscale.storage.objects import download
+from tests.smoke.named import NamedCluster
 from tools.cluster.native import NativeCluster
-from tools.cluster.real import NamedCluster
 
 RealCluster = NativeCluster | NamedCluster
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.smoke.named import NamedCluster
 from tests.smoke.runs import RealCluster, image_of
-from tools.cluster.real import NamedCluster
 from tools.deploy import deploy
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]

@@ -8,8 +8,9 @@ import pytest
 
 from caloscale.cluster import names
 from tests.smoke.runs import BUCKET, COUNT, NAMESPACE, RealCluster, Runs, hardware_of
+from tools.cluster.native.cluster import advertise
+from tools.cluster.native.configuration import DEFAULT_POOLS, SHARED
 from tools.cluster.pools import Pool
-from tools.cluster.real import DEFAULT_POOLS, SHARED, advertise
 from tools.images import ImageError, archives
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]

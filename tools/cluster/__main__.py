@@ -15,10 +15,9 @@ from tools.cluster.build import build as build_programs
 from tools.cluster.errors import run_app
 from tools.cluster.kubeflow.server import kubeflow as run_kubeflow
 from tools.cluster.kubeflow.sources import build as build_kubeflow
-from tools.cluster.machines import add_pool
 from tools.cluster.native import NativeCluster, requirements
 from tools.cluster.plane import ControlPlane
-from tools.cluster.pools import Pool
+from tools.cluster.pools import Pool, add_pool
 from tools.cluster.programs import is_built
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="A Kubernetes control plane on this machine.")

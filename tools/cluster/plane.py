@@ -1,11 +1,9 @@
 """A control plane that a test or a person starts, uses and leaves without a trace."""
 
-import json
 import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from kubernetes import client
 
@@ -15,22 +13,6 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.pools import PODS
 from tools.cluster.servers import GRACE_SECONDS, LOOPBACK, Servers
 from tools.cluster.upstream import OPERATORS, install
-
-
-class Request(NamedTuple):
-    """A request to the API server as its audit log records it, answered or (a watch) under way."""
-
-    user: str
-    verb: str
-    group: str
-    resource: str
-    """With the subresource, such as trainingruns/status; empty: no resource (discovery, health)."""
-    namespace: str
-    name: str
-    code: int
-    """HTTP status; 403 also says that a namespace is on its way out, or that an admission policy refuses."""
-    allowed: bool
-    """Whether the user may: what RBAC says, whatever came of it."""
 
 
 class ControlPlane(Access):
@@ -105,12 +87,6 @@ class ControlPlane(Access):
         """The administrator's kubeconfig."""
         return self.servers.kubeconfig
 
-    def requests(self, since: int = 0) -> list[Request]:
-        """What the service accounts of caloscale-system asked of the API server, from the `since`-th request on."""
-        text = self.servers.audit_log.read_text(encoding="utf-8") if self.servers.audit_log.exists() else ""
-        # The last line may still be on its way.
-        return [_request(line) for line in text.splitlines(keepends=True)[since:] if line.endswith("\n")]
-
     def ended_programs(self) -> list[str]:
         """Programs that ended although nobody asked them to."""
         return [name for name, daemon in self.daemons.items() if daemon.process and daemon.process.poll()]
@@ -118,19 +94,3 @@ class ControlPlane(Access):
     def _acts(self) -> bool:
         accounts = client.CoreV1Api(self.client()).list_namespaced_service_account("default").items
         return any(account.metadata.name == "default" for account in accounts)
-
-
-def _request(line: str) -> Request:
-    """A request of a line of the audit log."""
-    event = json.loads(line)
-    target = event.get("objectRef", {})
-    return Request(
-        user=event["user"]["username"],
-        verb=event["verb"],
-        group=target.get("apiGroup", ""),
-        resource="/".join(part for part in (target.get("resource", ""), target.get("subresource", "")) if part),
-        namespace=target.get("namespace", ""),
-        name=target.get("name", ""),
-        code=event.get("responseStatus", {}).get("code", 0),
-        allowed=event.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid",
-    )

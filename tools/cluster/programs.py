@@ -2,15 +2,13 @@
 
 import functools
 import hashlib
-import os
 import re
 from collections.abc import Collection
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-import platformdirs
-
+from caloscale.storage.cache import cache_root
 from tools.cluster.errors import ClusterError
 
 MODULE = Path(__file__).resolve().parent
@@ -84,8 +82,7 @@ def version(module: str, folder: Path = MODULE) -> str:
 def folder(module: Path = MODULE) -> Path:
     """Where a module's programs lie: in the user's cache (or $CALOSCALE_CACHE), by the hash of what is pinned."""
     pinned = b"".join((module / name).read_bytes() for name in ("go.mod", "go.sum"))
-    root = Path(os.environ.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale"))
-    return root / module.name / hashlib.sha256(pinned).hexdigest()[:16]
+    return cache_root() / module.name / hashlib.sha256(pinned).hexdigest()[:16]
 
 
 def program(name: str) -> Path:

@@ -7,10 +7,9 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-import platformdirs
-
 from caloscale import __version__
 from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.cache import cache_root
 from tools.images.archives import names_in
 from tools.images.targets import ROOT, ImageError, Target, choose, qualified
 
@@ -79,7 +78,7 @@ def image_id(image: str) -> str | None:
 
 def folder() -> Path:
     """Where archives are: in the user's cache, or in $CALOSCALE_CACHE."""
-    return Path(os.environ.get("CALOSCALE_CACHE") or platformdirs.user_cache_dir("caloscale")) / "images"
+    return cache_root() / "images"
 
 
 def archives(names: Iterable[str] = ()) -> dict[str, Path]:

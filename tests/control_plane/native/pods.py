@@ -5,7 +5,7 @@ from typing import Any
 from kubernetes import client
 
 from tests.control_plane.native.python_image import IMAGE, PYTHON
-from tools.cluster.real import DEFAULT_POOLS
+from tools.cluster.native.configuration import DEFAULT_POOLS
 
 Core = client.CoreV1Api
 SYSTEM, *SPOT = [name for pool in DEFAULT_POOLS for name in pool.names()]

@@ -19,8 +19,8 @@ from tests.control_plane.native.pods import (
 )
 from tests.control_plane.native.python_image import PYTHON
 from tools.cluster.native import NativeCluster
+from tools.cluster.native.configuration import DEFAULT_POOLS, SHARED
 from tools.cluster.pools import node_objects
-from tools.cluster.real import DEFAULT_POOLS, SHARED
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

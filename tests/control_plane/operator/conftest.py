@@ -9,8 +9,9 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from caloscale.connection import Connection
+from tests.control_plane import faults
 from tests.control_plane.operator.process import OperatorProcess, install_rights, install_worker_account
-from tools.cluster import ControlPlane, machines
+from tools.cluster import ControlPlane
 from tools.cluster.upstream import ensure
 
 SPEC: dict[str, Any] = {
@@ -67,7 +68,7 @@ class Runs:
 
     def fake_pods(self, run: str | None, exit_code: int = 0) -> None:
         """How long pods of this namespace run, and how they end."""
-        machines.fake_pods(self.api, self.namespace, run=run, exit_code=exit_code)
+        faults.fake_pods(self.api, self.namespace, run=run, exit_code=exit_code)
 
     def create(self, name: str, **blocks: dict[str, Any]) -> None:
         """Create a TrainingRun: SPEC with changes by block; a solver run has no model."""

@@ -37,9 +37,11 @@ from caloscale.cluster import names
 from caloscale.connection import Connection
 from caloscale.operator.election import NAME as LEASE
 from caloscale.operator.reconcile import REFRESHED_PER_SECOND
+from tests.control_plane import faults
 from tests.control_plane.operator.process import SYSTEM, OperatorProcess, install_rights, install_worker_account
-from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster import ControlPlane, Pool
 from tools.cluster.errors import ClusterError
+from tools.cluster.pools import add_pool
 
 NAMESPACE = "runs"
 REPORT_SECONDS, CHANGES_PER_SECOND = 15.0, 100
@@ -72,7 +74,7 @@ def main() -> None:
     with cluster as plane, tempfile.TemporaryDirectory() as folder:
         api = plane.client()
         install_rights(plane)
-        machines.add_pool(api, Pool("load", 1))
+        add_pool(api, Pool("load", 1))
         for namespace in namespaces(given):
             client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
             install_worker_account(Connection(api), namespace)
@@ -280,7 +282,7 @@ class Changes:
                 if self._running and self._is_behind("ends", ending - 1):
                     namespace, run = self._running.pop(0)
                     selector = f"{names.RUN_LABEL}={run}"
-                    threads.submit(machines.end_pods, self._api, namespace, selector=selector)
+                    threads.submit(faults.end_pods, self._api, namespace, selector=selector)
                     self.done["ends"] += 1
                     if len(self._running) < 0.75 * self._found:
                         self._look()
@@ -372,7 +374,7 @@ def share(plane: ControlPlane, operators: Sequence[OperatorProcess], given: argp
             changes.ends_since = time.monotonic()
             first, follows = map(Watched, operators)
             time.sleep(given.seconds / 4)
-            machines.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
+            faults.break_nodes(api, [node_of(index, given) for index in range(given.cut_off)])
             time.sleep(given.seconds / 4)
             figures["standby"], figures["beforeKill"], usd = follows.figures(), first.figures(), costs(store, given)
             figures["secondsToResume"] = kill(connection, leader, given)

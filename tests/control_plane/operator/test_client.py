@@ -8,8 +8,8 @@ import pytest
 from kubernetes import client
 
 from tests.cli.conftest import command
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
-from tools.cluster import machines
 
 Add = Callable[..., list[str]]
 __all__ = ["command"]
@@ -53,7 +53,7 @@ def test_from_submission_to_the_bill(
     cluster.plane.wait_until(lambda: not cluster.pods("gan"), "the pods are gone")
     assert command("stop", "gan", *where, "--resume").code == 0
     cluster.phase("gan", "Running")
-    machines.end_pods(api, cluster.namespace)
+    faults.end_pods(api, cluster.namespace)
     cluster.phase("gan", "Succeeded")
     fetched = command("fetch", "gan", *where, "--to", tmp_path / "gan")
     assert fetched.code == 0 and "neither cluster.workspace" in fetched.err

@@ -10,9 +10,9 @@ import yaml
 from kubernetes import client
 
 from tests.cli.conftest import command
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import SPEC, Runs
 from tests.pipelines.conftest import ROOT, commands
-from tools.cluster import machines
 
 __all__ = ["command"]
 
@@ -75,7 +75,7 @@ def test_the_commands_of_a_page_work(
             runs.phase(run, "Suspended")
             assert command("stop", run, "--resume").code == 0
             runs.phase(run, "Running")
-            machines.end_pods(api, runs.namespace)
+            faults.end_pods(api, runs.namespace)
             runs.phase(run, "Succeeded")
     assert run in done["status"] and "Running" in done["status"]
     if page == "operator.md":

@@ -6,8 +6,8 @@ import pytest
 from kubernetes import client
 
 from caloscale.cluster import names
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
-from tools.cluster import machines
 
 Add = Callable[..., list[str]]
 
@@ -63,7 +63,7 @@ def recreate(runs: Runs, add_nodes: Add, api: client.ApiClient, times: int) -> N
         runs.server.merge("TrainingProgress", runs.namespace, "gan-progress", change)
         runs.until("gan", lambda s: s.get("progress", {}).get("checkpointStep") == 100, "the report")
         runs.server.delete(names.KIND, runs.namespace, "gan")
-    machines.end_pods(api, runs.namespace)
+    faults.end_pods(api, runs.namespace)
     status = runs.phase("gan", "Succeeded")
     run = runs.server.get(names.KIND, runs.namespace, "gan")
     (job,) = runs.plane.get("tfjobs", "-n", runs.namespace)["items"]

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
+from tests.control_plane import faults
 from tests.control_plane.operator import load
 from tests.control_plane.operator.process import OperatorProcess, install_worker_account
-from tools.cluster import ControlPlane, Pool, machines
+from tools.cluster import ControlPlane, Pool
+from tools.cluster.pools import add_pool
 
 GIVEN = load.options(
     [
@@ -24,14 +26,14 @@ def cluster(control_plane: ControlPlane, api: client.ApiClient, operator: Operat
     """Nodes and namespaces of the load, without the operator of the other tests."""
     operator.stop()
     control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
-    machines.add_pool(api, Pool("load", 1))
+    add_pool(api, Pool("load", 1))
     for namespace in load.namespaces(GIVEN):
         client.CoreV1Api(api).create_namespace({"metadata": {"name": namespace}})
         install_worker_account(load.Connection(api), namespace)
     yield control_plane
     for namespace in load.namespaces(GIVEN):
         control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
-    machines.remove_nodes(api, [load.node_of(index, GIVEN) for index in range(GIVEN.nodes)])
+    faults.remove_nodes(api, [load.node_of(index, GIVEN) for index in range(GIVEN.nodes)])
     operator.start()
 
 

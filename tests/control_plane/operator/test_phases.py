@@ -10,8 +10,9 @@ from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
 from caloscale.connection import Connection
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
-from tools.cluster import ControlPlane, machines
+from tools.cluster import ControlPlane
 
 Add = Callable[..., list[str]]
 
@@ -226,7 +227,7 @@ def test_worker_0_reports_progress_and_may_do_nothing_else(
         lambda: runs.server.get("TrainingProgress", runs.namespace, "gan-progress") is not None, "it is made again"
     )
     assert runs.status("gan")["progress"]["step"] == 90
-    machines.end_pods(api, runs.namespace, exit_code=0)
+    faults.end_pods(api, runs.namespace, exit_code=0)
     runs.phase("gan", "Succeeded")
 
 

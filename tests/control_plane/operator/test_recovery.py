@@ -14,9 +14,10 @@ from caloscale.client.usage import use_of
 from caloscale.planning.billing.bill import bill
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.status import RunStatus
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.operator.process import OperatorProcess
-from tools.cluster import ControlPlane, machines
+from tools.cluster import ControlPlane
 
 Add = Callable[..., list[str]]
 USD_PER_NODE_HOUR = {
@@ -50,7 +51,7 @@ def test_a_spot_node_goes_and_another_comes(
         "gan", lambda s: len(s.get("attempts", [])) == 2 and s["phase"] == "Running", "a second attempt"
     )
     assert status["attempts"][0]["reason"] in ("NodeLost", "WorkerLost", "WorkerFailed") and status["restarts"] == 1
-    machines.end_pods(api, runs.namespace, after="2s")
+    faults.end_pods(api, runs.namespace, after="2s")
     status = runs.until(
         "gan", lambda s: s["phase"] == "Succeeded" and all(not a.get("nodeUsage") for a in s["attempts"]), "end"
     )
@@ -84,7 +85,7 @@ def test_all_nodes_go_and_fewer_come_back_and_then_all(
     add_nodes(pool="fleet", count=2, spot=True)
     status = runs.until("gan", lambda s: s.get("layout") == "4x8" and s["phase"] == "Running", "four nodes again")
     assert [a.get("reason") for a in status["attempts"]][1:] == ["ScaledUp", None] and status["restarts"] == 1
-    machines.end_pods(api, runs.namespace)
+    faults.end_pods(api, runs.namespace)
     runs.phase("gan", "Succeeded")
 
 
@@ -94,12 +95,12 @@ def test_a_worker_that_lost_its_peer_starts_the_gang_again(runs: Runs, add_nodes
     runs.fake_pods(None)
     runs.create("gan")
     runs.phase("gan", "Running")
-    machines.end_pods(api, runs.namespace, exit_code=138, selector="training.kubeflow.org/replica-index=1")
+    faults.end_pods(api, runs.namespace, exit_code=138, selector="training.kubeflow.org/replica-index=1")
     status = runs.until(
         "gan", lambda s: len(s.get("attempts", [])) == 2 and s["phase"] == "Running", "a second attempt"
     )
     assert status["attempts"][0]["reason"] in ("WorkerFailed", "WorkerLost")
-    machines.end_pods(api, runs.namespace)
+    faults.end_pods(api, runs.namespace)
     runs.phase("gan", "Succeeded")
 
 
@@ -132,7 +133,7 @@ def test_an_operator_that_is_rolled_back_and_forward_ends_no_run(
         for name in names:
             runs.until(name, lambda s, parsed=parsed: ("SpecParsed", parsed) in conditions(s), f"SpecParsed {parsed}")
         assert {pod["metadata"]["uid"] for name in names for pod in runs.pods(name)} == workers
-    machines.end_pods(api, runs.namespace)
+    faults.end_pods(api, runs.namespace)
     for name in names:
         assert len(runs.phase(name, "Succeeded")["attempts"]) == 1
 

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from tests.control_plane import audit
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.operator.process import OperatorProcess
 from tools.cluster import ControlPlane
-from tools.cluster.plane import Request
 
 RBAC = Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml"
 OPERATOR = "system:serviceaccount:caloscale-system:caloscale-operator"
@@ -57,7 +57,7 @@ def granted() -> set[Right]:
     }
 
 
-def used(requests: list[Request]) -> set[Right]:
+def used(requests: list[audit.Request]) -> set[Right]:
     """Rights without which a request would have been denied."""
     rights = set()
     for request in requests:
@@ -72,7 +72,7 @@ def test_every_right_is_used_and_none_is_missing(
     runs: Runs, control_plane: ControlPlane, add_nodes: Callable[..., list[str]]
 ) -> None:
     live_through_everything(runs, add_nodes)
-    requests = [request for request in control_plane.requests() if request.user == OPERATOR]
+    requests = [request for request in audit.requests(control_plane) if request.user == OPERATOR]
     assert [request for request in requests if not request.allowed] == []
     assert used(requests) == granted()
 
@@ -93,7 +93,7 @@ def test_so_it_is_with_rights_in_one_namespace_only(
     control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
     control_plane.apply([here])
     control_plane.kubectl("delete", "clusterrolebinding", everywhere["metadata"]["name"])
-    seen = len(control_plane.requests())
+    seen = len(audit.requests(control_plane))
     named = OperatorProcess(control_plane, tmp_path, CALOSCALE_NAMESPACES=runs.namespace)
     named.start()
     try:
@@ -102,7 +102,7 @@ def test_so_it_is_with_rights_in_one_namespace_only(
         named.stop()
         control_plane.apply([everywhere])
         operator.start()
-    requests = [request for request in control_plane.requests(seen) if request.user == OPERATOR]
+    requests = [request for request in audit.requests(control_plane, seen) if request.user == OPERATOR]
     (started, *_) = [number for number, request in enumerate(requests) if request.resource == "leases"]
     assert [request for request in requests[started:] if not request.allowed] == []
     assert used(requests[started:]) == granted()
@@ -152,7 +152,7 @@ def test_without_any_right_something_is_denied(
     for right in sorted(granted()):
         operator.kill()
         control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
-        seen = len(control_plane.requests())
+        seen = len(audit.requests(control_plane))
         with _without(control_plane, right):
             operator.start(wait=False)
             if not _denied(runs, control_plane, seen, quota=right.resource == "events"):
@@ -203,7 +203,7 @@ def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds:
     stopped: set[str] = set()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for request in plane.requests(seen):
+        for request in audit.requests(plane, seen):
             if request.user == OPERATOR and (not request.allowed or request.code == 403):
                 return True
         for name in {f"stopped-{name}-{seen}" for name in KINDS} - stopped:

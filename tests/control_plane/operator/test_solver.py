@@ -10,8 +10,8 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.backends import SSH_FOLDER
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
-from tools.cluster import machines
 from tools.cluster.errors import ClusterError
 
 SAMPLE = Path(__file__).parents[3] / "manifests" / "samples" / "solver.yaml"
@@ -38,7 +38,7 @@ def end_launcher(runs: Runs, attempt: int, exit_code: int) -> None:
         lambda: any(p["status"]["phase"] == "Running" for p in of_role(runs, "launcher", attempt)), "a launcher"
     )
     selector = f"{ROLE}=launcher,{names.ATTEMPT_LABEL}={attempt}"
-    machines.end_pods(runs.api, runs.namespace, selector=selector, exit_code=exit_code)
+    faults.end_pods(runs.api, runs.namespace, selector=selector, exit_code=exit_code)
 
 
 def test_a_solver_run_has_a_worker_on_each_node_and_ends_with_its_launcher(solver: Runs) -> None:

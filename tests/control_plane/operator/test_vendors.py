@@ -7,8 +7,8 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from tests.cluster import examples as ex
+from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
-from tools.cluster import machines
 from tools.cluster.pools import MARK
 
 SPEC = {"model": {"preset": "variable-angle"}, "hardware": {"accelerator": "nvidia-tesla-v100", "count": 16}}
@@ -27,7 +27,7 @@ def vendor_nodes(request: pytest.FixtureRequest, api: client.ApiClient) -> Itera
         client.CoreV1Api(api).create_node(node)
         made.append(node["metadata"]["name"])
     yield made
-    machines.remove_nodes(api, made)
+    faults.remove_nodes(api, made)
 
 
 LONG = [pytest.param(vendor, marks=pytest.mark.long) for vendor in ex.VENDORS if vendor not in ("gke", "bare-metal")]

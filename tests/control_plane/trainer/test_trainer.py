@@ -10,10 +10,10 @@ import yaml
 from caloscale.cluster import names
 from caloscale.cluster.workload.backends import tf_config_of
 from tests.cluster.examples import rendered
+from tests.control_plane import faults
 from tests.control_plane.kueue.conftest import Queues
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.trainer.conftest import RUNTIME
-from tools.cluster import machines
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import is_built
 
@@ -99,7 +99,7 @@ def test_a_lost_node_is_a_restart_and_a_users_error_the_end(runs: Runs, add_node
     runs.create("gan", **TRAINJOB)
     runs.phase("gan", "Running")
     used = {pod["spec"]["nodeName"] for pod in runs.pods("gan")}
-    machines.remove_nodes(runs.api, sorted(used)[:1])
+    faults.remove_nodes(runs.api, sorted(used)[:1])
     assert used < set(nodes)
     status = runs.until("gan", lambda s: s.get("restarts") == 1 and s["phase"] == "Running", "a second attempt runs")
     assert status["attempts"][0]["reason"] in ("NodeLost", "WorkerLost")

@@ -8,23 +8,39 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from kubernetes import client
+from kubernetes.client.exceptions import ApiException
+
 from tools.cluster.certificates import CONTEXT, Authority, KeyPair, write_kubeconfig
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
 from tools.cluster.native.cgroups import read_trees, remove_group
-from tools.cluster.native.configuration import DISK, Node, node_environment, node_files, planned_nodes
-from tools.cluster.native.images import import_archive, put_pause
+from tools.cluster.native.configuration import (
+    DEFAULT_POOLS,
+    DISK,
+    PAUSE_IMAGE,
+    Node,
+    node_environment,
+    node_files,
+    planned_nodes,
+)
 from tools.cluster.native.machine import NodeProcess, quietly, run, run_all
 from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
 from tools.cluster.programs import folder as programs_folder
-from tools.cluster.real import DEFAULT_POOLS, OPERATORS, advertise, is_ready
+from tools.cluster.programs import program
+from tools.images.archives import Entry, names_in, write_archive
+from tools.images.targets import qualified
 
 # Nodes say every 3 s that they live; on a busy machine such words come late.
 GRACE_SECONDS = 20
+OPERATORS = ("training-operator", "jobset", "mpi-operator")
 SECONDS_TO_READY = 120.0
+CTR = ("ctr", "--namespace=k8s.io", "images")
+# The processors are few, and unpacking keeps each busy.
+IMPORTS = 2
 
 
 class NativeCluster(ControlPlane):
@@ -83,9 +99,21 @@ class NativeCluster(ControlPlane):
         return self._machine(name).folder / "log"
 
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
-        """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; their names."""
+        """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; returns the names
+        by which pods ask for them."""
         machines = [self._machine(name) for name in (self.running_nodes() if nodes is None else nodes)]
-        return import_archive(machines, archive)
+        names = names_in(archive)
+
+        def put(machine: NodeProcess) -> None:
+            # Read here: a node does not see all of this machine's folders.
+            machine.inside([*CTR, "import", "-"], stdin=archive)
+            for name in names:
+                if qualified(name) != name:
+                    machine.inside([*CTR, "tag", "--force", name, qualified(name)])
+
+        with ThreadPoolExecutor(IMPORTS) as threads:
+            list(threads.map(put, machines))
+        return [qualified(name) for name in names]
 
     def running_nodes(self) -> list[str]:
         """Names of the nodes that are not lost."""
@@ -186,4 +214,25 @@ def _prepare(folder: Path, node: Node, authority: Authority, url: str, proxy: Ke
         shutil.copy(source, folder / name)
     for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
         write_kubeconfig(folder / name, url, authority, pair)
-    put_pause(folder)
+    pause = [Entry(program("pause"), "/pause")]
+    write_archive(folder / "pause.tar", PAUSE_IMAGE, pause, entrypoint=["/pause"], user="65532")
+
+
+def is_ready(api: client.ApiClient, name: str, since: dt.datetime) -> bool:
+    """Whether the node says so itself, at `since` or later: what it said before it was lost does not count."""
+    try:
+        node = client.CoreV1Api(api).read_node(name)
+    except ApiException as error:
+        if error.status == 404:
+            return False
+        raise
+    said = [each for each in node.status.conditions or [] if each.type == "Ready" and each.status == "True"]
+    return any(each.last_heartbeat_time >= since.replace(microsecond=0) for each in said)
+
+
+def advertise(api: client.ApiClient, name: str, pool: Pool) -> None:
+    """Let a node offer its pool's accelerators. Kubelets leave alone what no device plugin reports."""
+    if pool.accelerator:
+        resources = {pool.resource: str(pool.per_node)}
+        change = {"status": {"capacity": resources, "allocatable": resources}}
+        client.CoreV1Api(api).patch_node_status(name, change)

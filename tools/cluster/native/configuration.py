@@ -8,8 +8,14 @@ from string import Template
 
 from tools.cluster.native.network import PORT_IN_NODE, Network
 from tools.cluster.pools import Pool, labels_of, taints_of
-from tools.cluster.real import SHARED
 
+# As caloscale node-pools names them: a machine for operators, and spot machines with one V100 each.
+DEFAULT_POOLS = (
+    Pool("system", 1, accelerator="", machine_type="e2-standard-4"),
+    Pool("v100-1-spot", 2, per_node=1, spot=True, machine_type="n1-standard-8"),
+)
+# Where pods find the folder that all nodes share.
+SHARED = "/run/shared"
 TEMPLATES = Path(__file__).with_name("node")
 FILES = ("containerd.toml", "net.d/10-pods.conflist", "kubelet.yaml", "kube-proxy.yaml")
 CLUSTER_DNS = "10.96.0.10"

@@ -1,48 +1,13 @@
-"""What clusters of real nodes have in common; and a cluster of somebody's, as it is."""
+"""A cluster of somebody's, as it is, in the place of one that the tests start."""
 
-import datetime as dt
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from kubernetes import client
-from kubernetes.client.exceptions import ApiException
-
 from tools.cluster.access import Access, kubectl_program
 from tools.cluster.errors import ClusterError
-from tools.cluster.pools import Pool
-
-# As caloscale node-pools names them: a machine for operators, and spot machines with one V100 each.
-DEFAULT_POOLS = (
-    Pool("system", 1, accelerator="", machine_type="e2-standard-4"),
-    Pool("v100-1-spot", 2, per_node=1, spot=True, machine_type="n1-standard-8"),
-)
-# Where pods find the folder that all nodes share.
-SHARED = "/run/shared"
-OPERATORS = ("training-operator", "jobset", "mpi-operator")
-
-
-def is_ready(api: client.ApiClient, name: str, since: dt.datetime) -> bool:
-    """Whether the node says so itself, at `since` or later: what it said before it was lost does not count."""
-    try:
-        node = client.CoreV1Api(api).read_node(name)
-    except ApiException as error:
-        if error.status == 404:
-            return False
-        raise
-    said = [each for each in node.status.conditions or [] if each.type == "Ready" and each.status == "True"]
-    return any(each.last_heartbeat_time >= since.replace(microsecond=0) for each in said)
-
-
-def advertise(api: client.ApiClient, name: str, pool: Pool) -> None:
-    """Let a node offer its pool's accelerators. Kubelets leave alone what no device plugin reports."""
-    if pool.accelerator:
-        resources = {pool.resource: str(pool.per_node)}
-        change = {"status": {"capacity": resources, "allocatable": resources}}
-        client.CoreV1Api(api).patch_node_status(name, change)
-
 
 NEEDED = {"tfjobs.kubeflow.org": "training-operator", "jobsets.jobset.x-k8s.io": "jobset"}
 """Kinds that must be known, and the folder of manifests/third-party that brings them."""

@@ -1,7 +1,6 @@
-"""Fake machines come, break and go: what a test does to a cluster's nodes."""
+"""What becomes of the nodes and pods of kwok: machines break and go, pods end."""
 
 import datetime as dt
-import json
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,27 +10,10 @@ from typing import Any
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from tools.cluster.errors import ClusterError
-from tools.cluster.pools import BROKEN, EXIT, RUN, Pool, node_objects, shutdown_status
+from tools.cluster.pools import BROKEN, EXIT, RUN, THREADS
 
-THREADS = 16
-SECONDS_TO_READY = 300.0
 SECONDS_TO_SETTLE = 0.2
 NOT_FOUND, CONFLICT = 404, 409
-
-
-def add_pool(api: client.ApiClient, pool: Pool, *, first: int = 0) -> list[str]:
-    """Create the pool's nodes, wait until all are ready, and return their names; 1,000 take a few seconds."""
-    core, names = client.CoreV1Api(api), set(pool.names(first))
-    with ThreadPoolExecutor(THREADS) as threads:
-        list(threads.map(core.create_node, node_objects(pool, first=first)))
-    end = time.monotonic() + SECONDS_TO_READY
-    while missing := names - _ready_nodes(core, pool):
-        if time.monotonic() > end:
-            raise ClusterError(f"{len(missing)} nodes of {pool.name} are not ready", remedy="look into kwok's log")
-        # Asking for 1,000 nodes keeps the server from making them ready.
-        time.sleep(0.1 + len(names) / 1000)
-    return sorted(names)
 
 
 def remove_nodes(api: client.ApiClient, names: Iterable[str], *, notice: bool = False) -> None:
@@ -102,20 +84,26 @@ def fake_pods(api: client.ApiClient, namespace: str, *, run: str | None, exit_co
     client.CoreV1Api(api).patch_namespace(namespace, {"metadata": {"annotations": annotations}})
 
 
+def shutdown_status(containers: Iterable[str], now: str) -> dict[str, Any]:
+    """Status of a pod that a kubelet ended because its machine is about to go (exit 143), as a patch."""
+    message = "Pod was terminated in response to imminent node shutdown."
+    ended = {"exitCode": 143, "reason": "Error", "finishedAt": now, "startedAt": now}
+    state = {"ready": False, "started": False, "restartCount": 0, "state": {"terminated": ended}}
+    conditions = [
+        {"type": "Ready", "status": "False", "reason": "PodFailed"},
+        {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": message},
+    ]
+    return {
+        "phase": "Failed",
+        "reason": "Terminated",
+        "message": message,
+        "conditions": [{**each, "lastTransitionTime": now} for each in conditions],
+        "containerStatuses": [{"name": name, "image": "fake", "imageID": "", **state} for name in containers],
+    }
+
+
 def _pods_on(core: client.CoreV1Api, nodes: set[str]) -> list[client.V1Pod]:
     return [pod for pod in core.list_pod_for_all_namespaces().items if pod.spec.node_name in nodes]
-
-
-def _ready_nodes(core: client.CoreV1Api, pool: Pool) -> set[str]:
-    selector = f"cloud.google.com/gke-nodepool={pool.name}"
-    # As plain JSON: the client's own classes take a second for 1,000 nodes.
-    answer = core.list_node(label_selector=selector, resource_version="0", _preload_content=False)
-    return {node["metadata"]["name"] for node in json.loads(answer.data)["items"] if _ready(node)}
-
-
-def _ready(node: dict[str, Any]) -> bool:
-    conditions = node["status"].get("conditions", [])
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
 def _fail(core: client.CoreV1Api, pod: client.V1Pod) -> None:
