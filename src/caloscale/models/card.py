@@ -3,11 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models.families.family import family_of
 from caloscale.spec import Run, build_run
+from caloscale.spec.block import read_block
 from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 
 CARD = "model.json"
@@ -69,16 +70,9 @@ class ModelCard(PrimaryRanges):
 def read_card(folder: Path) -> ModelCard:
     """What a model folder says of itself. Raises CheckpointError."""
     path, remedy = folder / CARD, "give the folder `model` of a training"
-    try:
-        return ModelCard.model_validate_json(path.read_bytes(), by_alias=True, by_name=False)
-    except OSError as error:
-        if (folder / REJECTED).is_file():
-            remedy = f"its validation rejected it, {REJECTED} says why; the model is in `training/model` of the run"
-        raise CheckpointError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or None
-        raise CheckpointError(f"is not a model card: {first['msg']}", file=path, field=field, remedy=remedy) from error
+    if not path.exists() and (folder / REJECTED).is_file():
+        remedy = f"its validation rejected it, {REJECTED} says why; the model is in `training/model` of the run"
+    return read_block(ModelCard, path, remedy=remedy, error=CheckpointError, what="a model card")
 
 
 def read_configuration(folder: Path) -> Run:

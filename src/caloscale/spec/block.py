@@ -136,17 +136,20 @@ def _field_docstrings(block: type[Block]) -> dict[str, str]:
 _B = TypeVar("_B", bound=BaseModel)
 
 
-def read_block(kind: type[_B], file: Path, *, remedy: str) -> _B:
+def read_block(
+    kind: type[_B], file: Path, *, remedy: str, error: type[InputError] = InputError, what: str | None = None
+) -> _B:
     """The content of a JSON file that caloscale wrote.
 
-    Raises InputError with file, field and value when it is damaged or cannot be read.
+    Raises an error with file, field and value when it is damaged or cannot be read; what: that the file then is not.
     """
+    content = _content(file, remedy, error)
     try:
-        return kind.model_validate_json(_content(file, remedy))
+        return kind.model_validate_json(content, by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, kind)[0]
-        raise InputError(
-            first.text,
+        raise error(
+            first.text if what is None else f"is not {what}: {first.text}",
             file=file,
             field=first.field or None,
             value=first.value if isinstance(first.value, str | int | float) else None,
@@ -160,13 +163,13 @@ def read_json(file: Path, *, remedy: str) -> Any:
     Raises InputError when it is damaged or cannot be read.
     """
     try:
-        return json.loads(_content(file, remedy))
+        return json.loads(_content(file, remedy, InputError))
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", file=file, remedy=remedy) from None
 
 
-def _content(file: Path, remedy: str) -> bytes:
+def _content(file: Path, remedy: str, error: type[InputError]) -> bytes:
     try:
         return file.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
+    except OSError as problem:
+        raise error(f"cannot be read: {problem.strerror}", file=file, remedy=remedy) from problem

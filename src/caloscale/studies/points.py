@@ -15,13 +15,16 @@ from caloscale.spec.problem import list_problems, suggest
 _B = TypeVar("_B", bound=Block)
 
 
-def validated(block: type[_B], inputs: Mapping[str, Any]) -> _B:
-    """The inputs as a block; raises ConfigurationError with field and remedy of the first problem."""
+def validated(block: type[_B], inputs: Any, source: str | None = None) -> _B:
+    """The inputs as a block; raises ConfigurationError with source, field, value and remedy of the first problem."""
     try:
         return block.model_validate(inputs, by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, block)[0]
-        raise ConfigurationError(first.text, field=first.field or None, remedy=first.remedy) from problems
+        value = first.value if isinstance(first.value, str | int | float) else None
+        raise ConfigurationError(
+            first.text, file=source, field=first.field or None, value=value, remedy=first.remedy
+        ) from problems
 
 
 def seeds_of(inputs: Mapping[str, Any], absent: list[int]) -> list[int]:

@@ -6,13 +6,14 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import document
 from caloscale.spec.block import Block
 from caloscale.spec.configuration import parse_yaml
-from caloscale.spec.problem import list_problems, suggest
+from caloscale.spec.problem import suggest
+from caloscale.studies.points import validated
 
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
@@ -174,7 +175,7 @@ class Study(Block):
                 known = {n for sweep in self.sweeps for n in (*sweep.given, *(k for axis in sweep.vary for k in axis))}
                 remedy = suggest(name, known) or f"one of {', '.join(sorted(known))}"
                 raise ConfigurationError("is an input of no sweep", file="--set", value=name, remedy=remedy)
-        return _validated(raw, f"study {self.name} with --set")
+        return validated(Study, raw, f"study {self.name} with --set")
 
 
 def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
@@ -229,15 +230,4 @@ def load_study(name_or_file: str | Path) -> Study:
             remedy = suggest(str(name_or_file), names) or f"one of {', '.join(names)}, or the path of a YAML file"
             problem = "is neither a study nor a file that can be read"
             raise ConfigurationError(problem, file=source, remedy=remedy) from error
-    return _validated(parse_yaml(text, file=source), source)
-
-
-def _validated(raw: Any, source: str) -> Study:
-    try:
-        return Study.model_validate(raw, by_alias=True, by_name=False)
-    except ValidationError as problems:
-        first = list_problems(problems, Study)[0]
-        value = first.value if isinstance(first.value, str | int | float) else None
-        raise ConfigurationError(
-            first.text, file=source, field=first.field or None, value=value, remedy=first.remedy
-        ) from problems
+    return validated(Study, parse_yaml(text, file=source), source)

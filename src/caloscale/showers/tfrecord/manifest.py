@@ -7,11 +7,11 @@ from typing import Annotated, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.layouts import Layout, Source
-from caloscale.spec.block import Block
+from caloscale.spec.block import Block, read_block
 from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
 
 Split = Literal["train", "validation"]
@@ -126,23 +126,8 @@ class Manifest(PrimaryRanges):
 
 def read_manifest(folder: str | Path) -> Manifest:
     """The manifest of a folder of shards; raises ShowerFileError when it is missing, broken or of another kind."""
-    path = Path(folder) / MANIFEST
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ShowerFileError(
-            f"cannot be read: {error.strerror}", file=path, remedy=f"give a folder of shards, or {_REMAKE}"
-        ) from error
-    try:
-        return Manifest.model_validate_json(text, by_alias=True, by_name=False)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(str(name) for name in first["loc"]) or None
-        value = first["input"] if isinstance(first["input"], str | int | float) else None
-        shown = value[:100] if isinstance(value, str) else value
-        raise ShowerFileError(
-            f"is not a manifest of shards: {first['msg']}", file=path, field=field, value=shown, remedy=_REMAKE
-        ) from error
+    path, remedy = Path(folder) / MANIFEST, f"give a folder of shards, or {_REMAKE}"
+    return read_block(Manifest, path, remedy=remedy, error=ShowerFileError, what="a manifest of shards")
 
 
 def check_shards(folder: str | Path, manifest: Manifest, shards: Sequence[Shard] | None = None) -> None:
