@@ -8,12 +8,12 @@ both, with repetition, and judged by the gate alone. Repeated showers would chan
 """
 
 import argparse
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ GENERATED, GENERATED_EQUAL = 2000, 10_000
 CHANGED_BY_REPETITION = (*AUCS, "diversity", "copying")
 """Quantities that repeated showers change."""
 ALL = "all of these"
+Kind = Literal["separations", "differences", "equal"]
+"""Hypotheses: a separation or another difference equals the tolerance; Geant4 itself in the place of a generator."""
 MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
@@ -159,23 +161,20 @@ def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
 
 Counts = Counter[tuple[str, int]]
 """Acceptances by quantity and number of reference showers."""
-
-
 Part = tuple[NDArray[np.int64], Floats]
 """Showers that are drawn from a population, and the weights of their bootstraps."""
+Case = tuple[tuple[Gate, ...], tuple[Observed, Observed] | tuple[Floats, Floats]]
+"""Gates, and what reference and generated showers are drawn from: observables, or a histogram (N, K, B) of each."""
 
 
-def draw_parts(
-    run: Run, population: int, size: int, draws: int, generated: int = GENERATED
-) -> Iterator[tuple[int, list[Part], Floats]]:
-    """Number of each draw, its reference and generated showers with bootstraps of independent primaries, halves."""
-    for draw in range(draws):
-        rng, of_weights = np.random.default_rng([draw, size]), np.random.default_rng(draw)
-        counts = {"reference": size, "generated": generated}
-        chosen = [rng.integers(population, size=count) for count in counts.values()]
-        primaries = {name: of_weights.uniform(size=(count, 2)) for name, count in counts.items()}
-        drawn = draw_resampling(primaries, run.validation.bootstraps, draw)
-        yield draw, list(zip(chosen, drawn.weights.values())), drawn.halves
+def draw_parts(run: Run, population: int, size: int, generated: int, draw: int) -> tuple[list[Part], Floats]:
+    """Reference and generated showers of a draw with bootstraps of independent primaries, and halves."""
+    rng, of_weights = np.random.default_rng([draw, size]), np.random.default_rng(draw)
+    counts = {"reference": size, "generated": generated}
+    chosen = [rng.integers(population, size=count) for count in counts.values()]
+    primaries = {name: of_weights.uniform(size=(count, 2)) for name, count in counts.items()}
+    drawn = draw_resampling(primaries, run.validation.bootstraps, draw)
+    return list(zip(chosen, drawn.weights.values())), drawn.halves
 
 
 def differences(sources: Sequence[Observed], parts: Sequence[Part], run: Run) -> dict[str, QuantityResult]:
@@ -190,77 +189,62 @@ def differences(sources: Sequence[Observed], parts: Sequence[Part], run: Run) ->
 
 
 def separated(quantity: str, sources: Sequence[Floats], parts: Sequence[Part], halves: Floats) -> QuantityResult:
-    """The separation of two histograms (N, K, B) of the showers of a draw."""
+    """The separation of two histograms of the showers of a draw."""
     reference, generated = (Sample(own[indices], rows) for own, (indices, rows) in zip(sources, parts))
     found, _ = separate(reference, halves, generated, None, None)
     return of_separation(ObservableResult(title=quantity, **found.model_dump()))
 
 
-Judged = Iterator[dict[str, tuple[Gate, QuantityResult]]]
-"""Of each draw, by quantity: a gate and what it judges."""
-
-
-def judge_differences(pool: Observed, run: Run, size: int, draws: int) -> Judged:
-    """Every second draw has less than Monte Carlo."""
+def cases_of(kind: Kind, pool: Observed, run: Run) -> list[list[Case]]:
+    """The cases of each draw; of differences every second draw has less than Monte Carlo."""
     gates = {gate.quantity: gate for gate in run.validation.judging}
-    cases = [list(hypotheses(pool, run, side)) for side in (1.0, -1.0)]
-    for draw, parts, _ in draw_parts(run, len(pool), size, draws):
-        judged = {}
-        for quantities, population in cases[draw % 2]:
-            found = differences((pool, population), parts, run)
-            judged |= {quantity: (gates[quantity], found[quantity]) for quantity in quantities}
-        yield judged
-
-
-def judge_separations(pool: Observed, run: Run, size: int, draws: int) -> Judged:
-    """The separations."""
+    if kind == "differences":
+        return [
+            [(tuple(gates[name] for name in names), (pool, changed)) for names, changed in hypotheses(pool, run, side)]
+            for side in (1.0, -1.0)
+        ]
     binning = choose_binning(pool)
-    cases: dict[str, tuple[Gate, list[Floats]]] = {}
-    for gate in run.validation.judging:
-        if gate.quantity.endswith("Separation"):
-            sources = distorted(pool, binning, gate.quantity.removesuffix("Separation"), gate.limit)
+    cases: list[Case] = []
+    for name, gate in gates.items():
+        observable = name.removesuffix("Separation")
+        if observable != name and kind == "separations":
+            sources = distorted(pool, binning, observable, gate.limit)
             true = float(separation(*(own.sum(axis=0) for own in sources)).mean())
-            cases[gate.quantity] = gate.model_copy(update={"tolerance": true}), list(sources)
-    for _, parts, halves in draw_parts(run, len(pool), size, draws):
-        yield {name: (gate, separated(name, sources, parts, halves)) for name, (gate, sources) in cases.items()}
+            cases.append(((gate.model_copy(update={"tolerance": true}),), sources))
+        elif observable != name:
+            own = binning.histograms(pool)[observable]
+            cases.append(((gate,), (own, own)))
+    if kind == "equal":
+        others = [gate for name, gate in gates.items() if not name.endswith("Separation")]
+        cases.append((tuple(gate for gate in others if gate.quantity not in CHANGED_BY_REPETITION), (pool, pool)))
+    return [cases]
 
 
-def judge_equal(pool: Observed, run: Run, size: int, draws: int) -> Judged:
-    """Geant4 itself in the place of a generator, by each gate that repeated showers do not change."""
-    gates = [gate for gate in run.validation.judging if gate.quantity not in CHANGED_BY_REPETITION]
-    histograms = choose_binning(pool).histograms(pool)
-    for _, parts, halves in draw_parts(run, len(pool), size, draws, GENERATED_EQUAL):
-        found = differences((pool, pool), parts, run)
-        for name in (gate.quantity for gate in gates if gate.quantity.endswith("Separation")):
-            found[name] = separated(name, [histograms[name.removesuffix("Separation")]] * 2, parts, halves)
-        yield {gate.quantity: (gate, found[gate.quantity]) for gate in gates}
-
-
-def count(judge: Callable[..., Judged], pool: Observed, run: Run, size: int, draws: int) -> Counts:
+def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Counts:
     """Acceptances by each gate, and by all of them together."""
-    counts: Counts = Counter()
-    for judged in judge(pool, run, size, draws):
-        accepted = {name: is_accepted(gate, result, size) for name, (gate, result) in judged.items()}
+    counts, cases = Counts(), cases_of(kind, pool, run)
+    generated = GENERATED_EQUAL if kind == "equal" else GENERATED
+    for draw in range(draws):
+        parts, halves = draw_parts(run, len(pool), size, generated, draw)
+        accepted = {}
+        for gates, sources in cases[draw % len(cases)]:
+            if isinstance(sources[0], Observed):
+                found = differences(sources, parts, run)
+            else:
+                found = {gates[0].quantity: separated(gates[0].quantity, sources, parts, halves)}
+            accepted |= {gate.quantity: is_accepted(gate, found[gate.quantity], size) for gate in gates}
         counts.update({(name, size): int(word) for name, word in {**accepted, ALL: all(accepted.values())}.items()})
     return counts
 
 
-def print_rates(counts: Counts, draws: Mapping[str, int], equal: Counts, equal_draws: int) -> None:
-    """Print the rates of both kinds of draws as tables; draws: by quantity."""
-    sizes = [f"{size} showers" for size in SIZES]
-    titles = list(TITLES)
+def rates(counts: Counts, draws: Mapping[str, int], digits: int) -> str:
+    """Acceptances of each gate in per cent, Markdown; draws: by quantity."""
+    order = list(TITLES)
     rows = [
-        [f"`{name}`", str(draws[name]), *(f"{100 * counts[name, size] / draws[name]:.1f}%" for size in SIZES)]
-        for name in sorted(draws, key=lambda name: titles.index(name) if name in titles else len(titles))
+        [f"`{name}`", str(draws[name]), *(f"{100 * counts[name, size] / draws[name]:.{digits}f}%" for size in SIZES)]
+        for name in sorted(draws, key=lambda name: order.index(name) if name in order else len(order))
     ]
-    deviations = [f"{100 * np.sqrt(ERROR * (1 - ERROR) / count):.1f} with {count} draws" for count in {*draws.values()}]
-    print(f"Acceptances, stated: {100 * ERROR:.0f}%; one standard deviation in points: {', '.join(deviations)}\n")
-    print(table(["gate", "draws", *sizes], rows))
-    print(f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones\n")
-    names = dict.fromkeys(name for name, _ in equal)
-    shares = [[f"`{name}`", *(f"{100 * equal[name, size] / equal_draws:.0f}%" for size in SIZES)] for name in names]
-    print(table(["gate", *sizes], shares))
-    print(f"\nMachine: {machine_text(describe_machine())}.")
+    return table(["gate", "draws", *(f"{size} showers" for size in SIZES)], rows)
 
 
 def measured(showers: Showers, run: Run) -> Observed:
@@ -269,40 +253,42 @@ def measured(showers: Showers, run: Run) -> Observed:
     return observe(showers, axes_of(run.data), choose_cuts([showers], **thresholds))
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> None:
     """Measure all gates and print the rates."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
     parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations")
     parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself")
     parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
-    options = parser.parse_args(list(arguments))
+    options = parser.parse_args()
     run = load_run(preset=PRESET, overrides=options.set)
     pool = measured(held_out_showers(GEANT4_SHOWERS, preset=PRESET), run)
-    judges = {
-        judge_separations: options.cheap_draws,
-        judge_differences: options.draws,
-        judge_equal: options.equal_draws,
+    draws: dict[Kind, int] = {
+        "separations": options.cheap_draws,
+        "differences": options.draws,
+        "equal": options.equal_draws,
     }
-    counts, equal = Counts(), Counts()
-    draws_of: dict[str, int] = {}
-    """Draws by quantity."""
+    counts = {kind: Counts() for kind in draws}
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
-        bar("false acceptance", len(judges) * len(SIZES), "parts") as progress,
+        bar("false acceptance", len(draws) * len(SIZES), "parts") as progress,
     ):
-        for judge, draws in judges.items():
-            of_judge = equal if judge is judge_equal else counts
-            for future in [processes.submit(count, judge, pool, run, size, draws) for size in reversed(SIZES)]:
-                of_judge.update(future.result())
-                if of_judge is counts:
-                    draws_of |= dict.fromkeys((name for name, _ in future.result() if name != ALL), draws)
+        for kind, number in draws.items():
+            for future in [processes.submit(count, kind, pool, run, size, number) for size in reversed(SIZES)]:
+                counts[kind].update(future.result())
                 progress.update(1)
+    changed = counts["separations"] + counts["differences"]
+    draws_of = {name: draws[kind] for kind in ("separations", "differences") for name, _ in counts[kind] if name != ALL}
+    spreads = {number: 100 * np.sqrt(ERROR * (1 - ERROR) / number) for number in draws_of.values()}
+    deviations = [f"{points:.1f} with {number} draws" for number, points in spreads.items()]
     print(f"Preset {PRESET}, {GENERATED} generated showers. Population: {len(pool)} Geant4 showers\n")
-    print_rates(counts, draws_of, equal, options.equal_draws)
-    return 0
+    print(f"Acceptances, stated: {100 * ERROR:.0f}%; one standard deviation in points: {', '.join(deviations)}\n")
+    print(rates(changed, draws_of, 1))
+    print(f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones\n")
+    print(rates(counts["equal"], {name: draws["equal"] for name, _ in counts["equal"]}, 0))
+    print(f"\nMachine: {machine_text(describe_machine())}.")
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
