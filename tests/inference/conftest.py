@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .model_folders import COMPACT, GEOMETRY, shared_model
+from .model_folders import COMPACT, CYLINDER, GEOMETRY, shared_model
 
 
 @pytest.fixture(scope="session")
@@ -23,3 +23,9 @@ def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family flow of 5 x 4 x 3 cells."""
     return shared_model(tmp_path_factory, "flow", GEOMETRY)
+
+
+@pytest.fixture(scope="session")
+def cylinder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of as many azimuths, radii and depths."""
+    return shared_model(tmp_path_factory, "flow-par04", CYLINDER)

@@ -17,6 +17,8 @@ GEOMETRY = (
 )
 COMPACT = (*GEOMETRY, "model.latentSize=6")
 """A compact network of 5 x 4 x 3 cells."""
+CYLINDER = (*GEOMETRY, "data.geometry.layersPerCell=1")
+"""A network of a preset of a cylinder, of so many cells."""
 
 
 _SHARED: dict[tuple[str, tuple[str, ...]], Path] = {}

@@ -40,6 +40,8 @@ IN_OPENVINO = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABI
 
 def fed(runtime, count):
     energy, angle = np.linspace(5, 40, count), np.linspace(1.1, 2.0, count)
+    if runtime.card.geometry.cell_shape == "cylinder":
+        angle = np.full(count, np.pi / 2)
     return latent_noise(7, 0, count, runtime.noise_size), energy.astype(np.float32), angle.astype(np.float32)
 
 
@@ -54,7 +56,8 @@ def assert_same(ours, truth, threshold):
 
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])
 @pytest.mark.parametrize(
-    ("model", "count"), [("folder", 200), ("flow", 200), pytest.param("variable_angle", 2, marks=pytest.mark.long)]
+    ("model", "count"),
+    [("folder", 200), ("flow", 200), ("cylinder", 200), pytest.param("variable_angle", 2, marks=pytest.mark.long)],
 )
 def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
     path = request.getfixturevalue(model)

@@ -17,7 +17,7 @@ from caloscale.inference.export.par04 import Par04
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
 
-from .model_folders import COMPACT, GEOMETRY, shared_model
+from .model_folders import COMPACT, CYLINDER, GEOMETRY, shared_model
 
 LARGER = "data.geometry.cells=[6, 7, 3]"
 """So many cells that a flow takes more numbers than DDML passes."""
@@ -63,8 +63,14 @@ def test_a_hundred_numbers_become_as_many_as_a_generator_takes():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("target", ["par04", "ddml"])
-@pytest.mark.parametrize(("preset", "overrides"), [("compact", COMPACT), ("flow", (*GEOMETRY[1:], LARGER))])
+@pytest.mark.parametrize(
+    ("target", "preset", "overrides"),
+    [
+        *((target, "compact", COMPACT) for target in ("par04", "ddml")),
+        *((target, "flow", (*GEOMETRY[1:], LARGER)) for target in ("par04", "ddml")),
+        ("par04", "flow-par04", CYLINDER),
+    ],
+)
 def test_each_family_is_equal_to_its_network_in_the_call_of_each_target(
     tmp_path_factory, tmp_path, target, preset, overrides
 ):

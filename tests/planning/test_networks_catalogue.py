@@ -37,20 +37,22 @@ def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
 
 
 @pytest.mark.parametrize(
-    "overrides",
+    ("preset", "overrides"),
     [
-        (),
-        ("data.preprocessing.rebin=[1, 3, 1]",),
-        ("data.preprocessing.rebin=[1, 1, 1]",),
+        ("flow", ()),
+        ("flow", ("data.preprocessing.rebin=[1, 3, 1]",)),
+        ("flow-51x51x25", ()),
+        ("flow-par04", ()),
+        ("flow-par04", ("data.geometry.cells=[18, 50, 45]",)),
     ],
 )
-def test_arithmetic_of_the_flow_is_that_of_its_network(overrides):
-    run = load_run(preset="flow", overrides=overrides)
+def test_arithmetic_of_the_flow_is_that_of_its_network(preset, overrides):
+    run = load_run(preset=preset, overrides=overrides)
     family, networks = family_of(run.model), build(run.model, run.data)
     stated = family.arithmetic(run.model, run.data)
-    assert stated.gflop_per_shower == pytest.approx(family.step_flops(run, networks) / 1e9, rel=0.05)
+    assert stated.gflop_per_shower == pytest.approx(family.step_flops(run, networks) / 1e9, rel=0.005)
     parameters = sum(math.prod(weight.shape) for weight in networks["generator"].trainable_weights)
-    assert sum(stated.reduced_megabytes) == pytest.approx(4 * parameters / 1e6, rel=0.05)
+    assert sum(stated.reduced_megabytes) == pytest.approx(4 * parameters / 1e6, rel=0.005)
 
 
 def test_a_flow_of_other_settings_is_not_planned():

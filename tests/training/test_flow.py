@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from caloscale.errors import Terminated
 from caloscale.inference import load_generator
+from caloscale.inference.export.files import export_model
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.loop import train
 
+from .conftest import random_showers
 from .detector import DETECTOR
 from .processes import newest_step
 
@@ -70,4 +75,18 @@ def test_the_released_generator_is_adapted_and_makes_showers(whole):
     largest = generator.network.get_layer("flow").whitening.largest.numpy()
     assert (largest > 1.5).all(), "the statistics of the training showers"
     showers = generator.generate(20.0, 1.5, count=16, seed=3)
+    assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2
+
+
+def test_cells_of_a_cylinder_from_showers_to_a_file_of_another_runtime(tmp_path):
+    run = load_run(preset="flow-par04", overrides=[*OVERRIDES, "data.geometry.layersPerCell=1"])
+    for number in range(5):
+        some = random_showers(10, number)
+        some = replace(some, angle_rad=np.full_like(some.angle_rad, np.pi / 2))
+        write_showers(tmp_path / f"showers/{number}.h5", some, attributes={"cellShape": "cylinder"})
+    preprocess_showers(run.data, tmp_path / "showers", tmp_path / "shards")
+    assert train(run, tmp_path / "shards", tmp_path).steps == 10
+    exported = export_model(tmp_path / "model", "onnx", tmp_path / "onnx")
+    assert exported.deviation < 3e-5
+    showers = load_generator(tmp_path / "model").generate(20.0, np.pi / 2, count=16, seed=3)
     assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2

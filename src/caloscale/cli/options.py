@@ -21,7 +21,8 @@ Configuration = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="Preset beneath the configuration: flow, flow-51x51x25, compact, par04, variable-angle, fixed-angle."
+        help="Preset beneath the configuration: flow, flow-51x51x25, flow-par04, compact, par04, variable-angle, "
+        "fixed-angle."
     ),
 ]
 Overrides = Annotated[

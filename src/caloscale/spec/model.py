@@ -6,7 +6,7 @@ from pydantic import Field
 
 from caloscale.spec.block import Block
 
-Preset = Literal["compact", "par04", "flow", "flow-51x51x25", "variable-angle", "fixed-angle"]
+Preset = Literal["compact", "par04", "flow", "flow-51x51x25", "flow-par04", "variable-angle", "fixed-angle"]
 
 FIRST_PRESET: Preset = "flow"
 """Of `make run`, of the pipeline's form, and of ``caloscale plan --generate`` without a run configuration."""
@@ -14,7 +14,7 @@ FIRST_PRESET: Preset = "flow"
 
 def family_of_preset(preset: str) -> str:
     """The family of a preset."""
-    return {"par04": "compact", "flow-51x51x25": "flow"}.get(preset, preset)
+    return {"par04": "compact", "flow-51x51x25": "flow", "flow-par04": "flow"}.get(preset, preset)
 
 
 class Model(Block):
@@ -22,9 +22,10 @@ class Model(Block):
 
     preset: Preset = "variable-angle"
     """compact (minutes on two cores), par04 (the compact networks for cells in azimuth, radius and depth),
-    flow (showers of the preset compact by flow matching: layers, then cells), flow-51x51x25 (those of variable-angle
-    likewise), variable-angle (51 x 51 x 25, the one of the cloud studies) or fixed-angle (25 x 25 x 25). A preset also
-    sets the fields of other blocks that it needs; what the run configuration sets itself overrides the preset."""
+    flow (showers of the preset compact by flow matching: layers, then cells), flow-51x51x25 and flow-par04 (those
+    of variable-angle and par04 likewise), variable-angle (51 x 51 x 25, the one of the cloud studies) or fixed-angle
+    (25 x 25 x 25). A preset also sets the fields of other blocks that it needs; what the run configuration sets itself
+    overrides the preset."""
     family: str = Field(
         default_factory=lambda known: family_of_preset(known.get("preset", "")), min_length=1, max_length=63
     )

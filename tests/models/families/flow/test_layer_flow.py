@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
-from caloscale.models.families.flow.layer_flow import NORMAL_KNOTS, LayerFlow, Whitening, bend
+from caloscale.models.families.flow import training
+from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.layer_flow import NORMAL_KNOTS, FaintLayers, LayerFlow, Whitening, bend
 from caloscale.models.families.flow.path import END, interpolate
+from caloscale.spec import load_run
 
 
 def test_bend_takes_knots_to_images_and_back():
@@ -25,6 +29,33 @@ def test_untouched_whitening_changes_nothing():
     numbers, primary = tf.constant([[0.5, -2.0, 1.0]]), tf.zeros((1, 2))
     np.testing.assert_allclose(whitening.call(numbers, primary), numbers, atol=1e-6)
     np.testing.assert_allclose(whitening.undo(numbers, primary), numbers, atol=1e-6)
+
+
+def test_faint_layers_get_the_quantiles_of_showers_and_as_many_are_empty():
+    """Layers that two thirds, none and all but 50 of the showers leave empty; the second has hundreds of particles."""
+    detector, rng = Detector.of(load_run(preset="flow-par04").data), np.random.default_rng(3)
+    mip = np.log(detector.mip_gev / detector.floor_gev)
+    real, made = rng.normal([mip + 0.5, mip + 6, mip + 0.5], [0.5, 0.3, 0.5], (2, 9000, 3))
+    empty = np.arange(9000)[:, None] % 3 < [2, 0, 3]
+    empty[:50] = False
+    real = np.where(empty, -3 - np.abs(rng.normal(size=real.shape)), real)
+    made = np.where(empty, -1.5 - np.abs(rng.normal(size=real.shape)), made - [0.3, 0.3, 0.3])
+    made = made + rng.normal(0, 0.8, made.shape) * [1, 0, 1]
+    layers = FaintLayers(3)
+    layers.build()
+    np.testing.assert_allclose(layers.call(tf.exp(tf.constant(made, tf.float32))), np.exp(made), rtol=1e-4)
+    depth = {**detector.asdict(), "shape": [16, 9, 3]}
+    for weight, value in zip(
+        (layers.least, layers.knots, layers.images), training._fit_faint(real, made, Detector.read(depth))
+    ):
+        weight.assign(value)
+    found = np.log(layers.call(tf.exp(tf.constant(made, tf.float32))))
+    np.testing.assert_allclose(found[:, 1:], made[:, 1:], atol=1e-4)
+    assert (found[:, 0] < 0).mean() == pytest.approx((real[:, 0] < 0).mean(), abs=0.01)
+    parts = np.linspace(0.02, 0.98, 30)
+    quantiles = [np.quantile(one[:, 0][one[:, 0] > 0], parts) for one in (found, real)]
+    np.testing.assert_allclose(*quantiles, atol=0.05)
+    assert abs(np.quantile(made[:, 0][made[:, 0] > 0], parts) - quantiles[1]).max() > 0.3
 
 
 def test_the_path_has_the_velocity_of_its_points():

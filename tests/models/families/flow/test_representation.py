@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.representation import (
+    ROUNDED,
     describe_primary,
     filled,
     layer_numbers,
@@ -72,6 +73,31 @@ def test_a_shifted_axis_shifts_the_barycentre_and_a_slope_is_found():
     np.testing.assert_allclose(got[0], 2 - 1.2, rtol=1e-4)
     np.testing.assert_allclose(got[1], -0.1 * 12.5, rtol=1e-3)  # a change of 2 in the scaled depth is 25 layers
     np.testing.assert_allclose(got[4:6], [-3, 0], atol=1e-4)
+
+
+def test_moments_of_a_cylinder_are_those_of_its_cells_in_the_plane():
+    """Against NumPy in float64, with x = r cos p and y = r sin p of the middle of each cell."""
+    one = Detector.of(load_run(preset="flow-par04", overrides=["data.geometry.cells=[5, 4, 45]"]).data)
+    rng = np.random.default_rng(2)
+    cells = rng.exponential(0.01, (6, 5, 4, 45)) * (rng.random((6, 5, 4, 45)) < 0.1)
+    azimuth, radius = np.meshgrid((np.arange(5) + 0.5) * 2 * np.pi / 5 - np.pi, np.arange(4) + 0.5, indexing="ij")
+    depth = ((np.arange(45) - 22) * 2 / 45)[None, None]
+    for shower, found in zip(cells, moments(tf.constant(cells, tf.float32), tf.zeros((1, 2, 45)), one).numpy()):
+
+        def mean(values, shower=shower):
+            return np.average(values * np.ones(shower.shape), weights=shower)
+
+        behind, truth, distances = depth - mean(depth), [], []
+        for position in (radius * np.cos(azimuth), radius * np.sin(azimuth)):
+            distance = position[:, :, None] - mean(position[:, :, None])
+            width = np.sqrt(mean(distance**2))
+            slope = mean(distance * behind) / mean(behind**2)
+            truth += [mean(position[:, :, None]), slope, np.log(width), np.arcsinh(mean(distance**3) / width**3)]
+            distances.append(distance)
+        truth.append(np.log(mean(np.sqrt(distances[0] ** 2 + distances[1] ** 2 + ROUNDED))))
+        truth.append(np.log((shower**2).sum() / shower.sum() ** 2))
+        truth += [np.log1p((shower > limit).sum()) for limit in (one.floor_gev, one.hit_gev)]
+        np.testing.assert_allclose(found, truth, rtol=5e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize(("across_x", "across_y"), [(True, False), (False, True), (True, True)])

@@ -14,9 +14,9 @@ from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_m
 from caloscale.spec import load_run
 
 
-@pytest.fixture(scope="module")
-def detector():
-    return Detector.of(load_run(preset="flow").data)
+@pytest.fixture(scope="module", params=["flow", "flow-par04"])
+def detector(request):
+    return Detector.of(load_run(preset=request.param).data)
 
 
 @pytest.fixture(scope="module")
@@ -24,13 +24,20 @@ def showers(detector):
     """40 showers of many cells with a falling mean about their axis: energies above the faintest cell, and hits."""
     rng = np.random.default_rng(0)
     x, y, z = np.indices(detector.shape) - np.array([8, 8, 10])[:, None, None, None]
+    if detector.cylinder:
+        azimuth, radius = (x + 8.5) * 2 * np.pi / detector.shape[0] - np.pi, y + 8.5
+        x, y = radius * np.cos(azimuth), radius * np.sin(azimuth)
     mean = 300 * np.exp(-np.hypot(x - rng.normal(0, 0.2, (40, 1, 1, 1)), y) - (z / 6) ** 2)
     hits = (rng.random(mean.shape) < mean / (1 + mean)).astype(np.float32)
     cells = hits * rng.exponential(mean).astype(np.float32)
     return tuple(tf.constant(value.transpose(0, 3, 1, 2)) for value in (cells, hits))
 
 
-EVERY = [AllCells, lambda cells: SomeCells(cells > 0)]
+def some_cells(cells, **options):
+    return SomeCells(cells > 0, **options)
+
+
+EVERY = [AllCells, some_cells]
 
 
 @pytest.mark.parametrize("choose", EVERY)
@@ -64,7 +71,7 @@ def test_moments_come_near_to_those_that_are_wanted(detector, showers, choose):
     changes[:, 8] += changes[:, [2, 6]].mean(axis=1)  # the widths nearly decide on the radius
     wanted[:, columns] += changes
     sums = tf.reduce_sum(cells, axis=(2, 3))
-    chosen = choose(cells)
+    chosen = choose(cells, cylinder=detector.cylinder)
     of_chosen = hold_moments(chosen.of(cells), chosen.of(hits), sums, tf.constant(wanted), axis, chosen, detector)
     found = tf.transpose(chosen.whole(of_chosen), (0, 3, 1, 2))
     before, after = (np.abs(measured(one) - wanted)[:, columns].mean(axis=0) for one in (cells, found))
@@ -118,8 +125,8 @@ def test_an_empty_shower_stays_empty(detector):
     none = tf.zeros((1, detector.shape[2], *detector.shape[:2]))
     sums = tf.zeros((1, detector.shape[2]))
     for choose in EVERY:
-        cells = choose(none)
-        above, axis = hold_sums(cells.of(none), sums, cells), tf.zeros((1, 2, 25))
+        cells = choose(none, cylinder=detector.cylinder)
+        above, axis = hold_sums(cells.of(none), sums, cells), tf.zeros((1, 2, detector.shape[2]))
         found = hold_moments(above, cells.of(none), sums, tf.zeros((1, 12)), axis, cells, detector)
         found = hold_hits(found, cells.of(none), tf.zeros((1, 12)), cells, detector)
         assert cells.whole(found).shape == (1, *detector.shape) and not found.numpy().any()

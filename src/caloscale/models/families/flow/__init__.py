@@ -54,11 +54,11 @@ class Flow(Family):
     batch_of_measurements = 32
 
     def check(self, model: Model, data: Data) -> None:
-        """Cells of a grid, in at least two layers."""
-        if data.geometry.cell_shape != "grid":
+        """At least two layers, and three azimuths of a cylinder, of which each has two neighbours."""
+        if data.geometry.cell_shape == "cylinder" and data.shape[0] < 3:
             raise InvalidValueError(
-                f"model.family flow makes cells of a grid, and data.geometry.cellShape is {data.geometry.cell_shape}",
-                remedy="set model.preset to par04, or data.geometry.cellShape to grid",
+                f"model.family flow needs at least three azimuths, data.geometry.cells has {data.shape[0]} re-binned",
+                remedy="use a geometry with more azimuths, or set data.geometry.cellShape to grid",
             )
         if data.shape[2] < 2:
             raise InvalidValueError(
@@ -79,14 +79,18 @@ class Flow(Family):
         return {GENERATOR: build_generator(Detector.of(data), settings, self.latent_size(model, data))}
 
     def arithmetic(self, model: Model, data: Data) -> Arithmetic | None:
-        """Of the default settings; for others the planner refuses. Fitted to the networks of three geometries of 25
-        layers (a test compares)."""
+        """Of the default settings; for others the planner refuses. Sums over the matrices of the networks (a test
+        compares)."""
         if self.settings(model) != FlowSettings():
             return None
         cells_x, cells_y, depth = data.shape
-        cells = math.prod(data.shape)
-        gflop = 0.00597 + 2.504e-6 * cells + 1.829e-5 * (cells_x + cells_y) * depth
-        return Arithmetic(gflop_per_shower=gflop, reduced_megabytes=(1.63,), activation_mib=3 * 4 * cells / 2**20)
+        of_distance = 2 * math.ceil(math.log2(2 * max(cells_x, cells_y, 2))) + 2
+        of_first = 5 if data.geometry.cell_shape == "cylinder" else of_distance
+        along = cells_x * (32 * of_first + 1792) + cells_y * (32 * of_distance + 1792)
+        flop = 5.391e6 + depth * (123132 + 2736 * cells_x * (cells_y + 1) + 6 * along)
+        parameters = 46100 + 15212 * depth + 32 * (of_first + of_distance)
+        activation_mib = 3 * 4 * math.prod(data.shape) / 2**20
+        return Arithmetic(flop / 1e9, reduced_megabytes=(4e-6 * parameters,), activation_mib=activation_mib)
 
     def load_layers(self) -> None:
         """Those of this family."""
@@ -106,7 +110,7 @@ class Flow(Family):
         return train_step(step)
 
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
-        """Those of `layer_flow.Whitening` and of `network.Finish`."""
+        """Those of `layer_flow.Whitening`, of `network.Finish`, and of a cylinder `layer_flow.FaintLayers`."""
         flow = network.get_layer("flow")
         whitening = flow.whitening
         return [
@@ -118,6 +122,7 @@ class Flow(Family):
             whitening.largest,
             flow.neighbours,
             flow.hazards,
+            *([flow.faint.least, flow.faint.knots, flow.faint.images] if flow.detector.cylinder else []),
         ]
 
     def adapt(
@@ -131,12 +136,12 @@ class Flow(Family):
     def calibrate(
         self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
     ) -> Sequence[NDArray[np.float32]]:
-        """Mean and width of the numbers of stage 1, and `network.Finish`, see `training.calibrate`."""
+        """What `training.calibrate` measures, and the other `adapted_weights` as they are."""
         from caloscale.models.families.flow.training import calibrate
 
-        mean, log_width, finish = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
-        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:-2]]
-        return [mean, log_width, *kept, *finish]
+        mean, log_width, finish, faint = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
+        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:6]]
+        return [mean, log_width, *kept, *finish, *faint]
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells

@@ -9,10 +9,12 @@ from caloscale.models.families.flow.scores import hit_energies
 
 
 class AllCells:
-    """All cells of showers; shapes follow from that of the batch. like (B, L, X, Y)."""
+    """All cells of showers; shapes follow from that of the batch. like (B, L, X, Y). cylinder: each cell of a layer has
+    places of its own along x and y, so that their values are (B, L, X Y)."""
 
-    def __init__(self, like: tf.Tensor) -> None:
-        self._shape = tf.shape(like)
+    def __init__(self, like: tf.Tensor, *, cylinder: bool = False) -> None:
+        self._shape, self._cylinder = tf.shape(like), cylinder
+        self._flat = (-1, like.shape[1], like.shape[2] * like.shape[3])
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
         """Values of all cells (B, L, X, Y) -> those of these cells."""
@@ -34,7 +36,7 @@ class AllCells:
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """Of each cell that of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
-        return tf.expand_dims(values, 3 - at)
+        return tf.reshape(values, self._shape) if self._cylinder else tf.expand_dims(values, 3 - at)
 
     def sum_layers(self, values: tf.Tensor) -> tf.Tensor:
         """Sums over the cells of each layer (B, L)."""
@@ -42,7 +44,7 @@ class AllCells:
 
     def sum_along(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """Sums over the other axis than x (at 0) or y (1): (B, L, X) or (B, L, Y)."""
-        return tf.reduce_sum(values, axis=3 - at)
+        return tf.reshape(values, self._flat) if self._cylinder else tf.reduce_sum(values, axis=3 - at)
 
     def whole(self, values: tf.Tensor) -> tf.Tensor:
         """Showers (B, X, Y, L)."""
@@ -52,12 +54,16 @@ class AllCells:
 class SomeCells(AllCells):
     """The cells where chosen (B, L, X, Y) is true: so few that it pays to name them."""
 
-    def __init__(self, chosen: tf.Tensor) -> None:
+    def __init__(self, chosen: tf.Tensor, *, cylinder: bool = False) -> None:
         self._cells = tf.where(chosen)
         self._batch, (_, self._depth, *self._across) = tf.shape(chosen)[0], chosen.shape
         shower, layer, *place = tf.unstack(tf.cast(self._cells, tf.int32), axis=1)
         self._shower, self._layer = shower, shower * self._depth + layer
-        self._lines = [self._layer * cells + number for cells, number in zip(self._across, place)]
+        self._counts, places = self._across, place
+        if cylinder:
+            self._counts = [self._across[0] * self._across[1]] * 2
+            places = [place[0] * self._across[1] + place[1]] * 2
+        self._lines = [self._layer * count + number for count, number in zip(self._counts, places)]
         self._number = ((shower * self._across[0] + place[0]) * self._across[1] + place[1]) * self._depth + layer
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
@@ -88,7 +94,7 @@ class SomeCells(AllCells):
 
     def sum_along(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """See `AllCells`."""
-        shape = (-1, self._depth, self._across[at])
+        shape = (-1, self._depth, self._counts[at])
         sums = tf.math.unsorted_segment_sum(values, self._lines[at], self._batch * shape[1] * shape[2])
         return tf.reshape(sums, shape)
 

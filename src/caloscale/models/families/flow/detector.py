@@ -24,11 +24,12 @@ MOMENTS = 12
 
 @dataclass(frozen=True)
 class Detector:
-    """shape: cells X, Y, Z. floor_gev: a cell below counts as empty. hit_gev: of the counted cells. mip_gev: of a
-    minimum-ionising particle. layer_weight (Z,): absorber before a layer relative to the first. shift_x, shift_y (Z,):
-    cells by which the axis of a shower with cot a = 1 is off the middle of the window. centre, width: of the logarithm
-    of the energy in GeV. units, power, energy_scale_gev: of the preprocessing. azimuth, entry: whether the condition
-    has them; condition: its size."""
+    """shape: cells X, Y, Z, those of a cylinder azimuths, radii, depths. floor_gev: a cell below counts as empty.
+    hit_gev: of the counted cells. mip_gev: of a minimum-ionising particle. layer_weight (Z,): absorber before a layer
+    relative to the first. shift_x, shift_y (Z,): cells by which the axis of a shower with cot a = 1 is off the middle
+    of the window. centre, width: of the logarithm of the energy in GeV. units, power, energy_scale_gev: of the
+    preprocessing. azimuth, entry: whether the condition has them; condition: its size. cylinder: around the primary,
+    which has neither."""
 
     shape: tuple[int, int, int]
     floor_gev: float
@@ -45,6 +46,7 @@ class Detector:
     azimuth: bool
     entry: bool
     condition: int
+    cylinder: bool = False
 
     @classmethod
     def of(cls, data: Data) -> Detector:
@@ -73,6 +75,7 @@ class Detector:
             azimuth="azimuth_rad" in data.spans,
             entry="entry_x_mm" in data.spans,
             condition=data.condition_size,
+            cylinder=geometry.cell_shape == "cylinder",
         )
 
     @classmethod
@@ -93,6 +96,11 @@ class Detector:
         changes = np.flatnonzero(np.abs(np.diff(self.layer_weight)) > 1e-6) + 1
         edges = [0, *(int(change) for change in changes), len(self.layer_weight)]
         return tuple(itertools.pairwise(edges))
+
+    @property
+    def core_share(self) -> float:
+        """Share of a layer's energy in the cells of its core, over that of a cell on the axis of a grid."""
+        return 3 / self.shape[0] if self.cylinder else 1.0
 
     @property
     def primary_size(self) -> int:

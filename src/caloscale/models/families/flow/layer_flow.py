@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from caloscale.models.families.flow.path import ANGLE_FEATURES, END, angle_features, interpolate
-from caloscale.models.families.flow.representation import expectation_terms
+from caloscale.models.families.flow.representation import EMPTY_GAP, expectation_terms
 from caloscale.models.layers.dropout import EventDropout
 from caloscale.models.layers.plain import PlainLayer, register
 
@@ -72,6 +73,46 @@ class Whitening(PlainLayer):
     def get_config(self) -> dict[str, Any]:
         """What makes an equal layer."""
         return self._with(numbers=self.numbers, terms=self.terms)
+
+
+@register
+class FaintLayers(PlainLayer):
+    """Energies of layers in units of the faintest cell (B, L) -> those of layers that few particles reach or none.
+
+    A flow blurs the gap between an empty layer and one of a single particle. A layer whose logarithm is below `least`
+    is empty, and others follow `bend`: both are set after the training (`training.calibrate`).
+    """
+
+    def __init__(self, depth: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.depth = int(depth)
+
+    def build(self, _: Any = None) -> None:
+        """Add the weights: nothing changes."""
+        start = unchanged_layers(self.depth)
+        self.least, self.knots, self.images = (
+            self.add_weight(
+                name=name, shape=one.shape, initializer=tf.keras.initializers.Constant(one.tolist()), trainable=False
+            )
+            for name, one in zip(("least", "knots", "images"), start)
+        )
+        self.built = True
+
+    def call(self, layers: tf.Tensor) -> tf.Tensor:
+        """See above."""
+        logarithms = tf.math.log(tf.maximum(layers, 1e-6))
+        bent = bend(logarithms, tf.convert_to_tensor(self.knots), tf.convert_to_tensor(self.images))
+        return tf.exp(tf.where(logarithms < self.least[None], tf.minimum(logarithms, -EMPTY_GAP), bent))
+
+    def get_config(self) -> dict[str, Any]:
+        """What makes an equal layer."""
+        return self._with(depth=self.depth)
+
+
+def unchanged_layers(depth: int) -> list[NDArray[np.float32]]:
+    """Weights of `FaintLayers` (L,), (K, L), (K, L) that change nothing."""
+    knots = np.tile(np.linspace(-1, 9, len(NORMAL_KNOTS) + 1, dtype=np.float32)[:, None], (1, depth))
+    return [np.full(depth, -100, np.float32), knots, knots]
 
 
 def bend(values: tf.Tensor, knots: tf.Tensor, images: tf.Tensor) -> tf.Tensor:

@@ -1,7 +1,8 @@
 """Stage 2, first part: the distribution of each cell given the layers and the moments.
 
 The parameters of `scores` are sums of products of a function of x, a function of y, both in the frame of the shower
-(its axis moved to the barycentre and slope that stage 1 gives), and an amplitude for each layer.
+(its axis moved to the barycentre and slope that stage 1 gives), and an amplitude for each layer. In a cylinder, whose
+frame is fixed, they are a function of the azimuth relative to the barycentre, and one of the radius.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _CORE = 5.0
 small: from one cell of a layer that is learnt slowly."""
 _CORE_CELLS = 0.6
 """Distance from the axis where it counts half."""
+_AZIMUTH_FEATURES = 5
 
 
 class Factors(NamedTuple):
@@ -136,10 +138,12 @@ class Marginals(PlainLayer):
     def build(self, _: Any = None) -> None:
         """Add the weights."""
         depth, primary = self.detector.shape[2], self.detector.primary_size
+        of_distance = 2 * len(self.wavelengths) + 2
+        features = (_AZIMUTH_FEATURES if self.detector.cylinder else of_distance, of_distance)
         self.first.build((None, self.numbers + primary + depth))
         self.second.build((None, HIDDEN))
-        for layers in self.positions:
-            sizes = (2 * len(self.wavelengths) + 2, depth, self.style_size, POSITION_HIDDEN, POSITION_HIDDEN)
+        for layers, size_of_features in zip(self.positions, features):
+            sizes = (size_of_features, depth, self.style_size, POSITION_HIDDEN, POSITION_HIDDEN)
             for layer, size in zip(layers, sizes):
                 layer.build((None, size))
         self.amplitude.build((None, self.style_size))
@@ -173,14 +177,14 @@ class Marginals(PlainLayer):
         number = tf.constant(centred(depth) * (2 / depth))[None]
         share = layers / tf.reduce_sum(layers, axis=1, keepdims=True)
         behind = number - tf.reduce_sum(share * number, axis=1, keepdims=True)
+        centres = [
+            axis[:, at] + moments[:, 4 * at : 4 * at + 1] + moments[:, 4 * at + 1 : 4 * at + 2] * behind
+            for at in (0, 1)
+        ]
         along = []
         for at, networks in enumerate(self.positions):
-            centre = axis[:, at] + moments[:, 4 * at : 4 * at + 1] + moments[:, 4 * at + 1 : 4 * at + 2] * behind
-            cells = self.detector.shape[at]
-            distance = tf.constant(centred(cells))[None, None] - centre[:, :, None]
-            near = (distance[..., None] / _CORE_CELLS) ** 2
-            of_core = 1 / (1 + (near * near) ** 2)
-            along.append(tf.concat([self._along(networks, distance, style, cells), of_core], axis=3))
+            features, of_core = self._features(at, centres, moments)
+            along.append(tf.concat([self._along(networks, features, style), of_core], axis=3))
         amplitude = tf.reshape(self.amplitude(style), (-1, depth, PARAMETERS, self.terms))
         core = tf.zeros_like(amplitude[..., :1]) + _CORE * self.core[None, ..., None]
         amplitude = tf.concat([amplitude, core], axis=3)
@@ -189,14 +193,44 @@ class Marginals(PlainLayer):
         parts = [tf.split(values, (1, BINS), axis=2) for values in (amplitude, offset)]
         return Factors(along[0], along[1], parts[0][0], parts[1][0], parts[0][1], parts[1][1])
 
-    def _along(self, networks: tuple[Any, ...], distance: tf.Tensor, style: tf.Tensor, cells: int) -> tf.Tensor:
-        """Functions of the distance from the axis (B, L, cells) -> (B, L, cells, T)."""
-        first, of_layer, of_style, second, third = networks
+    def _features(self, at: int, centres: list[tf.Tensor], moments: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Of the places along x (at 0) or y (1): features (B, L, n, F), and part in the core (B, L, n, 1). centres: of
+        the layers along x and y, (B, L) each."""
+        cells = self.detector.shape[at]
+        if not self.detector.cylinder:
+            distance = tf.constant(centred(cells))[None, None] - centres[at][:, :, None]
+        elif at:
+            distance = tf.constant(centred(cells) + cells / 2)[None, None] + tf.zeros_like(centres[at])[:, :, None]
+        else:
+            features = self._azimuth_features(centres, moments)
+            return features, tf.ones_like(features[..., :1])
         phase = distance[..., None] * tf.constant([2 * math.pi / wave for wave in self.wavelengths])
         near = distance[..., None] * (2 / cells)
         logarithm = tf.math.log(distance[..., None] ** 2 + 0.1) / 2
+        of_core = (distance[..., None] / _CORE_CELLS) ** 2
         features = tf.concat([tf.sin(phase), tf.cos(phase), near, logarithm], axis=-1)
-        depth = self.detector.shape[2]
+        return features, 1 / (1 + (of_core * of_core) ** 2)
+
+    def _azimuth_features(self, centres: list[tf.Tensor], moments: tf.Tensor) -> tf.Tensor:
+        """What turns with a shower (B, L, X, F): the centre of a layer along each azimuth, the squares of that and of
+        its part across, the skewness along it, and the difference of the widths."""
+        azimuths = self.detector.shape[0]
+        azimuth = (np.arange(azimuths) + 0.5) * (2 * math.pi / azimuths) - math.pi
+        cosine, sine, twice = (tf.constant(of(azimuth), tf.float32) for of in (np.cos, np.sin, lambda a: np.cos(2 * a)))
+        x, y = (centre[:, :, None] for centre in centres)
+        bound = 4 * tf.math.rsqrt(1 + x * x + y * y)
+        along, across = (x * cosine + y * sine) * bound, (y * cosine - x * sine) * bound
+        skewness, widths = (
+            moments[:, 3:4] * cosine + moments[:, 7:8] * sine,
+            (moments[:, 2:3] - moments[:, 6:7]) * twice,
+        )
+        whole = [values[:, None] + tf.zeros_like(along) for values in (skewness, widths)]
+        return tf.stack([along, along * along, across * across, *whole], axis=3)
+
+    def _along(self, networks: tuple[Any, ...], features: tf.Tensor, style: tf.Tensor) -> tf.Tensor:
+        """Functions of the features of places (B, L, n, F) -> (B, L, n, T)."""
+        first, of_layer, of_style, second, third = networks
+        depth, cells = features.shape[1:3]
         # Added to one another first: the gradient sums over the cells, then over layers and over showers. And dense
         # layers of matrices have their bias merged by TensorFlow.
         of_others = (of_layer.kernel[None] + of_style(style)[:, None])[:, :, None]

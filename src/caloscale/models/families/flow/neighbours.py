@@ -17,7 +17,7 @@ COEFFICIENTS = 1 + REACH
 """Of the four cells beside a cell, and of those one, two, three layers in front and behind."""
 
 
-def correlate(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
+def correlate(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor, *, cylinder: bool = False) -> tf.Tensor:
     """Independent scores (B, X, Y, L) and logits of a hit (B, L, X, Y) -> scores (B, L, X, Y); coefficients (4,).
 
     Their variance stays 1 but for some per cent where cells are hit always.
@@ -27,26 +27,31 @@ def correlate(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor) -> 
     edge = tf.stack([none, beside, none])
     kernel = tf.stack([edge, tf.stack([beside, none + 1, beside]), edge]) * tf.math.rsqrt(1 + 4 * beside * beside)
     kernel = tf.tile(kernel[:, :, None, None], (1, 1, depth, 1))
-    within = tf.nn.depthwise_conv2d(normal, kernel, (1, 1, 1, 1), "SAME")
+    if cylinder:  # the first azimuth is beside the last one
+        normal = tf.pad(tf.concat([normal[:, -1:], normal, normal[:, :1]], axis=1), ((0, 0), (0, 0), (1, 1), (0, 0)))
+    within = tf.nn.depthwise_conv2d(normal, kernel, (1, 1, 1, 1), "VALID" if cylinder else "SAME")
     within = tf.transpose(within, (0, 3, 1, 2))
     band = tf.tensordot(coefficients[1:], tf.constant(_bands(depth)), 1)
     gate = _gate(logits)
-    along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
+    along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, within.shape[2] * within.shape[3])))
     return within + gate * tf.reshape(along, (-1, *within.shape[1:]))
 
 
-def correlations(scores: tf.Tensor, logits: tf.Tensor) -> NDArray[np.float64]:
+def correlations(scores: tf.Tensor, logits: tf.Tensor, *, cylinder: bool = False) -> NDArray[np.float64]:
     """Sums over pairs of cells (2, 4) of the product of their scores, and of the weight of a pair, for each
     coefficient of `correlate`. scores, logits (B, L, X, Y)."""
     sums = []
     for number, offsets in enumerate(_offsets()):
         weight = _gate(logits) if number else tf.sqrt(tf.sigmoid(logits))
-        sums.append([sum(float(_pairs(values, each)) for each in offsets) for values in (weight * scores, weight)])
+        both = (weight * scores, weight)
+        sums.append([sum(float(_pairs(values, each, cylinder)) for each in offsets) for values in both])
     return np.array(sums).T
 
 
-def _pairs(values: tf.Tensor, offset: tuple[int, int, int]) -> tf.Tensor:
+def _pairs(values: tf.Tensor, offset: tuple[int, int, int], cylinder: bool) -> tf.Tensor:
     """Sum of the products of the values (B, L, X, Y) of two cells with this offset."""
+    if cylinder and offset[1]:
+        return tf.reduce_sum(values * tf.roll(values, offset[1], axis=2))
     first, second = [slice(None)], [slice(None)]
     for step in offset:
         first.append(slice(max(step, 0), min(step, 0) or None))

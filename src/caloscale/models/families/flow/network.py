@@ -10,7 +10,7 @@ import tensorflow as tf
 from caloscale.models.families.flow import scores
 from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.layer_flow import LayerFlow, Whitening
+from caloscale.models.families.flow.layer_flow import FaintLayers, LayerFlow, Whitening
 from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
 from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlate
 from caloscale.models.families.flow.path import END
@@ -60,6 +60,8 @@ class ShowerFlow(PlainLayer):
         self.numbers = number_count(self.detector)
         one = self.detector
         self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
+        if one.cylinder:
+            self.faint = FaintLayers(one.shape[2], name="faint")
         self.layer_flow = LayerFlow(
             self.numbers,
             one.primary_size,
@@ -84,6 +86,8 @@ class ShowerFlow(PlainLayer):
         self.neighbours = self.add_weight(
             name="neighbours", shape=(COEFFICIENTS,), initializer="zeros", trainable=False
         )
+        if self.detector.cylinder:
+            self.faint.build()
         self.hazards = self.add_weight(name="hazards", shape=(scores.BINS,), initializer="zeros", trainable=False)
         self.built = True
 
@@ -110,12 +114,16 @@ class ShowerFlow(PlainLayer):
         start = 2 + detector.condition
         whitened, numbers = self.make_numbers(latent[:, start : start + self.numbers], primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
+        if detector.cylinder:
+            layers = self.faint.call(layers / detector.floor_gev) * detector.floor_gev
         finish = Finish(*map(tf.convert_to_tensor, (self.neighbours, self.hazards))) if finish is None else finish
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         factors = factors._replace(offset=factors.offset + finish.hazards)
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        logistic = scores.logistic_of_normal(correlate(independent, logits, finish.neighbours))
+        logistic = scores.logistic_of_normal(
+            correlate(independent, logits, finish.neighbours, cylinder=detector.cylinder)
+        )
         return self._deposit(scores.odds(logistic, logits), factors, layers, numbers[:, depth:], axis, sparse=sparse)
 
     def _deposit(
@@ -137,12 +145,12 @@ class ShowerFlow(PlainLayer):
         highest = tf.reduce_max(reached, axis=(2, 3))
         if sparse:  # a comparison that what is not a number does not pass: it is seen then
             least = (tf.minimum(highest, 1.0) * (1 - 1e-6))[..., None, None]
-            cells: AllCells = SomeCells(tf.not_equal(tf.minimum(reached, least), reached))
+            cells: AllCells = SomeCells(tf.not_equal(tf.minimum(reached, least), reached), cylinder=detector.cylinder)
         else:
-            cells = AllCells(reached)
+            cells = AllCells(reached, cylinder=detector.cylinder)
         reached = cells.of(reached)
         beyond = tf.math.log(reached)
-        widths = scores.widths(scores.edges(layers, detector.mip_gev, floor))
+        widths = scores.widths(self._edges(layers))
         found = cells.energies(beyond, factors, widths)
         likeliest = tf.cast(reached >= cells.of_layers(highest), tf.float32)
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), likeliest)
@@ -196,8 +204,13 @@ class ShowerFlow(PlainLayer):
         detector = self.detector
         hits = tf.where(by_layer >= detector.floor_gev * (1 - 1e-3))
         ratio = tf.maximum(tf.gather_nd(by_layer, hits) / detector.floor_gev, 1.0)
-        edges = tf.gather_nd(scores.edges(layers, detector.mip_gev, detector.floor_gev), hits[:, :2])
+        edges = tf.gather_nd(self._edges(layers), hits[:, :2])
         return hits, (ratio, factors.of_some(hits), edges)
+
+    def _edges(self, layers: tf.Tensor) -> tf.Tensor:
+        """`scores.edges` of layers (B, L): a share of a layer's energy means less where its core has more cells."""
+        detector = self.detector
+        return scores.edges(layers * detector.core_share, detector.mip_gev, detector.floor_gev)
 
     def measure_scores(
         self, cells: tf.Tensor, numbers: tf.Tensor, latent: tf.Tensor, uniform: tf.Tensor

@@ -7,8 +7,11 @@ within each group: the share of a layer in what it and the layers behind it have
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
+from caloscale.detector.geometry import cylinder_mm
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.layers.plain import SMALLEST_CELL, centred
 
@@ -117,13 +120,13 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
     and of the numbers of cells with energy and of hits.
     """
     total = tf.reduce_sum(cells, axis=(1, 2, 3)) + 1e-12
-    along = (tf.reduce_sum(cells, axis=2) / total[:, None, None], tf.reduce_sum(cells, axis=1) / total[:, None, None])
+    along = [sum_along(cells, at, detector) / total[:, None, None] for at in (0, 1)]
     depth = depth_positions(detector)
     mean_depth = tf.reduce_sum(along[0] * depth, axis=(1, 2))[:, None, None]
     variance_depth = tf.reduce_sum(along[0] * (depth - mean_depth) ** 2, axis=(1, 2)) + 1e-4
     found, distances = [], []
     for number, share in enumerate(along):
-        distance = tf.constant(centred(detector.shape[number]))[None, :, None] - axis[:, number : number + 1]
+        distance = tf.constant(places(number, detector))[None, :, None] - axis[:, number : number + 1]
         mean = tf.reduce_sum(share * distance, axis=(1, 2))
         distance = distance - mean[:, None, None]
         slope = tf.reduce_sum(share * distance * (depth - mean_depth), axis=(1, 2)) / variance_depth
@@ -131,12 +134,31 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
         third = tf.reduce_sum(share * distance**3, axis=(1, 2))
         found += [mean, slope, tf.math.log(variance) / 2, tf.asinh(third / variance**1.5)]
         distances.append(distance)
-    radius = tf.sqrt(distances[0][:, :, None] ** 2 + distances[1][:, None] ** 2 + ROUNDED)
+    if detector.cylinder:
+        distances = [tf.reshape(distance, (-1, *detector.shape)) for distance in distances]
+    else:
+        distances = [distances[0][:, :, None], distances[1][:, None]]
+    radius = tf.sqrt(distances[0] ** 2 + distances[1] ** 2 + ROUNDED)
     found.append(tf.math.log(tf.reduce_sum(cells * radius, axis=(1, 2, 3)) / total + 1e-3))
     found.append(tf.math.log(tf.reduce_sum(cells * cells, axis=(1, 2, 3)) / total**2 + 1e-6))
     for threshold in (detector.floor_gev * (1 - _ROUNDING), detector.hit_gev):
         found.append(tf.math.log1p(tf.reduce_sum(tf.cast(cells > threshold, tf.float32), axis=(1, 2, 3))))
     return tf.stack(found, axis=1)
+
+
+def places(at: int, detector: Detector) -> NDArray[np.float32]:
+    """Distances of cells from the middle of the window along x (at 0) or y (1), in cells: of the columns or rows of a
+    grid; of all cells of a layer of a cylinder, (X Y,), in its cells along the radius."""
+    if detector.cylinder:
+        return cylinder_mm(*detector.shape[:2], 1.0)[at].reshape(-1).astype(np.float32)
+    return centred(detector.shape[at])
+
+
+def sum_along(cells: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
+    """Cells (B, X, Y, L) summed over those in the same of `places`: (B, X, L), (B, Y, L) or (B, X Y, L)."""
+    if detector.cylinder:
+        return tf.reshape(cells, (-1, detector.shape[0] * detector.shape[1], detector.shape[2]))
+    return tf.reduce_sum(cells, axis=2 - at)
 
 
 def mirror_numbers(numbers: tf.Tensor, across_x: bool, across_y: bool) -> tf.Tensor:

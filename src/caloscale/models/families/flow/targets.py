@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from caloscale.models.families.flow.cells import AllCells
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.representation import ROUNDED, depth_positions
-from caloscale.models.layers.plain import centred
+from caloscale.models.families.flow.representation import ROUNDED, depth_positions, places
 
 REPETITIONS = 3
 """Corrections of the moments, each by Newton's method: with two the spread of the skewness is a fifth too small."""
@@ -141,8 +140,8 @@ def _widen(above: tf.Tensor, hits: tf.Tensor, radius: tf.Tensor, moments: tf.Ten
 
 
 def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
-    """Distances from the barycentre (B, L, X) along an axis of the window."""
-    positions = tf.constant(centred(detector.shape[at]))[None, None]
+    """Distances of the `places` from the barycentre (B, L, X) along an axis of the window."""
+    positions = tf.constant(places(at, detector))[None, None]
     # Grappler loses a new axis beside an index of a stack.
     return positions - (axis[:, at] + moments[:, 4 * at : 4 * at + 1])[..., None]
 
@@ -158,6 +157,8 @@ def _tilt(
     total = tf.reduce_sum(layers, axis=1, keepdims=True) + _TINY
     layer = depth - tf.reduce_sum(layers * depth, axis=1, keepdims=True) / total
     spread = tf.reduce_sum(layers * layer**2, axis=1) / total[:, 0] + 1e-4
+    if detector.cylinder:  # showers take a small part of many layers: the unit of depth is their spread
+        layer, slope, spread = layer * tf.math.rsqrt(spread)[:, None], slope * tf.sqrt(spread), tf.ones_like(spread)
     share, own = energy / total[..., None], above / total[..., None]
     mean_of = own / (tf.reduce_sum(own, axis=2, keepdims=True) + _TINY)
     square, variance = distance * distance, tf.exp(2 * width)

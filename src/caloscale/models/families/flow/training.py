@@ -12,7 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from caloscale.models.families.family import GENERATOR, column, condition
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend
+from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
 from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlations
 from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
 from caloscale.models.families.flow.representation import (
@@ -21,6 +21,7 @@ from caloscale.models.families.flow.representation import (
     expectation_terms,
     filled,
     layer_numbers,
+    layers_of_numbers,
     mirror_numbers,
     mirror_primary,
     moments,
@@ -53,6 +54,12 @@ _LARGEST_COEFFICIENT, _LARGEST_HAZARD = 0.2, 0.5
 """Of the correlation of neighbours, and of the correction of the logarithm of a hazard."""
 _MOST_CALIBRATED = 0.2
 """Largest correction of a coefficient: of a mean in widths, of the logarithm of a width."""
+_FAINT_MIP = (10.0, 40.0)
+"""Layers with the energy of fewer minimum-ionising particles are faint, of more than the second not at all."""
+_FEWEST_FILLED = 100
+"""Showers with energy in a layer that `FaintLayers` follows."""
+_MOST_BENT, _MOST_EMPTY = 1.5, 8.0
+"""Largest change of the logarithm of the energy of a layer, and energy below which layers may be empty."""
 _FIT_STEPS, _FIT_RATE = 8, 0.7
 """Steps of the fit of a width, and the part of Newton's step that each makes."""
 _LARGEST_SQUARE = 25.0
@@ -79,9 +86,9 @@ def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
 def measure_whitening(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
 ) -> list[NDArray[np.float32]]:
-    """Values of `Whitening`, and of a `Finish` that changes nothing: coefficients of the mean and of the logarithm of
-    the width (least squares), quantiles of what is left, root and inverse root of the covariance of its normal numbers
-    (ZCA of the correlation), and the largest whitened numbers.
+    """Values of `Whitening`, and of `Finish` and `FaintLayers` that change nothing: coefficients of the mean and of the
+    logarithm of the width (least squares), quantiles of what is left, root and inverse root of the covariance of its
+    normal numbers (ZCA of the correlation), and the largest whitened numbers.
 
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
@@ -104,15 +111,17 @@ def measure_whitening(
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
     arrays = (mean, log_width, knots, root, inverse, largest, np.zeros(COEFFICIENTS), np.zeros(BINS))
-    return [array.astype(np.float32) for array in arrays]
+    detector = generator.get_layer("flow").detector
+    faint = unchanged_layers(detector.shape[2]) if detector.cylinder else []
+    return [*(array.astype(np.float32) for array in arrays), *faint]
 
 
 def calibrate(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish]:
+) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish, list[NDArray[np.float32]]]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
-    flow makes of the primaries of these showers have the mean and the width of theirs; and with what its cells have
-    their correlations and faint energies.
+    flow makes of the primaries of these showers have the mean and the width of theirs; with what its cells have their
+    correlations and faint energies; and, of a cylinder, weights of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
     fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
@@ -140,7 +149,42 @@ def calibrate(
     shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
     change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
-    return mean.astype(np.float32), log_width.astype(np.float32), finish
+    calibrated = mean.astype(np.float32), log_width.astype(np.float32)
+    if not flow.detector.cylinder:
+        return *calibrated, finish, []
+    rest = (made - designs[1] @ flow.whitening.mean.numpy()) * np.exp(-designs[1] @ flow.whitening.log_width.numpy())
+    made = rest * np.exp(designs[1] @ log_width) + designs[1] @ mean
+    truth = _layers(primaries, real, flow.detector)
+    found = _layers(np.tile(primaries, (_DRAWS, 1)), made, flow.detector)
+    return *calibrated, finish, _fit_faint(truth, found, flow.detector)
+
+
+def _layers(primaries: NDArray[np.float32], numbers: NDArray[np.float64], detector: Detector) -> NDArray[np.float64]:
+    """Logarithms of the energies of layers (N, L), in units of the faintest cell, from numbers (N, D)."""
+    energy = np.exp(primaries[:, 0] * detector.width + detector.centre)
+    depth = detector.shape[2]
+    layers = layers_of_numbers(tf.constant(numbers[:, :depth], tf.float32), tf.constant(energy, tf.float32), detector)
+    return np.log(np.maximum(layers.numpy().astype(np.float64) / detector.floor_gev, 1e-6))
+
+
+def _fit_faint(real: NDArray[np.float64], made: NDArray[np.float64], detector: Detector) -> list[NDArray[np.float32]]:
+    """Weights of `FaintLayers` with which as many layers are empty as in training showers, and the quantiles of others
+    are the same where few particles reach them. real, made: what `_layers` gives."""
+    least, knots, images = (np.array(one) for one in unchanged_layers(detector.shape[2]))
+    limits = np.log(np.array(_FAINT_MIP) * detector.mip_gev / detector.floor_gev)
+    for layer, (truth, found) in enumerate(zip(real.T, made.T)):
+        filled = truth[truth >= np.log(1 - 1e-3)]
+        if len(filled) < _FEWEST_FILLED:
+            continue
+        if len(filled) < len(truth):
+            least[layer] = min(np.quantile(found, 1 - len(filled) / len(truth)), np.log(_MOST_EMPTY))
+        knot, image = (np.quantile(values, ndtr(NORMAL_KNOTS)) for values in (found[found >= least[layer]], filled))
+        knot += 1e-4 * np.arange(len(knot))
+        part = np.clip((limits[1] - knot) / (limits[1] - limits[0]), 0, 1)
+        image = knot + part * np.clip(image - knot, -_MOST_BENT, _MOST_BENT)
+        image = np.maximum.accumulate(image)
+        knots[:, layer], images[:, layer] = (np.append(values, values[-1] + 1) for values in (knot, image))
+    return [values.astype(np.float32) for values in (least, knots, images)]
 
 
 def _measure_finish(
@@ -159,7 +203,7 @@ def _measure_finish(
             depth, across = flow.detector.shape[2], flow.detector.shape[:2]
             uniform = random.random((len(columns), depth, *across), np.float32)
             normal, logits, of_bins = flow.measure_scores(cells, numbers, columns, tf.constant(uniform))
-            pairs += correlations(normal, logits)
+            pairs += correlations(normal, logits, cylinder=flow.detector.cylinder)
             bins += of_bins
         return pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1)), bins[0]
 
