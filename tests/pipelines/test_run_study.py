@@ -15,7 +15,7 @@ from pipelines.run_study import main
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict:
     file = tmp_path_factory.mktemp("compiled") / "study.yaml"
     changes = ["--set", "train.batchPerReplica=[32, 64]", "--set", "hardware.count=8", "--set", "hardware.perNode=4"]
-    changes += ["--set", "repetitions=1"]
+    changes += ["--set", "repetitions=1", "--set", "sweeps=[batch]"]
     assert main(["batch-size", *changes, "--parallel", "2", "--compile", str(file)]) == 0
     return next(yaml.safe_load_all(file.read_text()))
 

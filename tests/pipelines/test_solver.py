@@ -46,6 +46,7 @@ def test_the_pipeline_runs_here_and_leaves_summary_report_and_bill(
     assert {stage: record.outcome for stage, record in read_records(folder).items()} == {
         "solve": "succeeded",
         "validate": "succeeded",
+        "report": "succeeded",
     }
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["epochs"] == 4 and len(summary["residuals"]["mean"]) == 2

@@ -243,7 +243,7 @@ def test_what_a_watch_raises_ends_the_run(tmp_path, monkeypatch):
 
 def test_a_run_that_a_cluster_made_is_read_and_not_made_again(tmp_path, monkeypatch):
     """The folders of points have the names that the pipeline of the study gives them."""
-    study = load_study("batch-size").changed({"train.batchPerReplica": [32, 64], "repetitions": 1})
+    study = load_study("batch-size").changed({"train.batchPerReplica": [32, 64], "repetitions": 1, "sweeps": ["batch"]})
     context = Context(dt.date(2026, 11, 21))
     for name, run in runs_of(study, context):
         folder = tmp_path / "points" / name
