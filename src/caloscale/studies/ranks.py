@@ -16,10 +16,11 @@ from typing import Any
 
 from caloscale.errors import TrainingError
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+from caloscale.termination import end_with_parent
 
 
 def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
-    """Call `work` of a module of this package on every rank, until all have ended; Ctrl-C ends them.
+    """Call `work` of a module of this package on every rank, until all have ended; they end with this process.
 
     settings: its argument, as in JSON. threads: of each rank. Returns what it returns on the rank where that is not
     None (rank 0). Raises TrainingError when a rank fails, with the end of what it wrote.
@@ -38,6 +39,7 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
             stderr=subprocess.PIPE,
             start_new_session=True,
             text=True,
+            preexec_fn=end_with_parent,
         )
         try:
             output = process.communicate()[1]
