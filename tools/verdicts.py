@@ -7,11 +7,9 @@ showers deformed (caloscale.bench.deformations), and other Geant4 showers in the
 """
 
 import argparse
-import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
@@ -34,18 +32,7 @@ PARTS = {"flow": ("layer_flow", "marginals")}
 """By family: layers of the generator that are replaced by untrained ones, one at a time."""
 
 
-def row(case: str, evaluation: Evaluation) -> dict[str, Any]:
-    """The decisions on one generator."""
-    return {
-        "case": case,
-        "decision": evaluation.decision,
-        "gates": {gate.quantity: gate.decision for gate in evaluation.gates},
-        "showers": [evaluation.showers.reference, evaluation.showers.generated],
-        "statements": [gate.statement for gate in evaluation.gates],
-    }
-
-
-def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
+def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
     """The decisions on Geant4 showers in the place of generated ones, as many for reference as a run has."""
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import judging_showers
@@ -58,10 +45,10 @@ def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[dict[str, Any]]:
         order = np.random.default_rng(division).permutation(len(pool))
         judging, judged = pool[order[:count]], pool[order[count:]]
         found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield row(GEANT4, evaluate(found))
+        yield GEANT4, evaluate(found)
 
 
-def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, Any]]:
+def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[tuple[str, Evaluation]]:
     """The decisions on a trained network, the untrained one, mixtures of both, and deformed showers of the first."""
     from caloscale.inference import load_generator
     from caloscale.showers.tfrecord.shard_folder import open_shards
@@ -84,39 +71,39 @@ def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[dict[str, A
     cases |= {name: change(generated) for name, change in deformations(training).items()}
     for name, showers in cases.items():
         found = compare(reference, showers, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield row(name, evaluate(found))
+        yield name, evaluate(found)
 
 
-def counts(rows: Sequence[dict[str, Any]]) -> str:
+def counts(judged: Sequence[tuple[str, Evaluation]]) -> str:
     """Counts of the verdicts, and which gates rejected how often, Markdown."""
     lines = []
-    for case in dict.fromkeys(one["case"] for one in rows):
-        chosen = [one for one in rows if one["case"] == case]
-        decisions = Counter(one["decision"] for one in chosen)
-        gates = Counter(name for one in chosen for name, decision in one["gates"].items() if decision == "rejected")
+    for case in dict.fromkeys(name for name, _ in judged):
+        chosen = [one for name, one in judged if name == case]
+        decisions = Counter(one.decision for one in chosen)
+        gates = Counter(gate.quantity for one in chosen for gate in one.gates if gate.decision == "rejected")
         named = ", ".join(f"{name} ({count})" if len(chosen) > 1 else name for name, count in gates.most_common())
         numbers = [str(decisions[word]) for word in ("accepted", "undecided", "rejected")]
         lines.append([case, str(len(chosen)), *numbers, named or "none"])
     return table(["generator", "judged", "accepted", "undecided", "rejected", "gates that rejected"], lines)
 
 
-def error_rates(rows: Sequence[dict[str, Any]]) -> str:
+def error_rates(judged: Sequence[tuple[str, Evaluation]]) -> str:
     """What the counts say of the rates, with limits of 95% (Clopper and Pearson), and what was undecided.
 
     The normal run is neither right nor wrong: its networks may really differ by more than the tolerances.
     """
-    same = [one for one in rows if one["case"] == GEANT4]
-    bad = [one for one in rows if one["case"] not in (GEANT4, NORMAL)]
-    rejected = sum(one["decision"] == "rejected" for one in same)
-    accepted = sum(one["decision"] == "accepted" for one in bad)
+    same = [one for name, one in judged if name == GEANT4]
+    bad = [one for name, one in judged if name not in (GEANT4, NORMAL)]
+    rejected = sum(one.decision == "rejected" for one in same)
+    accepted = sum(one.decision == "accepted" for one in bad)
     limits = [
         binomtest(count, len(some), alternative="less").proportion_ci(0.95).high
         for count, some in ((rejected, same), (accepted, bad))
     ]
-    open_gates = Counter(name for one in same for name, word in one["gates"].items() if word == "undecided")
+    open_gates = Counter(gate.quantity for one in same for gate in one.gates if gate.decision == "undecided")
     undecided = ", ".join(f"{name} ({count})" for name, count in open_gates.most_common())
     return (
-        f"Geant4 in the place of a generator ({same[0]['showers'][1]} showers) was rejected in {rejected} of "
+        f"Geant4 in the place of a generator ({same[0].showers.generated} showers) was rejected in {rejected} of "
         f"{len(same)} divisions of the same showers "
         f"(below {limits[0]:.0%} with 95% confidence if they were independent), {accepted} of {len(bad)} bad "
         f"generators were accepted (below {limits[1]:.0%})."
@@ -124,22 +111,22 @@ def error_rates(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> None:
     """Judge all cases, and print the text of docs/verdicts.md."""
     parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
     parser.add_argument("--preset", default=PRESET)
     parser.add_argument("--run", type=Path, help="folder of a run of the preset; absent: it is made in runs/trained")
-    asked = parser.parse_args(list(arguments))
+    asked = parser.parse_args()
     run, folder = load_run(preset=asked.preset), asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
     dataset = folder / DATASET
-    rows = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, asked.preset, dataset)]
-    reference, generated = rows[0]["showers"]
+    judged = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, asked.preset, dataset)]
+    sizes = judged[0][1].showers
     print(
-        f"The preset {asked.preset}, judged by {reference} held-out Geant4 showers and {generated} generated ones.\n\n"
-        f"{counts(rows)}\n\n{error_rates(rows)}\n\nMachine: {machine_text(describe_machine())}."
+        f"The preset {asked.preset}, judged by {sizes.reference} held-out Geant4 showers and {sizes.generated} "
+        "generated ones.\n\n"
+        f"{counts(judged)}\n\n{error_rates(judged)}\n\nMachine: {machine_text(describe_machine())}."
     )
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

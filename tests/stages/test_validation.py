@@ -232,14 +232,14 @@ def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_fact
     """`python -m tools.verdicts`, on networks without any training: a row for each case, none of them accepted."""
     few = ("validation.showers=60", "validation.bootstraps=10")
     run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
-    rows = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR)))
-    assert [row["case"] for row in rows] == [
+    judged = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR)))
+    assert [case for case, _ in judged] == [
         "normal run",
         "untrained",
         *deformations(showers_of(*np.ones((2, 3), np.float32))),
     ]
-    assert {row["showers"] == [15, 60] for row in rows} == {True}
-    assert {row["decision"] for row in rows} <= {"rejected", "undecided"}
+    assert {(one.showers.reference, one.showers.generated) for _, one in judged} == {(15, 60)}
+    assert {one.decision for _, one in judged} <= {"rejected", "undecided"}
 
 
 def test_a_generator_in_int8_has_a_verdict_of_its_own(
