@@ -1,4 +1,7 @@
-"""The tutorial that is a notebook: executed by a kernel, with few showers."""
+"""The tutorial that is a notebook: executed by a kernel, with few showers.
+
+Its results on the page are those of `jupyter execute --inplace docs/tutorials/own-arrays.ipynb`.
+"""
 
 import re
 from pathlib import Path
