@@ -13,7 +13,7 @@ from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS
 from caloscale.models.families.flow.neighbours import COEFFICIENTS
 from caloscale.models.families.flow.network import Finish
-from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers
+from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers, moments
 from caloscale.models.layers.dropout import drawing_from
 from caloscale.models.network_files import load_network
 from caloscale.random import EventDraws, latent_noise
@@ -168,7 +168,7 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
     flow = network.get_layer("flow")
     kernel, whitening = flow.layer_flow.out.kernel, flow.whitening
     before = [weight.numpy() for weight in (kernel, whitening.mean, whitening.log_width)]
-    monkeypatch.setattr(training, "_excess_counts", lambda *_: 0.0)
+    monkeypatch.setattr(training, "_excess", lambda *_: 0.0)
     monkeypatch.setattr(training, "_measure_finish", lambda *_: NO_FINISH)
     width = np.exp(before[2][0])
     design = training._design(training._measure(showers, 0, run.data, flow.detector)[0].numpy())
@@ -187,10 +187,10 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
         np.testing.assert_allclose(differences[0] / width, 0, atol=0.05)
         np.testing.assert_allclose(differences[1], 0, atol=0.05)
         assert ((far[0] - right[0])[0] / width > 1.5).all() and ((far[1] - right[1])[0] < -0.8).all()
-        more_hits = np.eye(len(before[1]))[:, :1] * [[0.0, 0.05]] * width[-2:]
-        monkeypatch.setattr(training, "_excess_counts", lambda *_: more_hits)
+        more_hits = np.eye(len(before[1]))[:, :1] * ([0.0] * 11 + [0.05]) * width[-12:]
+        monkeypatch.setattr(training, "_excess", lambda *_: more_hits)
         np.testing.assert_allclose(
-            right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 2, 0))), atol=1e-5
+            right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 12, 0))), atol=1e-5
         )
     finally:
         for weight, value in zip((kernel, whitening.mean, whitening.log_width), before):
@@ -198,7 +198,8 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
 
 
 def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers):
-    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy."""
+    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy. Of a cylinder what is
+    missing of the other moments, too."""
     flow = network.get_layer("flow")
     columns = training.primaries_of(showers, run.data).numpy()
     inputs = latent(run, len(columns), seed=3).numpy()
@@ -207,17 +208,21 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     before = bias.numpy()
     try:
         bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
-        excess = training._excess_counts(run, network, showers, NO_FINISH, np.random.default_rng(1))
+        excess = training._excess(run, network, showers, NO_FINISH, np.random.default_rng(1))
         cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
     finally:
         bias.assign(before)
-    _, primary, _ = describe_primary(tf.constant(inputs), flow.detector)
+    _, primary, axis = describe_primary(tf.constant(inputs), flow.detector)
     noise = inputs[:, columns.shape[1] : columns.shape[1] + flow.numbers]
-    wanted = flow.make_numbers(noise, primary)[1].numpy()[:, -2:]
+    wanted = flow.make_numbers(noise, primary)[1].numpy()[:, -MOMENTS:]
     counts = np.stack([(cells > limit).sum(axis=(1, 2, 3)) for limit in (0, flow.detector.hit_gev)], axis=1)
-    truth = np.log1p(counts) - wanted
-    assert (training._design(primary) @ excess).mean(axis=0) == pytest.approx(truth.mean(axis=0), abs=0.01)
+    truth = np.log1p(counts) - wanted[:, -2:]
+    found = (training._design(primary) @ excess).mean(axis=0)
+    assert found[-2:] == pytest.approx(truth.mean(axis=0), abs=0.01)
     assert abs(truth.mean(axis=0)).max() > 0.02
+    others = (moments(tf.constant(cells), axis, flow.detector).numpy() - wanted)[:, :-2]
+    widths = [2, 6]
+    assert found[widths] == pytest.approx(others.mean(axis=0)[widths] * cylinder(run), abs=0.02)
 
 
 def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, network):

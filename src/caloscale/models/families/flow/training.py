@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from caloscale.models.families.family import GENERATOR, column, condition
-from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
 from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlations
 from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
@@ -145,7 +145,7 @@ def calibrate(
     shift = means[0] - means[1]
     finished = {name: values[:_FINISHED] for name, values in showers.items()}
     finish = _measure_finish(run, generator, finished, random)
-    shift[:, -2:] -= _excess_counts(run, generator, finished, finish, random)
+    shift[:, -MOMENTS:] -= _excess(run, generator, finished, finish, random)
     shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
     change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
@@ -240,17 +240,17 @@ def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Gen
     return tf.concat([columns, noise], axis=1)
 
 
-def _excess_counts(
+def _excess(
     run: Run,
     generator: tf.keras.Model,
     showers: Mapping[str, NDArray[np.float32]],
     finish: Finish,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Coefficients (T, 2) of what the last two of `moments`, logarithms of numbers of cells and of hits, of finished
-    showers exceed those by that stage 1 gave them."""
+    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them: of a
+    cylinder; of a grid only those of the last two, logarithms of numbers of cells and of hits, others are 0."""
     flow = generator.get_layer("flow")
-    primaries, excess = [], []
+    primaries, excess, unheld = [], [], 0 if flow.detector.cylinder else MOMENTS - 2
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
@@ -258,8 +258,9 @@ def _excess_counts(
         wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
         cells = flow.cells_gev(latent, sparse=True, finish=finish)
         primaries.append(primary.numpy())
-        excess.append((moments(cells, axis, flow.detector)[:, -2:] - wanted[:, -2:]).numpy())
-    return np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
+        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:])[:, unheld:].numpy())
+    coefficients = np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
+    return np.pad(coefficients, ((0, 0), (unheld, 0)))
 
 
 def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
