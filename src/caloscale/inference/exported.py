@@ -9,8 +9,9 @@ import numpy as np
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import exported
 from caloscale.inference.packages import load, open_session, openvino_core
-from caloscale.inference.runtime import Floats, PerBatch, Runtime, suitable_batch
+from caloscale.inference.runtime import PerBatch, Runtime, suitable_batch
 from caloscale.models.card import read_card
+from caloscale.showers.primaries import Floats
 
 _CELLS_AT_ONCE = 2**17
 """Cells of the showers that a call computes: its intermediate results stay in the cache of a core."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.primaries import Primaries, Span, broadcast
-from caloscale.inference.runtime import Floats, Runtime, RuntimeName, suitable_streams
+from caloscale.inference.runtime import Runtime, RuntimeName, suitable_streams
 from caloscale.inference.stream import generate_table
 from caloscale.models import build, family_of
 from caloscale.models.card import CARD, GENERATOR, ModelCard, read_card, read_configuration
@@ -26,6 +26,7 @@ from caloscale.models.network_files import load_network
 from caloscale.processor import cores
 from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
+from caloscale.showers.primaries import Floats
 from caloscale.spec import Run
 
 log = logging.getLogger(__name__)

@@ -19,10 +19,10 @@ from caloscale.errors import InputError
 from caloscale.inference.primaries import check_columns, check_ranges
 from caloscale.models.card import ModelCard
 from caloscale.processor import cores
+from caloscale.showers.primaries import Floats
 
 RuntimeName = Literal["tensorflow", "onnx", "openvino"]
 Precision = Literal["float32", "bfloat16", "int8"]
-Floats = NDArray[np.float32]
 T = TypeVar("T")
 
 _MOST_STREAMS = 4

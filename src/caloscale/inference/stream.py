@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from caloscale.errors import GenerationError, InputError
 from caloscale.inference.primaries import Primaries, check_columns, check_ranges, check_trained
-from caloscale.inference.runtime import Floats, Runtime, suitable_batch
+from caloscale.inference.runtime import Runtime, suitable_batch
 from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import Floats
 
 log = logging.getLogger(__name__)
 

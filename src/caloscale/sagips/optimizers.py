@@ -16,10 +16,10 @@ from caloscale.sagips.data import fraction_of_rank, measured_events, measured_no
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, load_class, make_environment
 from caloscale.sagips.networks import Network
 from caloscale.sagips.objectives import make_objective
+from caloscale.sagips.remote_memory import Floats
 from caloscale.sagips.saves import Problem
 from caloscale.spec import DataSet, Solver
 
-Floats = NDArray[np.float32]
 _SHARED, _OWN, _SHARE, _ANALYSIS = range(4)
 """What random numbers are for: weights that all ranks share, of one rank, its share of the data, the analysis."""
 

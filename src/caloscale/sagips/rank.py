@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from caloscale.sagips.exchange import Exchange
-    from caloscale.sagips.optimizers import Floats, Optimizer, Step
+    from caloscale.sagips.optimizers import Optimizer, Step
+    from caloscale.sagips.remote_memory import Floats
 
 T = TypeVar("T")
 REPORT = "@rank "

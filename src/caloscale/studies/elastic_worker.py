@@ -16,14 +16,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.models.families.step import Batch, Step, StepContext
 from caloscale.models.layers.normalization import running_statistics
 from caloscale.models.optimizers import Schedule
+from caloscale.showers.primaries import Floats
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run
 from caloscale.training.checkpoint.format import decode, encode
@@ -33,8 +32,6 @@ from caloscale.training.input import TrainingShowers
 from caloscale.training.schedule import Calendar, progress
 from caloscale.training.state import TrainingState, count_step
 from caloscale.training.transfer import adapt, start_from_model
-
-Floats = NDArray[np.float32]
 
 
 class RepeatedStep(Exception):  # noqa: N818

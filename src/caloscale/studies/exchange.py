@@ -15,12 +15,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, make_exchange
 from caloscale.sagips.groups import Groups, groups_of_sizes
+from caloscale.sagips.remote_memory import Floats
 from caloscale.spec.block import Block
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
 from caloscale.studies.points import validated
@@ -35,7 +35,6 @@ FLOAT_BYTES = 4
 PUBLISHED_FLOATS = 50_688
 """Weights of the published generator of the solver, without biases."""
 _TRIPS = 200
-Floats = NDArray[np.float32]
 
 
 class Exchanging(Block):

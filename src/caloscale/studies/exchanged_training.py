@@ -24,12 +24,13 @@ from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.models.families.family import GENERATOR
 from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, wait
 from caloscale.sagips.groups import group_of
+from caloscale.sagips.remote_memory import Floats
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, read_manifest
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder, write_text
-from caloscale.studies.exchange import Exchanging, Floats
+from caloscale.studies.exchange import Exchanging
 from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 from caloscale.studies.search import judge_mixture

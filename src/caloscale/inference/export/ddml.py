@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp, first_particle
 from caloscale.inference.packages import runtime_of
-from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
+from caloscale.showers.primaries import Floats
 
 if TYPE_CHECKING:
     from caloscale.inference.generator import Generator

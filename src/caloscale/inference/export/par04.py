@@ -27,8 +27,8 @@ from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp, first_particle
 from caloscale.inference.packages import runtime_of
-from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
+from caloscale.showers.primaries import Floats
 from caloscale.spec.data import HADRONS
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from caloscale.errors import InputError
 from caloscale.inference.packages import Format, runtime_of
-from caloscale.inference.runtime import Floats
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
+from caloscale.showers.primaries import Floats
 from caloscale.spec.data import HADRONS, PDG_CODES, Particle
 
 if TYPE_CHECKING:

@@ -15,13 +15,12 @@ from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, cluste
 from caloscale.planning.search.offers import Offer, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.layout import memory_problem
-from caloscale.planning.step_time.throughput import Setups
+from caloscale.planning.step_time.throughput import Numbers, Setups
 from caloscale.planning.step_time.timing import RunTimes, Timings
 from caloscale.spec import Run, seconds_of
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.train import divisors
 
-Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Limit = Literal["maxUsd", "deadline", "both"]
 

@@ -7,11 +7,11 @@ M = 1/L on average. All functions work on numbers and on arrays.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from caloscale.planning.step_time.throughput import Numbers
 from caloscale.spec.values import MOST_DAYS
 
-Numbers = NDArray[np.float64]
 NEVER_SECONDS = MOST_DAYS * 86_400.0
 """A run that is expected to take as long cannot get past its interruptions."""
 

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, Setups, StepModel, fit_steps
+from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, Numbers, Setups, StepModel, fit_steps
 
-Numbers = NDArray[np.float64]
 EPOCH_OVERHEAD_SECONDS = 4.0
 """Wall time of an epoch beyond training and test pass, s: 3.7 and 4.2 in the study's two long runs (60 and 120
 epochs), 1.3 to 2.2 in the short ones (time stamps of recardoso/ISC_HPC_3DGAN kubeflow/results/tfjobs_runs.csv)."""
