@@ -52,10 +52,10 @@ class SearchInputs(Block):
 def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Whole runs with proposed values of some fields; finished ones are kept in the folder and not made again.
 
-    Result: ``best`` (values), ``bestTrial`` (from 1), ``deviation`` of the best run and ``deviationOfTrials`` (median),
-    ``classifierAuc`` and ``resolution`` of the best run, ``stopped`` (trials that were ended early), ``failed`` (runs
-    that did not end or have no deviation), ``seconds``. Raises ConfigurationError; TrainingError without Optuna or when
-    all runs failed.
+    Result: ``best`` (values), ``bestTrial`` (from 1), ``deviation`` of the best run and ``deviationOfTrials`` (median
+    of those that ended), ``classifierAuc`` and ``resolution`` of the best run, ``stopped`` (trials that were ended
+    early), ``failed`` (runs that did not end or have no deviation), ``seconds``. Raises ConfigurationError;
+    TrainingError without Optuna or when no run ended.
     """
     asked = validated(SearchInputs, {name: value for name, value in inputs.items() if name in SEARCH_INPUTS})
     fields = {name: value for name, value in inputs.items() if name not in SEARCH_INPUTS}
