@@ -2,7 +2,7 @@
 
 Given layers, moments and marginals, the scores of two cells of a shower still have a correlation of some per cent:
 beside each other in a layer everywhere, behind each other where nearly all showers have a hit. In all pairs of a shower
-together that is what a network sees, so four coefficients are measured (`training.calibrate`) instead of trained.
+together that is what a network sees, so few coefficients are measured (`training.calibrate`) instead of trained.
 """
 
 from __future__ import annotations
@@ -11,57 +11,76 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from caloscale.models.families.flow.detector import Detector
+
 REACH = 3
 """Layers in front and behind that have a coefficient."""
-COEFFICIENTS = 1 + REACH
-"""Of the four cells beside a cell, and of those one, two, three layers in front and behind."""
+
+
+def coefficient_count(detector: Detector) -> int:
+    """Of a grid: one of the four cells beside a cell, and of those one, two, three layers in front and behind. Of a
+    cylinder, whose cells are the wider along the azimuth the farther out: for each radius one of the two cells beside a
+    cell, for each but the outermost one of the cell outwards, then those of the layers."""
+    return (2 * detector.shape[1] - 1 if detector.cylinder else 1) + REACH
 
 
 def correlate(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor, *, cylinder: bool = False) -> tf.Tensor:
-    """Independent scores (B, X, Y, L) and logits of a hit (B, L, X, Y) -> scores (B, L, X, Y); coefficients (4,).
+    """Independent scores (B, X, Y, L) and logits of a hit (B, L, X, Y) -> scores (B, L, X, Y); coefficients: of
+    `coefficient_count`.
 
     Their variance stays 1 but for some per cent where cells are hit always.
     """
     depth = normal.shape[3]
-    beside, none = coefficients[0], tf.zeros_like(coefficients[0])
-    edge = tf.stack([none, beside, none])
-    kernel = tf.stack([edge, tf.stack([beside, none + 1, beside]), edge]) * tf.math.rsqrt(1 + 4 * beside * beside)
-    kernel = tf.tile(kernel[:, :, None, None], (1, 1, depth, 1))
-    if cylinder:  # the first azimuth is beside the last one
-        normal = tf.pad(tf.concat([normal[:, -1:], normal, normal[:, :1]], axis=1), ((0, 0), (0, 0), (1, 1), (0, 0)))
-    within = tf.nn.depthwise_conv2d(normal, kernel, (1, 1, 1, 1), "VALID" if cylinder else "SAME")
+    within = _within_cylinder(normal, coefficients) if cylinder else _within_grid(normal, coefficients[0])
     within = tf.transpose(within, (0, 3, 1, 2))
-    band = tf.tensordot(coefficients[1:], tf.constant(_bands(depth)), 1)
+    band = tf.tensordot(coefficients[-REACH:], tf.constant(_bands(depth)), 1)
     gate = _gate(logits)
-    along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, within.shape[2] * within.shape[3])))
+    along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
     return within + gate * tf.reshape(along, (-1, *within.shape[1:]))
 
 
+def _within_grid(normal: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
+    """Scores (B, X, Y, L) with a part of the four neighbours in their layer."""
+    depth, none = normal.shape[3], tf.zeros_like(beside)
+    edge = tf.stack([none, beside, none])
+    kernel = tf.stack([edge, tf.stack([beside, none + 1, beside]), edge]) * tf.math.rsqrt(1 + 4 * beside * beside)
+    kernel = tf.tile(kernel[:, :, None, None], (1, 1, depth, 1))
+    return tf.nn.depthwise_conv2d(normal, kernel, (1, 1, 1, 1), "SAME")
+
+
+def _within_cylinder(normal: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
+    """The same with coefficients for each radius; the first azimuth is beside the last one."""
+    radii = normal.shape[2]
+    beside, outwards = coefficients[:radii], coefficients[radii : 2 * radii - 1]
+    inner, outer = tf.pad(outwards, ((1, 0),)), tf.pad(outwards, ((0, 1),))
+    around = tf.concat([normal[:, 1:], normal[:, :1]], axis=1) + tf.concat([normal[:, -1:], normal[:, :-1]], axis=1)
+    padded = tf.pad(normal, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    parts = (normal, beside[:, None] * around, inner[:, None] * padded[:, :, :-2], outer[:, None] * padded[:, :, 2:])
+    return tf.add_n(parts) * tf.math.rsqrt(1 + 2 * beside**2 + inner**2 + outer**2)[:, None]
+
+
 def correlations(scores: tf.Tensor, logits: tf.Tensor, *, cylinder: bool = False) -> NDArray[np.float64]:
-    """Sums over pairs of cells (2, 4) of the product of their scores, and of the weight of a pair, for each
+    """Sums over pairs of cells (2, C) of the product of their scores, and of the weight of a pair, for each
     coefficient of `correlate`. scores, logits (B, L, X, Y)."""
     sums = []
-    for number, offsets in enumerate(_offsets()):
-        weight = _gate(logits) if number else tf.sqrt(tf.sigmoid(logits))
-        both = (weight * scores, weight)
-        sums.append([sum(float(_pairs(values, each, cylinder)) for each in offsets) for values in both])
-    return np.array(sums).T
+    for weight, of_pairs in ((tf.sqrt(tf.sigmoid(logits)), _beside), (_gate(logits), _behind)):
+        sums.append([of_pairs(values, cylinder) for values in (weight * scores, weight)])
+    return np.concatenate(sums, axis=1)
 
 
-def _pairs(values: tf.Tensor, offset: tuple[int, int, int], cylinder: bool) -> tf.Tensor:
-    """Sum of the products of the values (B, L, X, Y) of two cells with this offset."""
-    if cylinder and offset[1]:
-        return tf.reduce_sum(values * tf.roll(values, offset[1], axis=2))
-    first, second = [slice(None)], [slice(None)]
-    for step in offset:
-        first.append(slice(max(step, 0), min(step, 0) or None))
-        second.append(slice(max(-step, 0), min(-step, 0) or None))
-    return tf.reduce_sum(values[tuple(first)] * values[tuple(second)])
+def _beside(values: tf.Tensor, cylinder: bool) -> NDArray[np.float64]:
+    """Sums of the products of the values (B, L, X, Y) of two neighbours in a layer, for each coefficient of these."""
+    if not cylinder:
+        pairs = (values[:, :, 1:] * values[:, :, :-1], values[..., 1:] * values[..., :-1])
+        return np.array([sum(float(tf.reduce_sum(each)) for each in pairs)])
+    around = tf.reduce_sum(values * tf.roll(values, 1, axis=2), axis=(0, 1, 2))
+    outwards = tf.reduce_sum(values[..., 1:] * values[..., :-1], axis=(0, 1, 2))
+    return tf.concat([around, outwards], axis=0).numpy().astype(np.float64)
 
 
-def _offsets() -> list[list[tuple[int, int, int]]]:
-    """Of the pairs of each coefficient: layers, cells along x and along y."""
-    return [[(0, 1, 0), (0, 0, 1)], *([(step, 0, 0)] for step in range(1, REACH + 1))]
+def _behind(values: tf.Tensor, _: bool) -> NDArray[np.float64]:
+    """The same of two cells one, two, three layers behind each other."""
+    return np.array([float(tf.reduce_sum(values[:, step:] * values[:, :-step])) for step in range(1, REACH + 1)])
 
 
 def _gate(logits: tf.Tensor) -> tf.Tensor:

@@ -12,7 +12,7 @@ from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import FaintLayers, LayerFlow, Whitening
 from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
-from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlate
+from caloscale.models.families.flow.neighbours import coefficient_count, correlate
 from caloscale.models.families.flow.path import END
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
@@ -42,7 +42,7 @@ class Finish(NamedTuple):
     """What `training.calibrate` measures on finished showers."""
 
     neighbours: tf.Tensor
-    """Coefficients of `neighbours.correlate` (4,)."""
+    """Coefficients of `neighbours.correlate`."""
     hazards: tf.Tensor
     """Added to the logarithms of the hazards of all cells (K,)."""
 
@@ -84,7 +84,7 @@ class ShowerFlow(PlainLayer):
         for part in (self.whitening, self.layer_flow, self.marginals):
             part.build()
         self.neighbours = self.add_weight(
-            name="neighbours", shape=(COEFFICIENTS,), initializer="zeros", trainable=False
+            name="neighbours", shape=(coefficient_count(self.detector),), initializer="zeros", trainable=False
         )
         if self.detector.cylinder:
             self.faint.build()

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 from caloscale.models.families.family import GENERATOR, column, condition
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
-from caloscale.models.families.flow.neighbours import COEFFICIENTS, correlations
+from caloscale.models.families.flow.neighbours import coefficient_count, correlations
 from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
 from caloscale.models.families.flow.representation import (
     describe_primary,
@@ -50,6 +50,8 @@ _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
 _ROUNDS = 4
 """Times that showers are finished: correlations change by nearly their coefficients, hazards by their corrections."""
+_LEAST_MOVED, _GAINS = 0.01, (0.25, 2.0)
+"""Change of a coefficient from which its correlation's change by it is known, and bounds of their ratio."""
 _LARGEST_COEFFICIENT, _LARGEST_HAZARD = 0.2, 0.5
 """Of the correlation of neighbours, and of the correction of the logarithm of a hazard."""
 _MOST_CALIBRATED = 0.2
@@ -110,8 +112,9 @@ def measure_whitening(
     root = (vectors * np.sqrt(values)) @ vectors.T * width
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
-    arrays = (mean, log_width, knots, root, inverse, largest, np.zeros(COEFFICIENTS), np.zeros(BINS))
     detector = generator.get_layer("flow").detector
+    finish = np.zeros(coefficient_count(detector)), np.zeros(BINS)
+    arrays = (mean, log_width, knots, root, inverse, largest, *finish)
     faint = unchanged_layers(detector.shape[2]) if detector.cylinder else []
     return [*(array.astype(np.float32) for array in arrays), *faint]
 
@@ -195,8 +198,8 @@ def _measure_finish(
     flow = generator.get_layer("flow")
 
     def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[NDArray[np.float64], ...]:
-        """Correlations (4,), logarithms of what hazards should be over what they are (K,), hits in each bin (K,)."""
-        pairs, bins = np.zeros((2, COEFFICIENTS)), np.zeros((2, BINS))
+        """Correlations (C,), logarithms of what hazards should be over what they are (K,), hits in each bin (K,)."""
+        pairs, bins = np.zeros((2, coefficient_count(flow.detector))), np.zeros((2, BINS))
         for part, columns in _parts(run, flow, showers):
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
@@ -214,10 +217,16 @@ def _measure_finish(
     wanted, wanted_hazards, counts = measured(
         lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector)
     )
-    coefficients, hazards, faint = np.zeros(COEFFICIENTS), np.zeros(BINS), np.arange(BINS) < FAINT_BINS
+    coefficients, hazards, faint = np.zeros_like(wanted), np.zeros(BINS), np.arange(BINS) < FAINT_BINS
+    gain, before = np.ones_like(wanted), (coefficients, np.zeros_like(wanted))
     for _ in range(_ROUNDS):
         made, made_hazards, _ = measured(finished)
-        coefficients = coefficients + wanted - made
+        if flow.detector.cylinder:  # neighbours in its core have nearly twice their coefficient
+            moved = coefficients - before[0]
+            known = np.abs(moved) > _LEAST_MOVED
+            gain[known] = ((made - before[1])[known] / moved[known]).clip(*_GAINS)
+            before = coefficients, made
+        coefficients = coefficients + (wanted - made) / gain
         change = wanted_hazards - made_hazards
         # As many cells are hits as before: `targets.hold_hits` has what their number should be.
         hazards = hazards + faint * (change - np.average(change, weights=faint * counts))
