@@ -27,10 +27,12 @@ SMALL = (
     "data.preprocessing.rebin=[1, 1, 1]",
     "model.settings.width=16",
 )
+LAYERS = 8
 
 
 def no_finish(flow):
-    return Finish(np.zeros(coefficient_count(flow.detector), np.float32), np.zeros(scores.BINS, np.float32))
+    sizes = coefficient_count(flow.detector), LAYERS, LAYERS, scores.BINS
+    return Finish(*(np.zeros(size, np.float32) for size in sizes))
 
 
 @pytest.fixture(scope="module", params=["grid", "cylinder"])
@@ -228,19 +230,16 @@ def test_what_finished_showers_miss_of_their_hits_is_added(run, network, showers
     assert found[widths] == pytest.approx(others.mean(axis=0)[widths] * cylinder(run), abs=0.02)
 
 
-def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, network):
-    """Truth: the coefficients with which this network made the showers, at the primaries of others; numbers of cells in
-    the bins of a particle's energy. Layers that are scaled change these, so that other hazards can give equal ones."""
+def with_finish(run, network, truth, logit):
+    """What is measured on 3000 showers that this network made with this finish, and `cells` of the truth, without a
+    finish and with the measured one. logit: added to those of a hit."""
     flow, count = network.get_layer("flow"), 3000
-    beside = [*np.linspace(0.15, 0.05, 6), *np.linspace(0.1, 0.05, 5)] if cylinder(run) else [0.12]
-    truth, bias = np.array([*beside, 0.15, 0.1, 0.05], np.float32), flow.marginals.offset.bias
-    hazards = np.array([0.3, 0.1, -0.1, -0.3, -0.1, *(scores.BINS - scores.FAINT_BINS) * [0]], np.float32)
+    bias = flow.marginals.offset.bias
     before = bias.numpy()
     try:
-        bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
+        bias.assign(before + logit * (np.arange(len(before)) % scores.PARAMETERS == 0))
         inputs = latent(run, count, seed=4)
-        finish = Finish(tf.constant(truth), tf.constant(hazards))
-        cells = flow.cells_gev(inputs, sparse=True, finish=finish).numpy()
+        cells = flow.cells_gev(inputs, sparse=True, finish=truth).numpy()
         plain = flow.cells_gev(inputs, sparse=True).numpy()
         made = {
             "cells": to_network(cells, run.data.preprocessing),
@@ -251,13 +250,37 @@ def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, net
         again = flow.cells_gev(latent(run, count, seed=6), sparse=True, finish=found).numpy()
     finally:
         bias.assign(before)
+    return found, (cells, plain, again)
+
+
+def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, network):
+    """Truth: the coefficients with which this network made the showers, at the primaries of others; numbers of cells in
+    the bins of a particle's energy. Layers that are scaled change these, so that other hazards can give equal ones."""
+    flow = network.get_layer("flow")
+    beside = [*np.linspace(0.15, 0.05, 6), *np.linspace(0.1, 0.05, 5)] if cylinder(run) else [0.12]
+    neighbours = np.array([*beside, 0.15, 0.1, 0.05, 0, 0, 0], np.float32)
+    hazards = np.array([0.3, 0.1, -0.1, -0.3, -0.1, *(scores.BINS - scores.FAINT_BINS) * [0]], np.float32)
+    truth = no_finish(flow)._replace(neighbours=neighbours, hazards=hazards)
+    found, cells = with_finish(run, network, truth, logit=4)
     # The innermost cells of an untrained cylinder are as its layers are, whatever their coefficients.
     decided = [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12, 13] if cylinder(run) else [0, 1, 2, 3]
-    np.testing.assert_allclose(found.neighbours[decided], truth[decided], atol=0.03)
+    np.testing.assert_allclose(found.neighbours[decided], neighbours[decided], atol=0.03)
     bounds = np.append(np.array(scores.EDGES_MIP[: scores.FAINT_BINS + 1]) * flow.detector.mip_gev, 1) + 2e-5
-    truth, without, corrected = (np.histogram(part, bounds)[0] for part in (cells, plain, again))
-    assert abs(without / truth - 1).max() > 0.1
-    assert abs(corrected / truth - 1).max() < 0.5 * abs(without / truth - 1).max()
+    wanted, without, corrected = (np.histogram(part, bounds)[0] for part in cells)
+    assert abs(without / wanted - 1).max() > 0.05
+    assert abs(corrected / wanted - 1).max() < 0.5 * abs(without / wanted - 1).max()
+
+
+def test_spreads_of_hits_and_of_the_core_are_those_of_the_training_showers(run, network):
+    """Standard deviations over showers of the number of hits of a layer, and of the share of its largest cell."""
+    spreads = np.full(LAYERS, -0.5, np.float32)
+    truth = no_finish(network.get_layer("flow"))._replace(core=spreads, counts=spreads)
+    _, cells = with_finish(run, network, truth, logit=1)
+    counts = [(part > 0).sum(axis=(1, 2)).std(axis=0) for part in cells]
+    shares = [(part.max(axis=(1, 2)) / np.maximum(part.sum(axis=(1, 2)), 1e-9)).std(axis=0) for part in cells]
+    for wanted, without, corrected in (counts, shares):
+        assert (without / wanted - 1).mean() > 0.05
+        assert abs((corrected / wanted - 1).mean()) < 0.5 * (without / wanted - 1).mean()
 
 
 def test_parameters_of_some_cells_are_those_of_all(network):

@@ -39,7 +39,7 @@ class FlowSettings(Block):
     500 steps."""
     terms: int = Field(24, ge=1, le=1024)
     """Products of a function of x and a function of y in each layer."""
-    cell_dropout: float = Field(0.1, ge=0, lt=1)
+    cell_dropout: float = Field(0.5, ge=0, lt=1)
     """Dropout rate before `style`, and half of it on the numbers of the shower."""
 
 
@@ -120,8 +120,7 @@ class Flow(Family):
             whitening.root,
             whitening.inverse,
             whitening.largest,
-            flow.neighbours,
-            flow.hazards,
+            *flow.finish,
             *([flow.faint.least, flow.faint.knots, flow.faint.images] if flow.detector.cylinder else []),
         ]
 

@@ -39,7 +39,7 @@ _AZIMUTH_FEATURES = 5
 
 class Factors(NamedTuple):
     """Parameters of all cells: of cell (x, y, l) hazard k is sum_t along_x[l, x, t] amplitude[l, k, t] along_y[l, y, t]
-    + offset[l, k], its logarithm, and the logit of a hit likewise."""
+    + offset[l, k], its logarithm, and the logit of a hit likewise. The last t is that of the core."""
 
     along_x: tf.Tensor
     """(B, L, X, T)"""
@@ -58,6 +58,10 @@ class Factors(NamedTuple):
         """Logits of a hit of all cells (B, L, X, Y)."""
         scaled = self.along_x * self.logit_amplitude
         return tf.matmul(scaled, self.along_y, transpose_b=True) + self.logit_offset[..., None]
+
+    def core(self) -> tf.Tensor:
+        """1 for the cell on the axis of the shower, 0 far from it (B, L, X, Y)."""
+        return tf.matmul(self.along_x[..., -1:], self.along_y[..., -1:], transpose_b=True)
 
     def of_all_cells(self) -> tf.Tensor:
         """Logarithms of the hazards of all cells (B, L, K, X Y)."""

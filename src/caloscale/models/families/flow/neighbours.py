@@ -1,8 +1,9 @@
 """Stage 2, second part: scores of neighbouring cells are correlated, by a linear filter of independent ones.
 
 Given layers, moments and marginals, the scores of two cells of a shower still have a correlation of some per cent:
-beside each other in a layer everywhere, behind each other where nearly all showers have a hit. In all pairs of a shower
-together that is what a network sees, so few coefficients are measured (`training.calibrate`) instead of trained.
+beside each other in a layer everywhere, behind each other where nearly all showers have a hit, and more so in the core,
+whose scores are narrower, too, than those of single cells. In all pairs of a shower together that is what a network
+sees, so few coefficients are measured (`training.calibrate`) instead of trained.
 """
 
 from __future__ import annotations
@@ -18,25 +19,36 @@ REACH = 3
 
 
 def coefficient_count(detector: Detector) -> int:
-    """Of a grid: one of the four cells beside a cell, and of those one, two, three layers in front and behind. Of a
-    cylinder, whose cells are the wider along the azimuth the farther out: for each radius one of the two cells beside a
-    cell, for each but the outermost one of the cell outwards, then those of the layers."""
-    return (2 * detector.shape[1] - 1 if detector.cylinder else 1) + REACH
+    """Of a grid: one of the four cells beside a cell, then of those one, two, three layers in front and behind, and of
+    these in the core. Of a cylinder, whose cells are the wider along the azimuth the farther out: for each radius one
+    of the two cells beside a cell, for each but the outermost one of the cell outwards, then those of the layers."""
+    return (2 * detector.shape[1] - 1 if detector.cylinder else 1) + 2 * REACH
 
 
-def correlate(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor, *, cylinder: bool = False) -> tf.Tensor:
-    """Independent scores (B, X, Y, L) and logits of a hit (B, L, X, Y) -> scores (B, L, X, Y); coefficients: of
-    `coefficient_count`.
+def correlate(
+    normal: tf.Tensor,
+    logits: tf.Tensor,
+    core: tf.Tensor,
+    coefficients: tf.Tensor,
+    log_spreads: tf.Tensor,
+    *,
+    cylinder: bool = False,
+) -> tf.Tensor:
+    """Independent scores (B, X, Y, L) -> scores (B, L, X, Y). logits: of a hit (B, L, X, Y); core: 1 on the axis of the
+    shower, 0 far from it (B, L, X, Y); coefficients: of `coefficient_count`; log_spreads (L,): of the scores of the
+    core.
 
-    Their variance stays 1 but for some per cent where cells are hit always.
+    Their variance stays 1 but for some per cent where cells are hit always, and for the core.
     """
     depth = normal.shape[3]
     within = _within_cylinder(normal, coefficients) if cylinder else _within_grid(normal, coefficients[0])
     within = tf.transpose(within, (0, 3, 1, 2))
-    band = tf.tensordot(coefficients[-REACH:], tf.constant(_bands(depth)), 1)
-    gate = _gate(logits)
-    along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
-    return within + gate * tf.reshape(along, (-1, *within.shape[1:]))
+    scores = within
+    for gate, of_gate in zip(_gates(logits, core), tf.split(coefficients[-2 * REACH :], 2)):
+        band = tf.tensordot(of_gate, tf.constant(_bands(depth)), 1)
+        along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
+        scores = scores + gate * tf.reshape(along, (-1, *within.shape[1:]))
+    return scores * (1 + tf.sigmoid(logits) * core * (tf.exp(log_spreads) - 1)[:, None, None])
 
 
 def _within_grid(normal: tf.Tensor, beside: tf.Tensor) -> tf.Tensor:
@@ -59,11 +71,14 @@ def _within_cylinder(normal: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
     return tf.add_n(parts) * tf.math.rsqrt(1 + 2 * beside**2 + inner**2 + outer**2)[:, None]
 
 
-def correlations(scores: tf.Tensor, logits: tf.Tensor, *, cylinder: bool = False) -> NDArray[np.float64]:
+def correlations(
+    scores: tf.Tensor, logits: tf.Tensor, core: tf.Tensor, *, cylinder: bool = False
+) -> NDArray[np.float64]:
     """Sums over pairs of cells (2, C) of the product of their scores, and of the weight of a pair, for each
-    coefficient of `correlate`. scores, logits (B, L, X, Y)."""
+    coefficient of `correlate`. scores, logits, core (B, L, X, Y)."""
     sums = []
-    for weight, of_pairs in ((tf.sqrt(tf.sigmoid(logits)), _beside), (_gate(logits), _behind)):
+    weights = [(tf.sqrt(tf.sigmoid(logits)), _beside), *((gate, _behind) for gate in _gates(logits, core))]
+    for weight, of_pairs in weights:
         sums.append([of_pairs(values, cylinder) for values in (weight * scores, weight)])
     return np.concatenate(sums, axis=1)
 
@@ -83,8 +98,10 @@ def _behind(values: tf.Tensor, _: bool) -> NDArray[np.float64]:
     return np.array([float(tf.reduce_sum(values[:, step:] * values[:, :-step])) for step in range(1, REACH + 1)])
 
 
-def _gate(logits: tf.Tensor) -> tf.Tensor:
-    return tf.sigmoid(logits) ** 2
+def _gates(logits: tf.Tensor, core: tf.Tensor) -> list[tf.Tensor]:
+    """How much a cell counts among those that nearly always have a hit, outside of the core and in it."""
+    gate = tf.sigmoid(logits) ** 2
+    return [gate * (1 - core), gate * core]
 
 
 def _bands(depth: int) -> NDArray[np.float32]:

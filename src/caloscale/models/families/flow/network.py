@@ -41,9 +41,13 @@ _RAMP = 1e-3
 class Finish(NamedTuple):
     """What `training.calibrate` measures on finished showers."""
 
-    neighbours: tf.Tensor
+    neighbours: Any
     """Coefficients of `neighbours.correlate`."""
-    hazards: tf.Tensor
+    core: Any
+    """Its logarithms of the spreads of the scores of the core (L,)."""
+    counts: Any
+    """Logarithms of the spreads of the numbers of hits for `targets.hold_cells` (L,)."""
+    hazards: Any
     """Added to the logarithms of the hazards of all cells (K,)."""
 
 
@@ -83,12 +87,13 @@ class ShowerFlow(PlainLayer):
         """Add the weights."""
         for part in (self.whitening, self.layer_flow, self.marginals):
             part.build()
-        self.neighbours = self.add_weight(
-            name="neighbours", shape=(coefficient_count(self.detector),), initializer="zeros", trainable=False
+        depth = self.detector.shape[2]
+        sizes = Finish(coefficient_count(self.detector), core=depth, counts=depth, hazards=scores.BINS)._asdict()
+        self.finish = Finish(
+            *(self.add_weight(name=n, shape=(size,), initializer="zeros", trainable=False) for n, size in sizes.items())
         )
         if self.detector.cylinder:
             self.faint.build()
-        self.hazards = self.add_weight(name="hazards", shape=(scores.BINS,), initializer="zeros", trainable=False)
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
@@ -116,32 +121,33 @@ class ShowerFlow(PlainLayer):
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
         if detector.cylinder:
             layers = self.faint.call(layers / detector.floor_gev) * detector.floor_gev
-        finish = Finish(*map(tf.convert_to_tensor, (self.neighbours, self.hazards))) if finish is None else finish
+        finish = Finish(*map(tf.convert_to_tensor, self.finish if finish is None else finish))
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         factors = factors._replace(offset=factors.offset + finish.hazards)
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        logistic = scores.logistic_of_normal(
-            correlate(independent, logits, finish.neighbours, cylinder=detector.cylinder)
+        correlated = correlate(
+            independent, logits, factors.core(), finish.neighbours, finish.core, cylinder=detector.cylinder
         )
-        return self._deposit(scores.odds(logistic, logits), factors, layers, numbers[:, depth:], axis, sparse=sparse)
+        full, across = tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32), numbers[:, depth:]
+        reached = hold_cells(*scores.odds(scores.logistic_of_normal(correlated), logits), full, across, finish.counts)
+        return self._deposit(reached, factors, layers, full, across, axis, sparse=sparse)
 
     def _deposit(
         self,
-        odds: tuple[tf.Tensor, tf.Tensor],
+        reached: tf.Tensor,
         factors: Factors,
         layers: tf.Tensor,
+        full: tf.Tensor,
         across: tf.Tensor,
         axis: tf.Tensor,
         *,
         sparse: bool,
     ) -> tf.Tensor:
-        """`scores.odds` of the cells (B, L, X, Y), energies of the layers (B, L), moments (B, 12), axis (B, 2, L) ->
-        cells in GeV (B, X, Y, L), whose layers have these energies, and whose shower nearly has these moments: the
-        likeliest cell is hit where no other is."""
+        """What `targets.hold_cells` makes of the cells (B, L, X, Y), energies of the layers and 1 for those that have
+        any (B, L), moments (B, 12), axis (B, 2, L) -> cells in GeV (B, X, Y, L), whose layers have these energies, and
+        whose shower nearly has these moments: the likeliest cell is hit where no other is."""
         detector, floor = self.detector, self.detector.floor_gev
-        full = tf.cast(layers >= LEAST_LAYER * floor, tf.float32)
-        reached = hold_cells(*odds, full, across)
         highest = tf.reduce_max(reached, axis=(2, 3))
         if sparse:  # a comparison that what is not a number does not pass: it is seen then
             least = (tf.minimum(highest, 1.0) * (1 - 1e-6))[..., None, None]
@@ -214,9 +220,9 @@ class ShowerFlow(PlainLayer):
 
     def measure_scores(
         self, cells: tf.Tensor, numbers: tf.Tensor, latent: tf.Tensor, uniform: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Normal scores and logits of a hit of all cells (B, L, X, Y), and the sums of `scores.fill_bins` (2, K): hits
-        in each bin, and as many as its hazard would make. cells (B, X, Y, L) in GeV, numbers (B, D): of the same
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Normal scores, logits of a hit and core of all cells (B, L, X, Y), and the sums of `scores.fill_bins` (2, K):
+        hits in each bin, and as many as its hazard would make. cells (B, X, Y, L) in GeV, numbers (B, D): of the same
         showers; latent: their primaries (B, n); uniform (B, L, X, Y): place of the cells that are not hit."""
         depth = self.detector.shape[2]
         energy, primary, axis = describe_primary(latent, self.detector)
@@ -230,7 +236,7 @@ class ShowerFlow(PlainLayer):
         logistic = tf.tensor_scatter_nd_update(scores.scores_of_others(uniform, logits), hits, of_hits)
         normal = scores.normal_of_logistic(logistic)
         normal = tf.clip_by_value(normal, -scores.LARGEST_SCORE, scores.LARGEST_SCORE)
-        return normal, logits, tf.reduce_sum(tf.stack([bins, filled]), axis=1)
+        return normal, logits, factors.core(), tf.reduce_sum(tf.stack([bins, filled]), axis=1)
 
     def arithmetic(self) -> int:
         """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""

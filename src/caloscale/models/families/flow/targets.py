@@ -35,34 +35,26 @@ _RIDGE = 0.05
 _LEAST = 0.5
 """Added to the variance of each of them, as a shower in one column of cells cannot be widened: the slope along the
 depth, whose function varies least, is corrected by a part only."""
-_LEAST_OTHERS = 0.05
-"""Share that the others of a layer have at least, as a cell may be alone."""
 _TINY = 1e-6
 
 
-def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
-    """Cells whose layers have these sums (B, L), as far as a layer has any.
-
-    Drawn one by one, the largest cells miss their layer by most: the others hardly change, nor do numbers of hits. A
-    cell gets what is missing by the square of its energy and of the share that the other cells of its layer have: one
-    that has nearly all energy cannot be far from it. A common factor of the layer follows.
-    """
-    sums = cells.sum_layers(above)
-    of_others = 1 + _LEAST_OTHERS - above / cells.of_layers(sums + _TINY)
-    weight = above * of_others * of_others
-    change = cells.of_layers((wanted - sums) / (cells.sum_layers(weight * above) + _TINY)) * weight
-    return _scaled(tf.where(change > 0, above * (1 + change), above / (1 - tf.minimum(change, 0.0))), wanted, cells)
-
-
-def hold_cells(below: tf.Tensor, point: tf.Tensor, full: tf.Tensor, moments: tf.Tensor) -> tf.Tensor:
+def hold_cells(
+    below: tf.Tensor, point: tf.Tensor, full: tf.Tensor, moments: tf.Tensor, log_spreads: tf.Tensor
+) -> tf.Tensor:
     """exp q of all cells from their `scores.odds` (B, L, X, Y), with such points that as many cells of a shower are hit
     as ``moments`` (B, 12) say.
 
-    full (B, L): 1 for a layer with energy. The odds against a hit of all cells get a common factor: a cell that is
-    nearly always hit stays as it is, and depths of hits remain exponential.
+    full (B, L): 1 for a layer with energy. log_spreads (L,): the number of hits of a layer differs from its expectation
+    by a factor of so much more than that of independent cells. The odds against a hit of the cells of a layer, then of
+    all cells, get a common factor: a cell that is nearly always hit stays as it is, and depths of hits remain
+    exponential.
     """
     wanted, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
     reached, level = 1 + below, tf.ones_like(wanted)
+    expected = tf.reduce_sum(1 / (1 + point), axis=(2, 3), keepdims=True)
+    found = tf.reduce_sum(_beyond(reached / (1 + point), wanted), axis=(2, 3), keepdims=True)
+    goal = tf.nn.relu(expected + tf.exp(log_spreads)[:, None, None] * (found - expected))
+    point = point * tf.clip_by_value((found + 1) / (goal + 1), 1 / _MOST, _MOST)
     for _ in range(_COUNTS):
         found = _beyond(reached / (1 + point * level), wanted) * full
         found = tf.reduce_sum(found, axis=(1, 2, 3), keepdims=True)
@@ -114,12 +106,12 @@ def hold_moments(
             goals = moments[:, 4 * at + 1 : 4 * at + 4]
             factors.append(_tilt(cells.sum_along(above, at), faintest[at], frames[at], goals, detector))
         above = above * cells.of_lines(factors[0], 0) * cells.of_lines(factors[1], 1)
-        above = _widen(_scaled(above, wanted, cells), hits, radius, moments, cells)
-        above = _scaled(above, wanted, cells)
+        above = _widen(hold_sums(above, wanted, cells), hits, radius, moments, cells)
+        above = hold_sums(above, wanted, cells)
     return above
 
 
-def _scaled(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
+def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
     """Cells whose layers have these sums (B, L)."""
     return above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
 

@@ -26,7 +26,7 @@ from caloscale.models.families.flow.representation import (
     mirror_primary,
     moments,
 )
-from caloscale.models.families.flow.scores import BINS, FAINT_BINS
+from caloscale.models.families.flow.scores import BINS, FAINT_BINS, logistic_of_normal
 from caloscale.models.families.step import Losses, MicroBatch, Step
 from caloscale.models.scopes import phase_scope
 from caloscale.random import EventDraws
@@ -51,9 +51,13 @@ _CELLS = 4_000_000
 _ROUNDS = 4
 """Times that showers are finished: correlations change by nearly their coefficients, hazards by their corrections."""
 _LEAST_MOVED, _GAINS = 0.01, (0.25, 2.0)
-"""Change of a coefficient from which its correlation's change by it is known, and bounds of their ratio."""
-_LARGEST_COEFFICIENT, _LARGEST_HAZARD = 0.2, 0.5
-"""Of the correlation of neighbours, and of the correction of the logarithm of a hazard."""
+"""Change of a coefficient from which its effect on finished showers is known, and bounds of their ratio."""
+_LARGEST = Finish(neighbours=0.3, core=0.7, counts=0.7, hazards=0.5)
+"""Of the correlation of neighbours, and of the corrections of the logarithms of spreads and of hazards."""
+_LEAST_VARIANCE = 0.01
+"""Of the scores of the core and of the number of hits of a layer: an empty one has none."""
+_KERNEL = (0.25, 0.5, 0.25)
+"""Weights of the layer in front, a layer and that behind it in its spreads."""
 _MOST_CALIBRATED = 0.2
 """Largest correction of a coefficient: of a mean in widths, of the logarithm of a width."""
 _FAINT_MIP = (10.0, 40.0)
@@ -94,7 +98,8 @@ def measure_whitening(
 
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
-    primaries, found = _numbers_of(run, generator.get_layer("flow").detector, showers)
+    flow = generator.get_layer("flow")
+    primaries, found = _numbers_of(run, flow.detector, showers)
     design = _design(primaries)
     mean = np.linalg.lstsq(design, found, rcond=None)[0]
     rest = found - design @ mean
@@ -112,10 +117,8 @@ def measure_whitening(
     root = (vectors * np.sqrt(values)) @ vectors.T * width
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
-    detector = generator.get_layer("flow").detector
-    finish = np.zeros(coefficient_count(detector)), np.zeros(BINS)
-    arrays = (mean, log_width, knots, root, inverse, largest, *finish)
-    faint = unchanged_layers(detector.shape[2]) if detector.cylinder else []
+    arrays = (mean, log_width, knots, root, inverse, largest, *(np.zeros(weight.shape) for weight in flow.finish))
+    faint = unchanged_layers(flow.detector.shape[2]) if flow.detector.cylinder else []
     return [*(array.astype(np.float32) for array in arrays), *faint]
 
 
@@ -196,43 +199,71 @@ def _measure_finish(
     """With which generated showers of these primaries have the correlations of these showers, and such parts of their
     faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
+    depth = flow.detector.shape[2]
+    faint = np.arange(BINS) < FAINT_BINS
 
-    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[NDArray[np.float64], ...]:
-        """Correlations (C,), logarithms of what hazards should be over what they are (K,), hits in each bin (K,)."""
+    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[Finish, NDArray[np.float64]]:
+        """Correlations (C,), logarithms of the spreads of the core and of the numbers of hits (L,) and of what hazards
+        should be over what they are (K,), and hits in each bin (K,)."""
         pairs, bins = np.zeros((2, coefficient_count(flow.detector))), np.zeros((2, BINS))
+        core, excess = np.zeros((3, depth)), np.zeros((3, depth))
         for part, columns in _parts(run, flow, showers):
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
-            depth, across = flow.detector.shape[2], flow.detector.shape[:2]
-            uniform = random.random((len(columns), depth, *across), np.float32)
-            normal, logits, of_bins = flow.measure_scores(cells, numbers, columns, tf.constant(uniform))
-            pairs += correlations(normal, logits, cylinder=flow.detector.cylinder)
+            uniform = random.random((len(columns), depth, *flow.detector.shape[:2]), np.float32)
+            normal, logits, near, of_bins = flow.measure_scores(cells, numbers, columns, tf.constant(uniform))
+            hit = tf.cast(logistic_of_normal(normal) > -logits, tf.float32)
+            pairs += correlations(normal, logits, near, cylinder=flow.detector.cylinder)
+            core += _powers(normal, tf.sigmoid(logits) * near)
+            of_layers = tf.reduce_sum(hit - tf.sigmoid(logits), axis=(2, 3), keepdims=True)
+            excess += _powers(of_layers, tf.ones_like(of_layers))
             bins += of_bins
-        return pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1)), bins[0]
+        spreads = (_log_spreads(sums) for sums in (core, excess))
+        return Finish(pairs[0] / np.maximum(pairs[1], 1.0), *spreads, np.log((bins[0] + 1) / (bins[1] + 1))), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
-        finish = Finish(tf.constant(coefficients, tf.float32), tf.constant(hazards, tf.float32))
-        return flow.cells_gev(_latent(generator, columns, random), sparse=True, finish=finish)
+        given = Finish(*(tf.constant(values, tf.float32) for values in finish))
+        return flow.cells_gev(_latent(generator, columns, random), sparse=True, finish=given)
 
-    wanted, wanted_hazards, counts = measured(
-        lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector)
-    )
-    coefficients, hazards, faint = np.zeros_like(wanted), np.zeros(BINS), np.arange(BINS) < FAINT_BINS
-    gain, before = np.ones_like(wanted), (coefficients, np.zeros_like(wanted))
+    wanted, counts = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
+    finish = Finish(*(np.zeros(weight.shape) for weight in flow.finish))
+    gains, before = Finish(*(np.ones(weight.shape) for weight in flow.finish)), (finish, wanted)
     for _ in range(_ROUNDS):
-        made, made_hazards, _ = measured(finished)
-        if flow.detector.cylinder:  # neighbours in its core have nearly twice their coefficient
-            moved = coefficients - before[0]
-            known = np.abs(moved) > _LEAST_MOVED
-            gain[known] = ((made - before[1])[known] / moved[known]).clip(*_GAINS)
-            before = coefficients, made
-        coefficients = coefficients + (wanted - made) / gain
-        change = wanted_hazards - made_hazards
+        made, _ = measured(finished)
+        gains = Finish(*(_gain(*values) for values in zip(gains, finish, before[0], made, before[1])))
+        before = finish, made
+        change = Finish(*(np.subtract(*values) for values in zip(wanted, made)))
         # As many cells are hits as before: `targets.hold_hits` has what their number should be.
-        hazards = hazards + faint * (change - np.average(change, weights=faint * counts))
-        coefficients = coefficients.clip(-_LARGEST_COEFFICIENT, _LARGEST_COEFFICIENT)
-        hazards = hazards.clip(-_LARGEST_HAZARD, _LARGEST_HAZARD)
-    return Finish(coefficients.astype(np.float32), hazards.astype(np.float32))
+        change = change._replace(hazards=faint * (change.hazards - np.average(change.hazards, weights=faint * counts)))
+        steps = zip(finish, change, gains._replace(hazards=np.ones(BINS)), _LARGEST)
+        finish = Finish(*((old + new / gain).clip(-most, most) for old, new, gain, most in steps))
+    return Finish(*(values.astype(np.float32) for values in finish))
+
+
+def _gain(
+    gain: NDArray[np.float64],
+    coefficients: NDArray[np.float64],
+    before: NDArray[np.float64],
+    made: NDArray[np.float64],
+    made_before: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Change of what is measured on finished showers over that of a coefficient; as it was where that hardly moved.
+    Neighbours in the core of a cylinder have twice their coefficient, the core of a grid half its spread."""
+    moved = coefficients - before
+    known = np.abs(moved) > _LEAST_MOVED
+    return np.where(known, ((made - made_before) / np.where(known, moved, 1.0)).clip(*_GAINS), gain)
+
+
+def _powers(values: tf.Tensor, weight: tf.Tensor) -> NDArray[np.float64]:
+    """Sums for each layer (3, L) of weights (B, L, X, Y), of them times values, and times their squares."""
+    return np.array([tf.reduce_sum(weight * values**power, axis=(0, 2, 3)) for power in range(3)], np.float64)
+
+
+def _log_spreads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Logarithms of standard deviations (L,) from `_powers` (3, L), each of a layer and of those beside it."""
+    weight, mean, square = (np.convolve(row, _KERNEL, "same") for row in sums)
+    mean, square = mean / np.maximum(weight, 1.0), square / np.maximum(weight, 1.0)
+    return np.log(np.maximum(square - mean**2, _LEAST_VARIANCE)) / 2
 
 
 def _parts(run: Run, flow: ShowerFlow, showers: Mapping[str, NDArray[np.float32]]) -> Iterator[tuple[slice, tf.Tensor]]:
