@@ -45,11 +45,11 @@ _DRAWS = 4
 _BATCH = 2000
 """Of them at a time."""
 _FINISHED = 750
-"""Showers that are finished, as the numbers and the correlations of their cells are wanted."""
+"""Showers that are finished, as the numbers, correlations and spreads of their cells are wanted."""
 _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
 _ROUNDS = 4
-"""Times that showers are finished: correlations change by nearly their coefficients, hazards by their corrections."""
+"""Times that showers are finished: each time coefficients change by what is missing over their effect."""
 _LEAST_MOVED, _GAINS = 0.01, (0.25, 2.0)
 """Change of a coefficient from which its effect on finished showers is known, and bounds of their ratio."""
 _LARGEST = Finish(neighbours=0.3, core=0.7, counts=0.7, hazards=0.5)
@@ -127,7 +127,7 @@ def calibrate(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish, list[NDArray[np.float32]]]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
     flow makes of the primaries of these showers have the mean and the width of theirs; with what its cells have their
-    correlations and faint energies; and, of a cylinder, weights of `FaintLayers`.
+    correlations, spreads and faint energies; and, of a cylinder, weights of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
     fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
@@ -196,8 +196,8 @@ def _fit_faint(real: NDArray[np.float64], made: NDArray[np.float64], detector: D
 def _measure_finish(
     run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]], random: np.random.Generator
 ) -> Finish:
-    """With which generated showers of these primaries have the correlations of these showers, and such parts of their
-    faint cells in each bin: each follows from its own coefficient."""
+    """With which generated showers of these primaries have the correlations and spreads of these showers, and such
+    parts of their faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
     depth = flow.detector.shape[2]
     faint = np.arange(BINS) < FAINT_BINS
@@ -218,8 +218,8 @@ def _measure_finish(
             of_layers = tf.reduce_sum(hit - tf.sigmoid(logits), axis=(2, 3), keepdims=True)
             excess += _powers(of_layers, tf.ones_like(of_layers))
             bins += of_bins
-        spreads = (_log_spreads(sums) for sums in (core, excess))
-        return Finish(pairs[0] / np.maximum(pairs[1], 1.0), *spreads, np.log((bins[0] + 1) / (bins[1] + 1))), bins[0]
+        correlated, hazards = pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1))
+        return Finish(correlated, _log_spreads(core), _log_spreads(excess), hazards), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
         given = Finish(*(tf.constant(values, tf.float32) for values in finish))
