@@ -111,7 +111,7 @@ class Flow(Family):
         return train_step(step)
 
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
-        """Those of `layer_flow.Whitening`, of `network.Finish`, and of a cylinder `layer_flow.FaintLayers`."""
+        """Those of `layer_flow.Whitening`, of `network.Finish` and of `layer_flow.FaintLayers`."""
         flow = network.get_layer("flow")
         whitening = flow.whitening
         return [
@@ -122,7 +122,9 @@ class Flow(Family):
             whitening.inverse,
             whitening.largest,
             *flow.finish,
-            *([flow.faint.least, flow.faint.knots, flow.faint.images] if flow.detector.cylinder else []),
+            flow.faint.least,
+            flow.faint.knots,
+            flow.faint.images,
         ]
 
     def adapt(

@@ -64,8 +64,7 @@ class ShowerFlow(PlainLayer):
         self.numbers = number_count(self.detector)
         one = self.detector
         self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
-        if one.cylinder:
-            self.faint = FaintLayers(one.shape[2], name="faint")
+        self.faint = FaintLayers(one.shape[2], name="faint")
         self.layer_flow = LayerFlow(
             self.numbers,
             one.primary_size,
@@ -85,15 +84,13 @@ class ShowerFlow(PlainLayer):
 
     def build(self, _: Any = None) -> None:
         """Add the weights."""
-        for part in (self.whitening, self.layer_flow, self.marginals):
+        for part in (self.whitening, self.faint, self.layer_flow, self.marginals):
             part.build()
         depth = self.detector.shape[2]
         sizes = Finish(coefficient_count(self.detector), core=depth, counts=depth, hazards=scores.BINS)._asdict()
         self.finish = Finish(
             *(self.add_weight(name=n, shape=(size,), initializer="zeros", trainable=False) for n, size in sizes.items())
         )
-        if self.detector.cylinder:
-            self.faint.build()
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
@@ -119,8 +116,7 @@ class ShowerFlow(PlainLayer):
         start = 2 + detector.condition
         whitened, numbers = self.make_numbers(latent[:, start : start + self.numbers], primary)
         layers = layers_of_numbers(numbers[:, :depth], energy, detector)
-        if detector.cylinder:
-            layers = self.faint.call(layers / detector.floor_gev) * detector.floor_gev
+        layers = self.faint.call(layers / detector.floor_gev) * detector.floor_gev
         finish = Finish(*map(tf.convert_to_tensor, self.finish if finish is None else finish))
         factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
         factors = factors._replace(offset=factors.offset + finish.hazards)

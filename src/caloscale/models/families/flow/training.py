@@ -118,8 +118,7 @@ def measure_whitening(
     inverse = ((vectors / np.sqrt(values)) @ vectors.T) / width[:, None]
     largest = np.abs(normal @ inverse).max(axis=0)
     arrays = (mean, log_width, knots, root, inverse, largest, *(np.zeros(weight.shape) for weight in flow.finish))
-    faint = unchanged_layers(flow.detector.shape[2]) if flow.detector.cylinder else []
-    return [*(array.astype(np.float32) for array in arrays), *faint]
+    return [*(array.astype(np.float32) for array in arrays), *unchanged_layers(flow.detector.shape[2])]
 
 
 def calibrate(
@@ -127,12 +126,12 @@ def calibrate(
 ) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish, list[NDArray[np.float32]]]:
     """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
     flow makes of the primaries of these showers have the mean and the width of theirs; with what its cells have their
-    correlations, spreads and faint energies; and, of a cylinder, weights of `FaintLayers`.
+    correlations, spreads and faint energies; and weights of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
-    fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
-    last correction of the layers' energies takes some away: this is added. No correction exceeds `_MOST_CALIBRATED`: an
-    untrained flow remains one.
+    fitted by the likelihood of a normal distribution. Finished showers have other moments than their numbers say, fewer
+    hits, as the last correction of the layers' energies takes some away: this is added. No correction exceeds
+    `_MOST_CALIBRATED`: an untrained flow remains one.
     """
     flow = generator.get_layer("flow")
     primaries, real = _numbers_of(run, flow.detector, showers)
@@ -156,8 +155,6 @@ def calibrate(
     change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
     calibrated = mean.astype(np.float32), log_width.astype(np.float32)
-    if not flow.detector.cylinder:
-        return *calibrated, finish, []
     rest = (made - designs[1] @ flow.whitening.mean.numpy()) * np.exp(-designs[1] @ flow.whitening.log_width.numpy())
     made = rest * np.exp(designs[1] @ log_width) + designs[1] @ mean
     truth = _layers(primaries, real, flow.detector)
@@ -287,10 +284,9 @@ def _excess(
     finish: Finish,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them: of a
-    cylinder; of a grid only those of the last two, logarithms of numbers of cells and of hits, others are 0."""
+    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them."""
     flow = generator.get_layer("flow")
-    primaries, excess, unheld = [], [], 0 if flow.detector.cylinder else MOMENTS - 2
+    primaries, excess = [], []
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
@@ -298,9 +294,8 @@ def _excess(
         wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
         cells = flow.cells_gev(latent, sparse=True, finish=finish)
         primaries.append(primary.numpy())
-        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:])[:, unheld:].numpy())
-    coefficients = np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
-    return np.pad(coefficients, ((0, 0), (unheld, 0)))
+        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:]).numpy())
+    return np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
 
 
 def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
