@@ -203,7 +203,8 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
 
 
 def test_what_finished_showers_miss_of_their_moments_is_added(run, network, showers):
-    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy, and their widths."""
+    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy; of a cylinder
+    their widths, too."""
     flow = network.get_layer("flow")
     columns = training.primaries_of(showers, run.data).numpy()
     inputs = latent(run, len(columns), seed=3).numpy()
@@ -226,7 +227,7 @@ def test_what_finished_showers_miss_of_their_moments_is_added(run, network, show
     assert abs(truth.mean(axis=0)).max() > 0.02
     others = (moments(tf.constant(cells), axis, flow.detector).numpy() - wanted)[:, :-2]
     widths = [2, 6]
-    assert found[widths] == pytest.approx(others.mean(axis=0)[widths], abs=0.02)
+    assert found[widths] == pytest.approx(others.mean(axis=0)[widths] * cylinder(run), abs=0.02)
 
 
 def with_finish(run, network, truth, logit):

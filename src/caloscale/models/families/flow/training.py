@@ -129,9 +129,9 @@ def calibrate(
     correlations, spreads and faint energies; and weights of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
-    fitted by the likelihood of a normal distribution. Finished showers have other moments than their numbers say, fewer
-    hits, as the last correction of the layers' energies takes some away: this is added. No correction exceeds
-    `_MOST_CALIBRATED`: an untrained flow remains one.
+    fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
+    last correction of the layers' energies takes some away: this is added. No correction exceeds `_MOST_CALIBRATED`: an
+    untrained flow remains one.
     """
     flow = generator.get_layer("flow")
     primaries, real = _numbers_of(run, flow.detector, showers)
@@ -284,9 +284,11 @@ def _excess(
     finish: Finish,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them."""
+    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them: of a
+    cylinder; of a grid, whose widths became too narrow by a third of a per cent, only those of the last two, logarithms
+    of numbers of cells and of hits, others are 0."""
     flow = generator.get_layer("flow")
-    primaries, excess = [], []
+    primaries, excess, unheld = [], [], 0 if flow.detector.cylinder else MOMENTS - 2
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
@@ -294,8 +296,9 @@ def _excess(
         wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
         cells = flow.cells_gev(latent, sparse=True, finish=finish)
         primaries.append(primary.numpy())
-        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:]).numpy())
-    return np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
+        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:])[:, unheld:].numpy())
+    coefficients = np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
+    return np.pad(coefficients, ((0, 0), (unheld, 0)))
 
 
 def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
