@@ -173,7 +173,7 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
     flow = network.get_layer("flow")
     kernel, whitening = flow.layer_flow.out.kernel, flow.whitening
     before = [weight.numpy() for weight in (kernel, whitening.mean, whitening.log_width)]
-    monkeypatch.setattr(training, "_excess", lambda *_: 0.0)
+    monkeypatch.setattr(training, "_excess", lambda *_: (0.0, 0.0))
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(flow))
     width = np.exp(before[2][0])
     design = training._design(training._measure(showers, 0, run.data, flow.detector)[0].numpy())
@@ -193,7 +193,7 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
         np.testing.assert_allclose(differences[1], 0, atol=0.05)
         assert ((far[0] - right[0])[0] / width > 1.5).all() and ((far[1] - right[1])[0] < -0.8).all()
         more_hits = np.eye(len(before[1]))[:, :1] * ([0.0] * 11 + [0.05]) * width[-12:]
-        monkeypatch.setattr(training, "_excess", lambda *_: more_hits)
+        monkeypatch.setattr(training, "_excess", lambda *_: (more_hits, 0.0))
         np.testing.assert_allclose(
             right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 12, 0))), atol=1e-5
         )
@@ -222,9 +222,15 @@ def test_what_finished_showers_miss_of_their_moments_is_added(run, network, show
     wanted = flow.make_numbers(noise, primary)[1].numpy()[:, -MOMENTS:]
     counts = np.stack([(cells > limit).sum(axis=(1, 2, 3)) for limit in (0, flow.detector.hit_gev)], axis=1)
     truth = np.log1p(counts) - wanted[:, -2:]
-    found = (training._design(primary) @ excess).mean(axis=0)
+    found = (training._design(primary) @ excess[0]).mean(axis=0)
     assert found[-2:] == pytest.approx(truth.mean(axis=0), abs=0.01)
     assert abs(truth.mean(axis=0)).max() > 0.02
+    design = training._design(primary)
+    counted, drawn = (
+        (values - design @ np.linalg.lstsq(design, values, rcond=None)[0]).std(axis=0)
+        for values in (np.log1p(counts), wanted[:, -2:])
+    )
+    assert (design @ excess[1]).mean(axis=0)[-2:] == pytest.approx(np.log(counted / drawn), abs=0.1)
     others = (moments(tf.constant(cells), axis, flow.detector).numpy() - wanted)[:, :-2]
     widths = [2, 6]
     assert found[widths] == pytest.approx(others.mean(axis=0)[widths] * cylinder(run), abs=0.02)

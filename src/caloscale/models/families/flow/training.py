@@ -150,9 +150,12 @@ def calibrate(
     shift = means[0] - means[1]
     finished = {name: values[:_FINISHED] for name, values in showers.items()}
     finish = _measure_finish(run, generator, finished, random)
-    shift[:, -MOMENTS:] -= _excess(run, generator, finished, finish, random)
+    excess = _excess(run, generator, finished, finish, random)
+    shift[:, -MOMENTS:] -= excess[0]
     shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
-    change = np.clip(log_widths[0] - log_widths[1], -_MOST_CALIBRATED, _MOST_CALIBRATED)
+    change = log_widths[0] - log_widths[1]
+    change[:, -MOMENTS:] -= excess[1]
+    change = np.clip(change, -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
     calibrated = mean.astype(np.float32), log_width.astype(np.float32)
     rest = (made - designs[1] @ flow.whitening.mean.numpy()) * np.exp(-designs[1] @ flow.whitening.log_width.numpy())
@@ -284,11 +287,11 @@ def _excess(
     finish: Finish,
     random: np.random.Generator,
 ) -> NDArray[np.float64]:
-    """Coefficients (T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them: of a
-    cylinder; of a grid, whose widths became too narrow by a third of a per cent, only those of the last two, logarithms
-    of numbers of cells and of hits, others are 0."""
+    """Coefficients (2, T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them, in mean
+    and logarithm of the width: of a cylinder; of a grid, whose widths became too narrow by a third of a per cent, only
+    those of the last two, logarithms of numbers of cells and of hits, others are 0."""
     flow = generator.get_layer("flow")
-    primaries, excess, unheld = [], [], 0 if flow.detector.cylinder else MOMENTS - 2
+    primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
@@ -296,9 +299,11 @@ def _excess(
         wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
         cells = flow.cells_gev(latent, sparse=True, finish=finish)
         primaries.append(primary.numpy())
-        excess.append((moments(cells, axis, flow.detector) - wanted[:, -MOMENTS:])[:, unheld:].numpy())
-    coefficients = np.linalg.lstsq(_design(np.concatenate(primaries)), np.concatenate(excess), rcond=None)[0]
-    return np.pad(coefficients, ((0, 0), (unheld, 0)))
+        parts.append((wanted[:, -MOMENTS:].numpy(), moments(cells, axis, flow.detector).numpy()))
+    design = _design(np.concatenate(primaries))
+    of_numbers, of_finished = (_fit(design, np.concatenate(values).astype(np.float64)) for values in zip(*parts))
+    excess = np.array(of_finished) - np.array(of_numbers)
+    return excess if flow.detector.cylinder else excess * (np.arange(MOMENTS) >= MOMENTS - 2)
 
 
 def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
