@@ -157,12 +157,11 @@ def calibrate(
     change[:, -MOMENTS:] -= excess[1]
     change = np.clip(change, -_MOST_CALIBRATED, _MOST_CALIBRATED)
     mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
-    calibrated = mean.astype(np.float32), log_width.astype(np.float32)
     rest = (made - designs[1] @ flow.whitening.mean.numpy()) * np.exp(-designs[1] @ flow.whitening.log_width.numpy())
     made = rest * np.exp(designs[1] @ log_width) + designs[1] @ mean
     truth = _layers(primaries, real, flow.detector)
     found = _layers(np.tile(primaries, (_DRAWS, 1)), made, flow.detector)
-    return *calibrated, finish, _fit_faint(truth, found, flow.detector)
+    return mean.astype(np.float32), log_width.astype(np.float32), finish, _fit_faint(truth, found, flow.detector)
 
 
 def _layers(primaries: NDArray[np.float32], numbers: NDArray[np.float64], detector: Detector) -> NDArray[np.float64]:
@@ -206,7 +205,7 @@ def _measure_finish(
         """Correlations (C,), logarithms of the spreads of the core and of the numbers of hits (L,) and of what hazards
         should be over what they are (K,), and hits in each bin (K,)."""
         pairs, bins = np.zeros((2, coefficient_count(flow.detector))), np.zeros((2, BINS))
-        core, excess = np.zeros((3, depth)), np.zeros((3, depth))
+        core, hits = np.zeros((3, depth)), np.zeros((3, depth))
         for part, columns in _parts(run, flow, showers):
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
@@ -216,10 +215,10 @@ def _measure_finish(
             pairs += correlations(normal, logits, near, cylinder=flow.detector.cylinder)
             core += _powers(normal, tf.sigmoid(logits) * near)
             of_layers = tf.reduce_sum(hit - tf.sigmoid(logits), axis=(2, 3), keepdims=True)
-            excess += _powers(of_layers, tf.ones_like(of_layers))
+            hits += _powers(of_layers, tf.ones_like(of_layers))
             bins += of_bins
         correlated, hazards = pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1))
-        return Finish(correlated, _log_spreads(core), _log_spreads(excess), hazards), bins[0]
+        return Finish(correlated, _log_spreads(core), _log_spreads(hits), hazards), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
         given = Finish(*(tf.constant(values, tf.float32) for values in finish))
