@@ -137,6 +137,13 @@ def test_a_point_that_fails_is_a_row_that_says_why_and_is_not_kept(tmp_path):
         run_points(study(sweeps=[{**sweep, "vary": [{"hardware.perNode": [3]}]}]), CONTEXT, tmp_path)
 
 
+def test_a_column_that_does_not_exist_is_refused_at_the_first_point(computed, tmp_path):
+    asked, *_ = computed
+    with pytest.raises(ConfigurationError, match="sweep all: columns: is neither an input nor in the result"):
+        run_points(Study.model_validate(_changed(columns={"cube": "cube"}, plot=None)), CONTEXT, tmp_path)
+    assert len(asked) == 1
+
+
 def test_repetitions_are_interleaved_and_shown_as_median_and_range(computed, tmp_path):
     asked, square, _ = computed
     totals = iter([4, 1, 2, 3, 6, 5])
@@ -164,7 +171,7 @@ def test_the_seed_is_the_number_of_the_repetition(computed, tmp_path):
     assert [(inputs["a"], inputs["c"]) for inputs in asked] == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3), (2, 3)]
     assert [row[1] for row in table.cells] == [f"{13**2} ({12**2} to {14**2})", f"{14**2} ({13**2} to {15**2})"]
     assert "each with another c" in table.note
-    with pytest.raises(ValidationError, match="c is given twice"):
+    with pytest.raises(ValidationError, match="c is the number of the repetition"):
         study(sweeps=[{**sweep, "given": {"c": 1}}])
 
 
@@ -291,7 +298,9 @@ def _changed(**changes):
 BAD = {
     "no such measure": (_changed(measure="epochCosts"), "did you mean 'epochCost'"),
     "axis of unequal lengths": (_changed(vary=[{"a": [1, 2], "b": [1]}]), "different numbers"),
-    "empty axis": (_changed(vary=[{"a": []}]), "different numbers"),
+    "empty axis": (_changed(vary=[{"a": []}]), r"an axis \(a\) has no values"),
+    "axis without inputs": (_changed(vary=[{}]), "has no values"),
+    "point twice": (_changed(vary=[{"a": [1, 2, 1], "b": [3, 4, 3]}]), "point a 1, b 3 is given twice"),
     "input twice": (_changed(vary=[{"asOf": ["2022-06-01"]}]), "given twice"),
     "plot of nothing": (_changed(plot={"x": "a", "y": "cube"}), "not there: cube"),
     "unknown key": ({**DOCUMENT, "sweep": []}, "sweep"),
@@ -349,7 +358,7 @@ def test_studies_are_found_by_name():
     assert load_study("cost").name == "cost"
 
 
-@given(st.lists(st.lists(st.integers(), min_size=1, max_size=4), min_size=1, max_size=4))
+@given(st.lists(st.lists(st.integers(), min_size=1, max_size=4, unique=True), min_size=1, max_size=4))
 def test_every_combination_once(axes):
     sweep = study(sweeps=[{**DOCUMENT["sweeps"][0], "vary": [{f"x{i}": v} for i, v in enumerate(axes)], "plot": None}])
     points = sweep.sweeps[0].points()

@@ -37,12 +37,24 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
             for repetition in range(sweep.repetitions):
                 for inputs in sweep.points():
                     resolved = _resolved(sweep, inputs, repetition, context)
-                    points[sweep.name].append(_point(sweep, resolved, repetition, context, folder / "points"))
+                    point = _point(sweep, resolved, repetition, context, folder / "points")
+                    _require_columns(sweep, point)
+                    points[sweep.name].append(point)
                     progress.update()
     every = [point for made in points.values() for point in made]
     if every[0].error is not None and all(point.error is not None for point in every):
         raise every[0].error
     return points
+
+
+def _require_columns(sweep: Sweep, point: Point) -> None:
+    """Raise ConfigurationError where a column does not exist: at the first point, not after hours."""
+    try:
+        for path in sweep.columns.values():
+            point.value(path)
+    except ConfigurationError as error:
+        error.file = f"sweep {sweep.name}"
+        raise
 
 
 def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:

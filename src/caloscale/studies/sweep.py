@@ -98,15 +98,28 @@ class Sweep(Block):
     def _fits(self) -> Self:
         for axis in self.vary:
             lengths = {len(values) for values in axis.values()}
-            if len(lengths) != 1 or 0 in lengths:
+            if not axis or 0 in lengths:
+                problem = f"an axis ({', '.join(axis)}) has no values, so there are no points"
+                raise InvalidValueError(problem, remedy="give it values, or leave it out")
+            if len(lengths) != 1:
                 raise InvalidValueError(
                     f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
                     remedy="give each as many, or make them axes of their own",
                 )
-        names = [name for axis in self.vary for name in axis] + ([self.seed] if self.seed else [])
+        names = [name for axis in self.vary for name in axis]
+        if self.seed in {*names, *self.given}:
+            problem = f"{self.seed} is the number of the repetition, and it has a value beside that"
+            remedy = f"leave out the value, or the key seed; repetitions: 5 computes {self.seed} 1 to 5"
+            raise InvalidValueError(problem, remedy=remedy)
         twice = {name for name in names if names.count(name) > 1} | (set(names) & set(self.given))
         if twice:
             raise InvalidValueError(f"{', '.join(sorted(twice))} is given twice", remedy="name each input once")
+        points = self.points()
+        again = next((point for index, point in enumerate(points) if point in points[:index]), None)
+        if again is not None:
+            varied = ", ".join(f"{name} {again[name]}" for name in names)
+            problem = f"the point {varied} is given twice, and would be computed once"
+            raise InvalidValueError(problem, remedy="give each value once; repetitions: 2 computes all points twice")
         named: list[tuple[str, set[str]]] = [("published", set(row.values)) for row in self.published]
         if self.plot is not None:
             named.append(("the plot", {self.plot.x, self.plot.y, *self.plot.series}))
