@@ -262,7 +262,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
     options = parser.parse_args()
     run = load_run(preset=PRESET, overrides=options.set)
-    pool = measured(held_out_showers(GEANT4_SHOWERS, preset=PRESET), run)
+    pool = measured(held_out_showers(GEANT4_SHOWERS, run), run)
     draws: dict[Kind, int] = {
         "separations": options.cheap_draws,
         "differences": options.draws,

@@ -35,7 +35,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
-from caloscale.spec.workspace_layout import DATASET, TRAINED
+from caloscale.spec.workspace_layout import TRAINED, dataset_of
 from tools import table
 from tools.trained_runs import held_out_showers, trained
 
@@ -62,6 +62,8 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     asked = parser.parse_args(list(arguments))
     if asked.showers < FEWEST_SHOWERS:
         parser.error(f"--showers: FPD and KPD need at least {FEWEST_SHOWERS}")
+    if asked.run and asked.overrides:
+        parser.error("--set changes a training, and --run names one that is finished")
     return asked
 
 
@@ -104,9 +106,9 @@ def main(arguments: Sequence[str]) -> int:
     if asked.held_out:
         real = read_split(asked.held_out, "train")[: asked.showers]
     else:
-        real = held_out_showers(asked.showers, preset=run.model.preset, overrides=asked.overrides)
+        real = held_out_showers(asked.showers, run)
     generator = load_generator(folder / TRAINED)
-    with open_shards(folder / DATASET) as shards:
+    with open_shards(dataset_of(folder)) as shards:
         others = shards.read("train")
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate(**primaries, seed=run.validation.seed)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from caloscale.errors import InputError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
@@ -46,17 +47,21 @@ def trained(*, preset: str, overrides: Sequence[str] = ()) -> Path:
     return folder
 
 
-def held_out_showers(count: int, *, preset: str, overrides: Sequence[str] = ()) -> Showers:
-    """At most ``count`` simulated showers of a preset's detector, energies and angles from a seed of their own.
+def held_out_showers(count: int, run: Run) -> Showers:
+    """At most ``count`` simulated showers of a run's detector, energies and angles from a seed of their own.
 
-    The simulation is kept in the user's cache and resumes there; showers below the minimum sum are dropped.
+    The simulation is kept in the user's cache and resumes there; showers below the minimum sum are dropped. Raises
+    InputError for a run of showers that are not simulated: no others are known.
     """
-    apart = (f"data.showers={count}", f"data.seed={HELD_OUT_SEED}", "data.validationFraction=0.01")
-    run = load_run(preset=preset, overrides=[*overrides, *apart])
-    cache = cache_folder(run.data)
-    simulate(run.data, cache)
-    shards = TRAINED_RUNS / f"held-out-{identity(run)}"
+    if run.data.source != "simulate":
+        problem, remedy = "names showers of which no others can be simulated", "give the run of a preset"
+        raise InputError(problem, field="data.source", value=run.data.source, remedy=remedy)
+    apart = {"showers": count, "seed": HELD_OUT_SEED, "validation_fraction": 0.01}
+    data = run.data.model_copy(update=apart)
+    cache = cache_folder(data)
+    simulate(data, cache)
+    shards = TRAINED_RUNS / f"held-out-{hashlib.sha256(data.as_json().encode()).hexdigest()[:8]}"
     if not (shards / MANIFEST).is_file():
         TRAINED_RUNS.mkdir(parents=True, exist_ok=True)
-        preprocess_showers(run.data, cache, shards)
+        preprocess_showers(data, cache, shards)
     return read_split(shards, "train")

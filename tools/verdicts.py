@@ -1,8 +1,8 @@
 """Operating characteristics of the verdict: what the gates of a preset decide on good and on bad generators.
 
-    python -m tools.verdicts [--run FOLDER] [--preset flow]
+    python -m tools.verdicts [--run FOLDER | --preset flow]
 
-Judged by the gates of the preset are the networks of a run, the same ones untrained or with an untrained part, their
+Judged by the gates of a run are its networks, the same ones untrained or with an untrained part, their
 showers deformed (caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
 """
 
@@ -19,7 +19,7 @@ from caloscale.bench.results import describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
-from caloscale.spec.workspace_layout import DATASET, TRAINED
+from caloscale.spec.workspace_layout import TRAINED, dataset_of
 from tools import table
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
@@ -32,7 +32,7 @@ PARTS = {"flow": ("layer_flow", "marginals")}
 """By family: layers of the generator that are replaced by untrained ones, one at a time."""
 
 
-def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
+def of_geant4(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
     """The decisions on Geant4 showers in the place of generated ones, as many for reference as a run has."""
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import judging_showers
@@ -40,7 +40,7 @@ def of_geant4(run: Run, preset: str, dataset: Path) -> Iterator[tuple[str, Evalu
     with open_shards(dataset) as shards:
         count = len(judging_showers(shards.manifest, run))
         training = shards.read("train", np.arange(shards.manifest.splits["train"]))
-    pool = held_out_showers(GEANT4_SHOWERS, preset=preset)
+    pool = held_out_showers(GEANT4_SHOWERS, run)
     for division in range(DIVISIONS):
         order = np.random.default_rng(division).permutation(len(pool))
         judging, judged = pool[order[:count]], pool[order[count:]]
@@ -114,15 +114,16 @@ def error_rates(judged: Sequence[tuple[str, Evaluation]]) -> str:
 def main() -> None:
     """Judge all cases, and print the text of docs/verdicts.md."""
     parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
-    parser.add_argument("--preset", default=PRESET)
-    parser.add_argument("--run", type=Path, help="folder of a run of the preset; absent: it is made in runs/trained")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--preset", default=PRESET, help="preset of which a run is made in runs/trained")
+    which.add_argument("--run", type=Path, help="folder of a finished run; absent: of the preset")
     asked = parser.parse_args()
-    run, folder = load_run(preset=asked.preset), asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
-    dataset = folder / DATASET
-    judged = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, asked.preset, dataset)]
+    folder = asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
+    run, dataset = load_run(folder / "run.yaml"), dataset_of(folder)
+    judged = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, dataset)]
     sizes = judged[0][1].showers
     print(
-        f"The preset {asked.preset}, judged by {sizes.reference} held-out Geant4 showers and {sizes.generated} "
+        f"The preset {run.model.preset}, judged by {sizes.reference} held-out Geant4 showers and {sizes.generated} "
         "generated ones.\n\n"
         f"{counts(judged)}\n\n{error_rates(judged)}\n\nMachine: {machine_text(describe_machine())}."
     )

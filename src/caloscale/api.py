@@ -18,6 +18,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.sources import survey_file
 from caloscale.spec import Run, load_run
+from caloscale.spec.workspace_layout import dataset_of
 
 if TYPE_CHECKING:
     from caloscale.physics import Evaluation
@@ -59,20 +60,21 @@ def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
 def train(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> TrainingRecord:
     """Train on the shards of a folder or bucket, as ``caloscale train``; returns what training.json holds.
 
-    The model is in ``<workspace>/training/model``. dataset: None is ``<workspace>/dataset``. A training that was
-    interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError, which name field and remedy.
+    The model is in ``<workspace>/training/model``. dataset: None is ``<workspace>/dataset``, or that of its
+    pipeline. A training that was interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError,
+    which name field and remedy.
     """
-    return stages.train(configuration, workspace, dataset or Path(workspace) / "dataset")
+    return stages.train(configuration, workspace, dataset or dataset_of(Path(workspace)))
 
 
 def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> Evaluation:
     """Judge the model in ``<workspace>/training/model`` by the gates of the run, as ``caloscale validate``.
 
-    dataset: the shards with the held-out showers; None is ``<workspace>/dataset``. The model goes to
+    dataset: the shards with the held-out showers; None is as in `train`. The model goes to
     ``<workspace>/model`` unless it is rejected. Raises ShowerFileError and CheckpointError.
     """
     trained = Path(workspace) / "training" / "model"
-    return stages.validate(configuration, workspace, dataset or Path(workspace) / "dataset", trained)
+    return stages.validate(configuration, workspace, dataset or dataset_of(Path(workspace)), trained)
 
 
 def bill(workspace: str | Path) -> Bill:

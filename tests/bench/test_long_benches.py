@@ -44,12 +44,13 @@ def test_showers_that_judge_are_none_that_train(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(trained_runs, "TRAINED_RUNS", tmp_path / "trained")
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
     overrides = ["data.simulation.engine=parametrised", "data.simulation.showersPerFile=20"]
-    showers = trained_runs.held_out_showers(40, preset="compact", overrides=overrides)
+    run = load_run(preset="compact", overrides=[*overrides, "data.energyGev=[10, 20]"])
+    showers = trained_runs.held_out_showers(40, run)
     assert 30 < len(showers) <= 40 and showers.source == "parametrised"
-    assert showers.energy_gev.min() > 5 and showers.energy_gev.max() < 40
+    assert showers.energy_gev.min() > 10 and showers.energy_gev.max() < 20
     assert load_run(preset="compact").data.seed != trained_runs.HELD_OUT_SEED
     monkeypatch.setattr(trained_runs, "preprocess_showers", lambda *_: pytest.fail("written again"))
-    again = trained_runs.held_out_showers(40, preset="compact", overrides=overrides)
+    again = trained_runs.held_out_showers(40, run)
     assert np.array_equal(again.cells_gev, showers.cells_gev)
 
 

@@ -36,3 +36,31 @@ def test_int8_is_judged_by_itself(command: Callable, tmp_path: Path, monkeypatch
     done = command("validate", "--preset", "compact", "-w", tmp_path, "--int8", "--require-release")
     assert done.code == 10 and "the verdict" in done.out
     assert judged == [tmp_path / "dataset", tmp_path / "model"]
+
+
+def test_shards_are_those_that_the_pipeline_made(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After `make run`; with both options named no file of the workspace is needed, so that it may be in a bucket."""
+    judged = []
+
+    def judge(run: object, workspace: str, dataset: Path, model: Path) -> Evaluation:
+        judged.append((dataset, model))
+        return Evaluation.model_construct(decision="accepted")
+
+    for number, name in enumerate(("2026-11-25", "2026-11-26", "2026-11-27")):
+        shards = tmp_path / "pipeline" / f"train-{name}" / "preprocess" / "dataset"
+        shards.mkdir(parents=True)
+        if number < 2:  # the last pipeline failed before
+            (shards / "manifest.json").touch()
+    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
+    monkeypatch.setitem(vars(stages), "validate", judge)
+    assert command("validate", "--preset", "compact", "-w", tmp_path).code == 0
+    bucket = ("validate", "--preset", "compact", "-w", "gs://bucket/run")
+    assert command(*bucket, "--dataset", "shards", "--model", "networks").code == 0
+    assert command(*bucket, "--dataset", "shards").code == 2
+    (tmp_path / "dataset").mkdir()
+    assert command("validate", "--preset", "compact", "-w", tmp_path).code == 0
+    of_pipeline = tmp_path / "pipeline" / "train-2026-11-26" / "preprocess" / "dataset"
+    networks = tmp_path / "training" / "model"
+    assert judged == [(of_pipeline, networks), ("shards", Path("networks")), (tmp_path / "dataset", networks)]

@@ -314,3 +314,13 @@ def test_a_problem_of_a_gate_is_found_where_it_was_written(tmp_path):
     with pytest.raises(ConfigurationError) as error:
         spec.load_run(file, overrides=["validation.gates=[{quantity: depthSpread, tolerance: 3}]"])
     assert (error.value.file, error.value.field) == (f"{file}:4", "validation.gates.1.tolerance")
+
+
+def test_the_remedy_for_a_calorimeter_of_one_layer_is_one():
+    """No tolerance of a shower maximum could fail there."""
+    one_layer = ("data.geometry.cells=[51, 51, 1]", "data.geometry.layers=[{count: 1, absorberMm: 30}]")
+    with pytest.raises(ConfigurationError, match="could not fail: in 1 layers") as error:
+        spec.load_run(preset="compact", overrides=one_layer)
+    change = error.value.remedy.removeprefix("drop it: ")
+    run = spec.load_run(preset="compact", overrides=[*one_layer, change])
+    assert "showerMaximum" not in {gate.quantity for gate in run.validation.judging}

@@ -12,8 +12,16 @@ from caloscale import stages
 from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
+from caloscale.spec.workspace_layout import dataset_of
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.tensorflow_import import load_tensorflow_quietly
+
+Shards = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset", help="Folder of shards, or gs://bucket/prefix. Absent: those of the workspace, or of its pipeline."
+    ),
+]
 
 
 def run(
@@ -117,9 +125,7 @@ def train(
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
-    dataset: Annotated[
-        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
-    ] = None,
+    dataset: Shards = None,
     as_json: Json = False,
 ) -> None:
     """Train the networks of a run; resumes from the newest checkpoint in the workspace.
@@ -128,7 +134,7 @@ def train(
     """
     _say_what_is_decided()
     run = resolve(configuration, preset, overrides, workspace)
-    record = stages.train(run, workspace, dataset or folder_of(workspace) / "dataset")
+    record = stages.train(run, workspace, dataset or dataset_of(folder_of(workspace)))
     typer.echo(
         record.as_json()
         if as_json
@@ -152,9 +158,7 @@ def validate(
     preset: Preset = None,
     overrides: Overrides = None,
     workspace: Workspace = "runs/here",
-    dataset: Annotated[
-        str | None, typer.Option(help="Folder of shards, or gs://bucket/prefix. Absent: <workspace>/dataset.")
-    ] = None,
+    dataset: Shards = None,
     model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
     require_release: Annotated[
         bool, typer.Option("--require-release", help="Exit with code 10 unless the model is accepted.")
@@ -171,14 +175,15 @@ def validate(
 ) -> None:
     """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
     from caloscale.report.physics_sections import verdict_markdown
-    from caloscale.spec.workspace_layout import DATASET, MODEL, TRAINED
+    from caloscale.spec.workspace_layout import MODEL, TRAINED
 
     run = resolve(configuration, preset, overrides, workspace)
-    folder = folder_of(workspace)
+    shards = dataset or dataset_of(folder_of(workspace))
+    networks = model or folder_of(workspace) / (MODEL if int8 else TRAINED)
     if int8:
-        evaluation = stages.validate_int8(run, dataset or folder / DATASET, model or folder / MODEL)
+        evaluation = stages.validate_int8(run, shards, networks)
     else:
-        evaluation = stages.validate(run, workspace, dataset or folder / DATASET, model or folder / TRAINED)
+        evaluation = stages.validate(run, workspace, shards, networks)
     typer.echo(evaluation.as_json() if as_json else verdict_markdown(evaluation))
     if require_release and evaluation.decision != "accepted":
         raise NotAcceptedError(evaluation.decision)

@@ -90,6 +90,8 @@ class Run(Block):
                 raise InvalidValueError(
                     f"a gate with tolerance {gate.limit:g} could not fail: in {layers} layers the shower maximum "
                     f"differs by at most {layers - 1}",
-                    remedy="set a tolerance such as 0.5",
+                    remedy="set a tolerance such as 0.5"
+                    if layers > 1
+                    else "drop it: validation.gates=[{quantity: showerMaximum, drop: true}]",
                 )
         return self

@@ -15,7 +15,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
-from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, DATASET, TRAINED
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED, dataset_of
 from caloscale.stages.reporting import report
 from caloscale.stages.validation import draw_primaries, judging_showers
 from caloscale.storage.atomic import write_text
@@ -42,7 +42,7 @@ def amplification(
     _check_ensemble(runs, configurations)
     run = configurations[0]
     generators = [load_generator(folder / TRAINED) for folder in runs]
-    with open_shards(held_out or runs[0] / DATASET) as shards:
+    with open_shards(held_out or dataset_of(runs[0])) as shards:
         check_manifest(shards.path, shards.manifest, run.data)
         if held_out is None:
             reference = shards.read("validation", judging_showers(shards.manifest, run))
@@ -92,9 +92,10 @@ def amplification(
 
 def _training_showers(folder: Path, generator: Generator) -> Showers | None:
     """Of a run's folder; None where it has no shards, as after a copy from a bucket, or others than were trained on."""
-    if not (folder / DATASET / MANIFEST).is_file():
+    dataset = dataset_of(folder)
+    if not (dataset / MANIFEST).is_file():
         return None
-    with open_shards(folder / DATASET) as shards:
+    with open_shards(dataset) as shards:
         return shards.read("train") if shards.manifest.train_sha256 == generator.card.showers_sha256 else None
 
 

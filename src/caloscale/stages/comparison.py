@@ -18,7 +18,7 @@ from caloscale.showers.sources import outside_ranges, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
-from caloscale.spec.workspace_layout import DATASET
+from caloscale.spec.workspace_layout import dataset_of
 from caloscale.stages.summary import Summary
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
@@ -48,7 +48,7 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     first, configuration = by_source[runs[0]], load_run(runs[0] / "run.yaml")
     for source in sources:
         if source not in by_source:
-            found = judge_file(source, configuration, dataset or _shards_of(runs[0]))
+            found = judge_file(source, configuration, dataset or dataset_of(runs[0]))
             by_source[source] = Compared(
                 name=source.name,
                 folder=str(source),
@@ -58,12 +58,6 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
                 figures=found[1],
             )
     return tuple(by_source[source] for source in sources)
-
-
-def _shards_of(folder: Path) -> Path:
-    """The shards in the folder of a run: of its own stages, or of the newest pipeline that made some there."""
-    made = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
-    return made[-1].parent if made and not (folder / DATASET).exists() else folder / DATASET
 
 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
