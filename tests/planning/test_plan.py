@@ -11,6 +11,7 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.report.plan import draw_plan
 from caloscale.spec import load_run
+from caloscale.spec.family import find_family
 from tests.planning.event_simulation import mean_run
 
 TODAY = dt.date(2026, 11, 21)
@@ -357,3 +358,26 @@ def test_the_figure_names_the_choice(tmp_path):
     text = (tmp_path / "pareto.svg").read_text()
     assert f"chosen: {made.chosen.count} x nvidia-tesla-v100, europe-west4, spot" in text
     assert "prices of 2026-11-21" in text
+
+
+def test_a_family_that_xla_cannot_compile_gets_no_tpu(monkeypatch):
+    """With a GPU or nothing named it has the others; a TPU that is named is refused."""
+    run = load_run(preset="compact", overrides=["hardware.cloud=gcp"])
+    monkeypatch.setattr(find_family("compact"), "trains_on_tpus", False, raising=False)
+    made = plan(run, PRICES, MEASURED, TODAY)
+    assert made.candidates and not any("tpu" in candidate.accelerator for candidate in made.candidates)
+    assert "TPUs do not train the family compact" in " ".join(made.notes)
+    for named in ("accelerator=tpu-v3", "machineType=ct5lp-hightpu-1t", "topology=2x2"):
+        asked = load_run(preset="compact", overrides=[f"hardware.{named}"])
+        with pytest.raises(ConfigurationError, match="XLA cannot compile its step") as error:
+            plan(asked, PRICES, MEASURED, TODAY)
+        assert error.value.exit_code == 2 and "name a GPU" in str(error.value)
+
+
+def test_the_fixed_cost_of_an_epoch_of_another_network_may_be_none():
+    """Most of an epoch of 1,440 showers would be that of the study's epochs of a hundred thousand."""
+    run = load_run(preset="compact", overrides=["hardware.accelerator=nvidia-tesla-v100", "hardware.count=1"])
+    chosen = plan(run, PRICES, MEASURED, TODAY).chosen
+    low, high = chosen.epoch_seconds_interval
+    assert low < 0.2 * chosen.epoch_seconds and high > 1.9 * chosen.epoch_seconds
+    assert "beside its showers are those of variable-angle, and may be none" in " ".join(chosen.reasons)

@@ -78,6 +78,8 @@ class Family(ABC):
     """Operations of its networks are so short that two cores compute two at the same time rather than share one."""
     updates_overlap: ClassVar[bool] = False
     """What an update does not need of the one before it may be computed at once with it: faster, with more memory."""
+    trains_on_tpus: ClassVar[bool] = True
+    """XLA can compile its step, which a TPU needs: the planner offers TPUs."""
     batch_of_measurements: ClassVar[int] = 8
     """Showers of a batch of a bench or a profile without a number of its own."""
 

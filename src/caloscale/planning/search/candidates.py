@@ -18,6 +18,7 @@ from caloscale.planning.step_time.layout import memory_problem
 from caloscale.planning.step_time.throughput import Numbers, Setups
 from caloscale.planning.step_time.timing import RunTimes, Timings
 from caloscale.spec import Run, seconds_of
+from caloscale.spec.family import find_family
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.train import divisors
 
@@ -143,6 +144,7 @@ def find_candidates(
         raise ConfigurationError(problem, field="data.showers", remedy=remedy)
     timings = timings_of(run, measurements)
     offers, priceless, too_old = find_offers(hardware, prices, as_of, unpriced=unpriced)
+    offers, left_out = _trainable(run, hardware, offers)
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
@@ -167,8 +169,19 @@ def find_candidates(
         & (expectation.seconds < NEVER_SECONDS),
         unpriced=priceless,
         too_old=too_old,
-        dropped=dropped,
+        dropped=[*left_out, *dropped],
     )
+
+
+def _trainable(run: Run, hardware: Hardware, offers: list[Offer]) -> tuple[list[Offer], list[str]]:
+    """Offers on which the family of the run trains, and a note on the others; ConfigurationError where none is left."""
+    family = find_family(run.model.family)
+    kept = [offer for offer in offers if family.trains_on_tpus or offer.accelerator.kind != "tpu"]
+    problem = f"TPUs do not train the family {family.name}: XLA cannot compile its step"
+    if not kept:
+        asked = hardware.accelerator or hardware.machine_type or hardware.topology
+        raise ConfigurationError(problem, field="hardware", value=asked, remedy="name a GPU in hardware.accelerator")
+    return kept, [problem] if len(kept) < len(offers) else []
 
 
 def timings_of(run: Run, measurements: Sequence[Measurement]) -> Timings:
