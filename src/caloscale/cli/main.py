@@ -227,11 +227,11 @@ def main() -> None:
         )
         sys.exit(2)
     except Terminated as end:
-        print("stopped by SIGTERM; the same command resumes", file=sys.stderr)
+        print("stopped by SIGTERM; the same command resumes (a run with its --name)", file=sys.stderr)
         _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
-            print("stopped; the same command resumes", file=sys.stderr)
+            print("stopped; the same command resumes (a run with its --name)", file=sys.stderr)
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -3,6 +3,9 @@
 import json
 import logging
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -39,11 +42,23 @@ def run(
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
     require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
-    stages.run_all(run, folder)
+    with _resumable(folder, name):
+        stages.run_all(run, folder)
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"))
     else:
         stages.print_outcome(folder)
+
+
+@contextmanager
+def _resumable(folder: Path, name: str | None) -> Iterator[None]:
+    """Say how a run without a name resumes when it fails or is stopped: the same command would begin another."""
+    try:
+        yield
+    except BaseException:
+        if name is None:
+            print(f"with --name {folder.name} this run resumes", file=sys.stderr)
+        raise
 
 
 def simulate(
@@ -275,7 +290,8 @@ def solve(
 
     run = load_solver_run(configuration, preset=preset, overrides=overrides or ())
     folder = new_solver_folder(run, runs, name)
-    solve_and_report(run, folder)
+    with _resumable(folder, name):
+        solve_and_report(run, folder)
     if as_json:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"))
     else:
