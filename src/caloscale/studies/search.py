@@ -107,7 +107,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         if asked.stop_early
         else optuna.pruners.NopPruner()
     )
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that Ctrl-C ends is no warning
     study = optuna.create_study(sampler=sampler, pruner=pruner)
     clock = time.perf_counter()
     study.optimize(objective, n_trials=asked.trials)
