@@ -231,6 +231,16 @@ def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> Non
     assert saved % 50 == 0 and saved > 0
 
 
+@pytest.mark.integration
+def test_ranks_leave_the_standard_input_to_the_caller(tmp_path: Path) -> None:
+    """A shell loop `while read` over commands continues behind a solver run."""
+    options = [word for override in [*SMALL, "solver.ranks=2", "solver.epochs=2"] for word in ("--set", override)]
+    solve = ["-m", "caloscale.cli.main", "solve", "--preset", "proxy", *options, "--runs", str(tmp_path)]
+    command = ["sh", "-c", '"$@" > /dev/null && cat', "sh", sys.executable, *solve]
+    ended = subprocess.run(command, input="the next command", capture_output=True, text=True, check=True)
+    assert ended.stdout == "the next command"
+
+
 def test_a_folder_with_another_run_is_refused(tmp_path: Path) -> None:
     new_solver_folder(small_run("", "solver.epochs=10"), tmp_path, "one")
     new_solver_folder(small_run("", "solver.epochs=10", "solver.maxMinutes=3"), tmp_path, "one")

@@ -49,6 +49,7 @@ def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lamb
         process = subprocess.Popen(
             command,
             env=environment,
+            stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,

@@ -35,6 +35,7 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
         process = subprocess.Popen(
             command,
             env=environment,
+            stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,
