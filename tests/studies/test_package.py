@@ -87,3 +87,12 @@ def test_the_families_are_judged_by_the_same_gates():
         )
         held_out = file_count(run.data) * showers_in_file(run.data) - run.data.showers
         assert 1400 <= held_out < 1400 + showers_in_file(run.data)
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [("input-pipeline", ("waiting",)), ("cpu", ("step s",)), ("layout", ("batch", "step s", "layer", "layout"))],
+)
+def test_a_narrow_table_keeps_a_result(name, kept):
+    """The columns before it may be inputs that fill the line."""
+    assert load_study(name).sweeps[0].main_columns == kept

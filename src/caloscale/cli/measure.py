@@ -211,9 +211,8 @@ def study(
     out = console()
     out.print(asked.title, style="bold")
     for made in outcome.tables:
-        plot = made.sweep.plot
-        drawn = () if plot is None else (plot.x, plot.y, *plot.series)
-        left_out = () if wide else surplus(made.headings, made.cells, keep=(made.headings[0], "figures", *drawn))
+        keep = (made.headings[0], "figures", *made.sweep.main_columns)
+        left_out = () if wide else surplus(made.headings, made.cells, keep=keep)
         out.print(table(made.sweep.title, made.headings, made.cells, left_out))
         if left_out:
             out.print(f"without the columns {', '.join(left_out)} (--wide shows them)", soft_wrap=True)

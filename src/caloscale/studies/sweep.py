@@ -137,6 +137,14 @@ class Sweep(Block):
         """The columns, and those of the speed-up."""
         return (*self.columns, *(SPEED_UP if self.speed_up is not None else ()))
 
+    @property
+    def main_columns(self) -> tuple[str, ...]:
+        """Columns that a narrow table keeps: those of the plot, or without one the first result."""
+        if self.plot is not None:
+            return (self.plot.x, self.plot.y, *self.plot.series)
+        inputs = {*self.given, *(name for axis in self.vary for name in axis)}
+        return tuple(name for name, path in self.columns.items() if not {path, path.split(".")[0]} & inputs)[:1]
+
     def points(self) -> list[dict[str, Any]]:
         """Inputs of all points, in order."""
         axes = [[dict(zip(axis, values)) for values in zip(*axis.values())] for axis in self.vary]
