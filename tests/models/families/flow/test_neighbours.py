@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import norm
 
-from caloscale.models.families.flow.neighbours import correlate, correlations, region_scores
+from caloscale.models.families.flow.neighbours import correlate, correlations
 
 SHAPE = (5, 4, 6)
 """Cells along x and y, layers."""
@@ -19,7 +19,6 @@ OF_GRID = np.array([[0.5, 0.4, 0.3, 0.2, 0.15, 0.1], [0.3, 0.2, 0.1, 0.05, -0.05
 OF_CYLINDER = (0.15, 0.1, 0.07, 0.05, 0.08, 0.06, 0.04)
 """Of four radii, and of the cell outwards of three."""
 LOG_SPREADS = np.linspace(-0.3, 0.2, SHAPE[2]).astype(np.float32)
-REGIONS = 18
 
 
 def steps_between(first, second, cylinder):
@@ -53,10 +52,6 @@ def logits_of(value, count):
     return tf.fill((count, depth, cells_x, cells_y), float(value))
 
 
-def without_regions():
-    return tf.zeros((REGIONS, REGIONS))
-
-
 @pytest.mark.parametrize(("logit", "hit"), [(30.0, 1.0), (-2.0, 1 / (1 + np.exp(2))), (-30.0, 0.0)])
 @pytest.mark.parametrize(("core", "cylinder"), [(0.0, False), (0.3, True), (1.0, False)])
 def test_the_filter_adds_the_cells_beside_and_behind(logit, hit, core, cylinder):
@@ -69,7 +64,7 @@ def test_the_filter_adds_the_cells_beside_and_behind(logit, hit, core, cylinder)
     beside = OF_CYLINDER if cylinder else OF_GRID.ravel()
     coefficients = tf.constant(np.concatenate([beside, *BEHIND]).astype(np.float32))
     spreads, everywhere = tf.constant(LOG_SPREADS), core * tf.ones_like(logits)
-    made = correlate(one, logits, everywhere, coefficients, spreads, without_regions(), cylinder=cylinder).numpy()
+    made = correlate(one, logits, everywhere, coefficients, spreads, cylinder=cylinder).numpy()
     gates = hit**2 * (1 - core), hit**2 * core, (1 - hit) * (1 - core)
     behind = np.square(gates) @ np.array(BEHIND)
     spread = 1 + hit * core * np.expm1(LOG_SPREADS)
@@ -86,29 +81,10 @@ def test_the_filter_adds_the_cells_beside_and_behind(logit, hit, core, cylinder)
 def test_without_coefficients_the_scores_stay_as_they_are():
     normal = np.random.default_rng(1).standard_normal((3, *SHAPE)).astype(np.float32)
     logits = logits_of(0.0, 3)
-    none = tf.zeros(21), tf.zeros(SHAPE[2]), without_regions()
+    none = tf.zeros(21), tf.zeros(SHAPE[2])
     np.testing.assert_array_equal(
         correlate(tf.constant(normal), logits, tf.ones_like(logits), *none), normal.transpose(0, 3, 1, 2)
     )
-
-
-def test_regions_get_the_covariance_of_their_matrix():
-    """6,000 showers of independent scores: the numbers of their regions are multiplied by the matrix."""
-    rng = np.random.default_rng(3)
-    count = 6000
-    normal = rng.standard_normal((count, *SHAPE)).astype(np.float32)
-    of_cells = rng.normal(size=(1, SHAPE[2], *SHAPE[:2])).astype(np.float32) + np.zeros((count, 1, 1, 1), np.float32)
-    logits, core = tf.constant(of_cells), tf.sigmoid(tf.constant(of_cells[:, :, ::-1]) - 2)
-    matrix = (0.2 * rng.normal(size=(REGIONS, REGIONS)) / np.sqrt(REGIONS)).astype(np.float32)
-    none = tf.zeros(21), tf.zeros(SHAPE[2])
-    before = correlate(tf.constant(normal), logits, core, *none, without_regions())
-    after = correlate(tf.constant(normal), logits, core, *none, tf.constant(matrix))
-    numbers = [region_scores(scores, logits, core).numpy().astype(np.float64) for scores in (before, after)]
-    np.testing.assert_allclose(np.diag(np.cov(numbers[0].T)), 1, atol=0.08)
-    # The three regions of a layer share its cells: each is moved by what moves the others, too.
-    overlap = np.cov(numbers[0].T)
-    truth = numbers[0] @ (np.eye(REGIONS) + overlap @ matrix).T
-    assert np.sqrt(np.mean((numbers[1] - truth) ** 2)) < 0.1 * np.sqrt(np.mean((numbers[1] - numbers[0]) ** 2))
 
 
 @pytest.mark.parametrize("cylinder", [False, True])

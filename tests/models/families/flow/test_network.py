@@ -11,7 +11,7 @@ from caloscale.models import flops
 from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS
-from caloscale.models.families.flow.neighbours import coefficient_count, region_count
+from caloscale.models.families.flow.neighbours import coefficient_count
 from caloscale.models.families.flow.network import Finish
 from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers, moments
 from caloscale.models.layers.dropout import drawing_from
@@ -31,9 +31,8 @@ LAYERS = 8
 
 
 def no_finish(flow):
-    regions = region_count(flow.detector)
-    shapes = coefficient_count(flow.detector), LAYERS, LAYERS, scores.BINS, (regions, regions)
-    return Finish(*(np.zeros(shape, np.float32) for shape in shapes))
+    sizes = coefficient_count(flow.detector), LAYERS, LAYERS, scores.BINS
+    return Finish(*(np.zeros(size, np.float32) for size in sizes))
 
 
 @pytest.fixture(scope="module", params=["grid", "cylinder"])
@@ -379,14 +378,3 @@ def test_few_hits_beside_each_other_are_those_of_the_training_showers(run, netwo
         wanted, without, corrected = beside
         assert without < 0.8 * wanted
         assert abs(corrected / wanted - 1) < 0.03
-
-
-def test_regions_approach_the_wanted_covariance():
-    """Repeated, with as many showers as leave no noise; with few showers a difference that is due to them stays."""
-    rng = np.random.default_rng(4)
-    wanted, made = (np.cov(rng.normal(size=(6, 50))) for _ in range(2))
-    matrix = np.eye(6)
-    for _ in range(12):
-        matrix = training._region_transform(wanted, matrix @ made @ matrix.T, 10**12) @ matrix
-    np.testing.assert_allclose(matrix @ made @ matrix.T, wanted, atol=1e-5)
-    np.testing.assert_allclose(training._region_transform(wanted, made, 6), np.eye(6), atol=1e-12)

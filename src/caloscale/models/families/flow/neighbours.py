@@ -26,10 +26,6 @@ _KNOTS, _STEP = (-5.5, -4.25, -3.0, -1.75, -0.5, 0.75), 1.25
 _KERNELS = (((0, 1, 0), (1, 0, 1), (0, 1, 0)), ((1, 0, 1), (0, 0, 0), (1, 0, 1)))
 """The cells beside a cell, and its diagonal neighbours."""
 _SMALLEST_VARIANCE = 1e-6
-_GROUPS = 8
-"""Groups of layers whose regions vary together."""
-_LEAST_WEIGHT = 1e-3
-"""Added to the sum of the squares of the weights of a region's cells: it may be empty."""
 
 
 def coefficient_count(detector: Detector) -> int:
@@ -46,13 +42,12 @@ def correlate(
     core: tf.Tensor,
     coefficients: tf.Tensor,
     log_spreads: tf.Tensor,
-    regions: tf.Tensor,
     *,
     cylinder: bool = False,
 ) -> tf.Tensor:
     """Independent scores (B, X, Y, L) -> scores (B, L, X, Y). logits: of a hit (B, L, X, Y); core: 1 on the axis of the
     shower, 0 far from it (B, L, X, Y); coefficients: of `coefficient_count`; log_spreads (L,): of the scores of the
-    core; regions (R, R): added to the unit matrix, it multiplies the `region_scores`.
+    core.
 
     Their variance stays 1 but for some per cent where cells are hit always, and for the core.
     """
@@ -63,48 +58,7 @@ def correlate(
         band = tf.tensordot(of_gate, tf.constant(_bands(depth)), 1)
         along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
         scores = scores + gate * tf.reshape(along, (-1, *within.shape[1:]))
-    scores = scores * (1 + tf.sigmoid(logits) * core * (tf.exp(log_spreads) - 1)[:, None, None])
-    weights = _region_weights(logits, core)
-    of_regions, scales, groups = _of_regions(scores, weights)
-    shift = tf.matmul(of_regions, regions, transpose_b=True) * scales
-    shift = tf.matmul(tf.reshape(shift, (-1, len(weights), groups.shape[1])), groups, transpose_b=True)
-    for weight, of_layers in zip(weights, tf.unstack(shift, axis=1)):
-        scores = scores + weight * of_layers[..., None, None]
-    return scores
-
-
-def region_count(detector: Detector) -> int:
-    """Regions R of a shower: in each group of layers the core, cells that nearly always have a hit, and others."""
-    return 3 * min(_GROUPS, detector.shape[2])
-
-
-def region_scores(scores: tf.Tensor, logits: tf.Tensor, core: tf.Tensor) -> tf.Tensor:
-    """Scores of the regions (B, R), of variance 1 if those of the cells are independent. All others (B, L, X, Y)."""
-    return _of_regions(scores, _region_weights(logits, core))[0]
-
-
-def _of_regions(scores: tf.Tensor, weights: list[tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """`region_scores`, the factors that give them their variance (B, R), and a 1 for each layer in its group (L, G)."""
-    groups = tf.constant(_layer_groups(scores.shape[1]))
-    sums, squares = (
-        tf.matmul(tf.stack([tf.reduce_sum(weight * values, axis=(2, 3)) for weight, values in pairs], axis=1), groups)
-        for pairs in (zip(weights, [scores] * len(weights)), zip(weights, weights))
-    )
-    size = len(weights) * groups.shape[1]
-    scales = tf.math.rsqrt(tf.reshape(squares, (-1, size)) + _LEAST_WEIGHT)
-    return tf.reshape(sums, (-1, size)) * scales, scales, groups
-
-
-def _region_weights(logits: tf.Tensor, core: tf.Tensor) -> list[tf.Tensor]:
-    """How much cells count in the core, among those that nearly always have a hit, and among others (B, L, X, Y)."""
-    hit = tf.sigmoid(logits)
-    outside = hit * (1 - core)
-    return [hit * core, outside * hit, outside * (1 - hit)]
-
-
-def _layer_groups(depth: int) -> NDArray[np.float32]:
-    count = min(_GROUPS, depth)
-    return np.equal.outer(np.arange(depth) * count // depth, np.arange(count)).astype(np.float32)
+    return scores * (1 + tf.sigmoid(logits) * core * (tf.exp(log_spreads) - 1)[:, None, None])
 
 
 def _within_grid(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:

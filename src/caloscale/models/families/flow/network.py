@@ -12,7 +12,7 @@ from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.layer_flow import FaintLayers, LayerFlow, Whitening
 from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
-from caloscale.models.families.flow.neighbours import coefficient_count, correlate, region_count
+from caloscale.models.families.flow.neighbours import coefficient_count, correlate
 from caloscale.models.families.flow.path import END
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
@@ -49,8 +49,6 @@ class Finish(NamedTuple):
     """Logarithms of the spreads of the numbers of hits for `targets.hold_cells` (L,)."""
     hazards: Any
     """Added to the logarithms of the hazards of all cells (K,)."""
-    regions: Any
-    """Matrix of `neighbours.correlate` (R, R)."""
 
 
 @register
@@ -89,15 +87,9 @@ class ShowerFlow(PlainLayer):
         for part in (self.whitening, self.faint, self.layer_flow, self.marginals):
             part.build()
         depth = self.detector.shape[2]
-        neighbours, regions = coefficient_count(self.detector), region_count(self.detector)
-        shapes = Finish(
-            (neighbours,), core=(depth,), counts=(depth,), hazards=(scores.BINS,), regions=(regions, regions)
-        )
+        sizes = Finish(coefficient_count(self.detector), core=depth, counts=depth, hazards=scores.BINS)._asdict()
         self.finish = Finish(
-            *(
-                self.add_weight(name=name, shape=shape, initializer="zeros", trainable=False)
-                for name, shape in shapes._asdict().items()
-            )
+            *(self.add_weight(name=n, shape=(size,), initializer="zeros", trainable=False) for n, size in sizes.items())
         )
         self.built = True
 
@@ -130,9 +122,8 @@ class ShowerFlow(PlainLayer):
         factors = factors._replace(offset=factors.offset + finish.hazards)
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
-        core, cylinder = factors.core(), detector.cylinder
         correlated = correlate(
-            independent, logits, core, finish.neighbours, finish.core, finish.regions, cylinder=cylinder
+            independent, logits, factors.core(), finish.neighbours, finish.core, cylinder=detector.cylinder
         )
         full, across = tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32), numbers[:, depth:]
         reached = hold_cells(*scores.odds(scores.logistic_of_normal(correlated), logits), full, across, finish.counts)

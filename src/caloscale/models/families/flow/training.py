@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
-from scipy.linalg import eigh
 from scipy.special import ndtr, ndtri
 
 from caloscale.models.families.family import GENERATOR, column, condition
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
-from caloscale.models.families.flow.neighbours import coefficient_count, correlations, region_count, region_scores
+from caloscale.models.families.flow.neighbours import coefficient_count, correlations
 from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
 from caloscale.models.families.flow.representation import (
     describe_primary,
@@ -53,17 +52,12 @@ _ROUNDS = 4
 """Times that showers are finished: each time coefficients change by what is missing over their effect."""
 _LEAST_MOVED, _GAINS = 0.01, (0.25, 8.0)
 """Change of a coefficient from which its effect on finished showers is known, and bounds of their ratio."""
-_LARGEST = Finish(neighbours=0.7, core=0.7, counts=0.7, hazards=0.5, regions=0.5)
-"""Of the correlation of neighbours, of the corrections of the logarithms of spreads and of hazards, and of an entry of
-the matrix of the regions."""
-_FIRST_GAINS = Finish(neighbours=2.5, core=1.0, counts=1.0, hazards=1.0, regions=1.0)
+_LARGEST = Finish(neighbours=0.7, core=0.7, counts=0.7, hazards=0.5)
+"""Of the correlation of neighbours, and of the corrections of the logarithms of spreads and of hazards."""
+_FIRST_GAINS = Finish(neighbours=2.5, core=1.0, counts=1.0, hazards=1.0)
 """Change of what is measured on finished showers over that of a coefficient, where `_gain` does not know it yet."""
 _BY_GAIN = ("neighbours", "core", "counts")
 """Coefficients that `_gain` follows."""
-_NOISE_PART = 0.4
-"""Part of the largest logarithm of a ratio of spreads of equal distributions that changes nothing."""
-_REGIONS_STEP = 0.7
-"""Part of what is missing in the covariance of the regions by which their matrix changes at a time."""
 _LEAST_VARIANCE = 0.01
 """Of the scores of the core and of the number of hits of a layer: an empty one has none."""
 _KERNEL = (0.25, 0.5, 0.25)
@@ -208,15 +202,14 @@ def _measure_finish(
     """With which generated showers of these primaries have the correlations and spreads of these showers, and such
     parts of their faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
-    depth, regions = flow.detector.shape[2], region_count(flow.detector)
-    faint, number = np.arange(BINS) < FAINT_BINS, len(showers["energy_gev"])
+    depth = flow.detector.shape[2]
+    faint = np.arange(BINS) < FAINT_BINS
 
     def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[Finish, NDArray[np.float64]]:
-        """Correlations (C,), logarithms of the spreads of the core and of the numbers of hits (L,), of what hazards
-        should be over what they are (K,), covariance of the regions (R, R), and hits in each bin (K,)."""
+        """Correlations (C,), logarithms of the spreads of the core and of the numbers of hits (L,) and of what hazards
+        should be over what they are (K,), and hits in each bin (K,)."""
         pairs, bins = np.zeros((2, coefficient_count(flow.detector))), np.zeros((2, BINS))
         core, hits = np.zeros((3, depth)), np.zeros((3, depth))
-        of_regions = np.zeros((number, regions))
         for part, columns in _parts(run, flow, showers):
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
@@ -228,46 +221,27 @@ def _measure_finish(
             of_layers = tf.reduce_sum(hit - tf.sigmoid(logits), axis=(2, 3), keepdims=True)
             hits += _powers(of_layers, tf.ones_like(of_layers))
             bins += of_bins
-            of_regions[part] = region_scores(normal, logits, near)
         correlated, hazards = pairs[0] / np.maximum(pairs[1], 1.0), np.log((bins[0] + 1) / (bins[1] + 1))
-        covariance = np.cov(of_regions, rowvar=False) + _LEAST_VARIANCE * np.eye(regions)
-        return Finish(correlated, _log_spreads(core), _log_spreads(hits), hazards, covariance), bins[0]
+        return Finish(correlated, _log_spreads(core), _log_spreads(hits), hazards), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
         given = Finish(*(tf.constant(values, tf.float32) for values in finish))
         return flow.cells_gev(_latent(generator, columns, random), sparse=True, finish=given)
 
     wanted, counts = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
-    unit, finish = np.eye(regions), Finish(*(np.zeros(weight.shape) for weight in flow.finish))
+    finish = Finish(*(np.zeros(weight.shape) for weight in flow.finish))
     gains, before = _FIRST_GAINS, (finish, wanted)
     for _ in range(_ROUNDS):
         made, _ = measured(finished)
         change = Finish(*(np.subtract(*values) for values in zip(wanted, made)))
         # As many cells are hits as before: `targets.hold_hits` has what their number should be.
-        hazards = faint * (change.hazards - np.average(change.hazards, weights=faint * counts))
-        matrix = _region_transform(wanted.regions, made.regions, number) @ (unit + finish.regions) - unit
+        change = change._replace(hazards=faint * (change.hazards - np.average(change.hazards, weights=faint * counts)))
         rounds = (gains, finish, before[0], made, before[1])
         gains = gains._replace(**{name: _gain(*(getattr(values, name) for values in rounds)) for name in _BY_GAIN})
         before = finish, made
-        change = change._replace(hazards=hazards, regions=matrix - finish.regions)
         steps = zip(finish, change, gains, _LARGEST)
         finish = Finish(*((old + new / gain).clip(-most, most) for old, new, gain, most in steps))
     return Finish(*(values.astype(np.float32) for values in finish))
-
-
-def _region_transform(wanted: NDArray[np.float64], made: NDArray[np.float64], showers: int) -> NDArray[np.float64]:
-    """Matrix (R, R) that takes numbers of the covariance ``made`` (R, R) towards ``wanted``, from so many showers each.
-
-    The largest ratio of spreads in random samples of equal distributions is known (Wachter, Ann. Statist. 8 (1980)
-    937); only what exceeds a part of its logarithm counts.
-    """
-    ratios, vectors = eigh(wanted, made)
-    share = min(len(made) / showers, 0.9)
-    noise = np.log((1 + np.sqrt(share * (2 - share))) / (1 - share))
-    logarithms = np.log(np.maximum(ratios, 1e-6)) / 2
-    shrunk = np.sign(logarithms) * np.maximum(np.abs(logarithms) - _NOISE_PART * noise, 0)
-    # Columns of `vectors` are orthonormal in `made`: its inverse is their transpose times `made`.
-    return (made @ vectors * np.exp(_REGIONS_STEP * shrunk)) @ vectors.T
 
 
 def _gain(
