@@ -52,6 +52,7 @@ class Flow(Family):
     losses_shown = ("layers", "cell_energies")
     short_operations = True
     updates_overlap = True
+    trains_on_tpus = False
     batch_of_measurements = 32
 
     def check(self, model: Model, data: Data) -> None:

@@ -266,7 +266,7 @@ def _powers(values: tf.Tensor, weight: tf.Tensor) -> NDArray[np.float64]:
 
 def _log_spreads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
     """Logarithms of standard deviations (L,) from `_powers` (3, L), each of a layer and of those beside it."""
-    weight, mean, square = (np.convolve(row, _KERNEL, "same") for row in sums)
+    weight, mean, square = (np.convolve(np.pad(row, len(_KERNEL) // 2), _KERNEL, "valid") for row in sums)
     mean, square = mean / np.maximum(weight, 1.0), square / np.maximum(weight, 1.0)
     return np.log(np.maximum(square - mean**2, _LEAST_VARIANCE)) / 2
 
