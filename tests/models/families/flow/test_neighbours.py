@@ -123,3 +123,9 @@ def test_correlations_are_sums_over_all_pairs(cylinder):
                 truth[:, diagonal * len(KNOTS) + at] += knot[first] * knot[second] * product
     found = correlations(*(tf.constant(values) for values in (scores, logits, core)), cylinder=cylinder)
     np.testing.assert_allclose(found, truth, rtol=3e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("logit", [-200.0, 200.0])
+def test_correlations_are_finite_where_a_hit_is_certain_or_impossible(logit):
+    scores, logits = tf.zeros((1, SHAPE[2], *SHAPE[:2])), logits_of(logit, 1)
+    assert np.isfinite(correlations(scores, logits, tf.zeros_like(logits))).all()

@@ -26,13 +26,15 @@ _KNOTS, _STEP = (-5.5, -4.25, -3.0, -1.75, -0.5, 0.75), 1.25
 _KERNELS = (((0, 1, 0), (1, 0, 1), (0, 1, 0)), ((1, 0, 1), (0, 0, 0), (1, 0, 1)))
 """The cells beside a cell, and its diagonal neighbours."""
 _SMALLEST_VARIANCE = 1e-6
+_FARTHEST_LOGIT = 60.0
+"""Logits of a hit beyond this count as this: the points of farther ones are infinite."""
 
 
 def coefficient_count(detector: Detector) -> int:
     """Of a grid: for each knot of the logit of a hit one of the four cells beside a cell, then of its four diagonal
     neighbours; of those one, two, three layers in front and behind, of these in the core, and where few showers have a
-    hit. Of a cylinder, whose cells are the wider along the azimuth the farther out: for each radius one
-    of the two cells beside a cell, for each but the outermost one of the cell outwards, then those of the layers."""
+    hit. Of a cylinder, whose cells are the wider along the azimuth the farther out: for each radius one of two cells
+    beside a cell, for each but the outermost one of the cell outwards, then those of the layers."""
     return (2 * detector.shape[1] - 1 if detector.cylinder else 2 * len(_KNOTS)) + _GATES * REACH
 
 
@@ -100,7 +102,7 @@ def correlations(
 
     A cell that is hit has its score, others have the mean of the scores without a hit.
     """
-    point = normal_of_logistic(-logits)
+    point = normal_of_logistic(-tf.clip_by_value(logits, -_FARTHEST_LOGIT, _FARTHEST_LOGIT))
     density, hit = tf.exp(-point * point / 2) / math.sqrt(2 * math.pi), tf.sigmoid(logits)
     others = density / tf.maximum(1 - hit, _SMALLEST_VARIANCE)
     expected = tf.where(scores > point, scores, -others)
