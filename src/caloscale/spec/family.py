@@ -19,7 +19,7 @@ OWN = ("compact", "fixed-angle", "flow", "variable-angle")
 OPTIONAL_FIELDS = (
     "model.latentSize", "model.dropout", "model.filters", "model.binCounts", "train.discriminatorLearningRate",
     "train.generatorUpdates", "train.primaries", "train.ecalSumFit", "train.labelFlip", "train.lossWeights",
-    "train.energyScoreWeight",
+    "train.energyScoreWeight", "train.precision",
 )  # fmt: skip
 """Fields of the run configuration that only some families use (`Family.fields`); the others refuse them."""
 

@@ -159,6 +159,7 @@ def test_an_installation_without_entry_points_is_refused(monkeypatch: pytest.Mon
         ("flow", "model.binCounts", "true", "compact"),
         ("flow", "train.lossWeights.hits", "2.5", "compact"),
         ("flow", "train.discriminatorLearningRate", "0.5", "compact"),
+        ("flow", "train.precision", "bfloat16", "compact, fixed-angle, variable-angle"),
         ("compact", "model.filters", "multiples-of-16", "fixed-angle, variable-angle"),
         ("par04", "model.filters", "multiples-of-16", "fixed-angle, variable-angle"),
     ],

@@ -67,7 +67,7 @@ class Family(ABC):
     """Name of its entry point; set when it is found."""
     Settings: ClassVar[type[Block]] = NoSettings
     """Its parameters: the block `model.settings` of the run configuration."""
-    fields: ClassVar[frozenset[str]] = frozenset({"model.latentSize"})
+    fields: ClassVar[frozenset[str]] = frozenset({"model.latentSize", "train.precision"})
     """Which of `caloscale.spec.family.OPTIONAL_FIELDS` it uses. A run that sets another one to a value that neither its
     preset nor a default gives is refused."""
     phases: ClassVar[tuple[str, ...]] = (GENERATOR,)

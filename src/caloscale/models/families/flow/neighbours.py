@@ -65,15 +65,18 @@ def correlate(
 
 def _within_grid(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
     """Scores (B, L, X, Y) plus half a coefficient times the sum of the neighbours beside, and of the diagonal ones."""
-    scores, square, depth = tf.transpose(normal, (0, 3, 1, 2)), tf.ones_like(logits), normal.shape[3]
-    parts, knots = [scores], _near_knots(logits)
-    for kernel, of_knots in zip(_KERNELS, tf.split(coefficients[: 2 * len(_KNOTS)], 2)):
-        weights = tf.constant(np.tile(np.array(kernel, np.float32)[:, :, None, None], (1, 1, depth, 1)))
+    parts, squares = [tf.transpose(normal, (0, 3, 1, 2))], [tf.ones_like(logits)]
+    logits = tf.minimum(logits, _KNOTS[-1])
+    beyond = [tf.nn.relu(logits - knot) for knot in _KNOTS[:-1]]
+    for kernel, of_knots in zip(_KERNELS, tf.split(coefficients[: 2 * len(_KNOTS)] / 2, 2)):
+        weights = tf.constant(np.tile(np.array(kernel, np.float32)[:, :, None, None], (1, 1, normal.shape[3], 1)))
         sums = tf.transpose(tf.nn.depthwise_conv2d(normal, weights, (1, 1, 1, 1), "SAME"), (0, 3, 1, 2))
-        coefficient = tf.add_n([part * of_knot for part, of_knot in zip(knots, tf.unstack(of_knots))])
-        parts.append(coefficient / 2 * sums)
-        square = square + coefficient * coefficient
-    return tf.add_n(parts) * tf.math.rsqrt(square)
+        slopes = (of_knots[1:] - of_knots[:-1]) / _STEP
+        bends = tf.concat([slopes[:1], slopes[1:] - slopes[:-1]], axis=0)
+        half = tf.add_n([bend * part for bend, part in zip(tf.unstack(bends), beyond)]) + of_knots[0]
+        parts.append(half * sums)
+        squares.append(4 * half * half)
+    return tf.add_n(parts) * tf.math.rsqrt(tf.add_n(squares))
 
 
 def _near_knots(logits: tf.Tensor) -> list[tf.Tensor]:
