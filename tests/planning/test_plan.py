@@ -11,7 +11,6 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.report.plan import draw_plan
 from caloscale.spec import load_run
-from caloscale.spec.family import find_family
 from tests.planning.event_simulation import mean_run
 
 TODAY = dt.date(2026, 11, 21)
@@ -360,15 +359,14 @@ def test_the_figure_names_the_choice(tmp_path):
     assert "prices of 2026-11-21" in text
 
 
-def test_a_family_that_xla_cannot_compile_gets_no_tpu(monkeypatch):
+def test_a_family_that_xla_cannot_compile_gets_no_tpu():
     """With a GPU or nothing named it has the others; a TPU that is named is refused."""
-    run = load_run(preset="compact", overrides=["hardware.cloud=gcp"])
-    monkeypatch.setattr(find_family("compact"), "trains_on_tpus", False, raising=False)
+    run = load_run(preset="flow", overrides=["hardware.cloud=gcp"])
     made = plan(run, PRICES, MEASURED, TODAY)
     assert made.candidates and not any("tpu" in candidate.accelerator for candidate in made.candidates)
-    assert "TPUs do not train the family compact" in " ".join(made.notes)
+    assert "TPUs do not train the family flow" in " ".join(made.notes)
     for named in ("accelerator=tpu-v3", "machineType=ct5lp-hightpu-1t", "topology=2x2"):
-        asked = load_run(preset="compact", overrides=[f"hardware.{named}"])
+        asked = load_run(preset="flow", overrides=[f"hardware.{named}"])
         with pytest.raises(ConfigurationError, match="XLA cannot compile its step") as error:
             plan(asked, PRICES, MEASURED, TODAY)
         assert error.value.exit_code == 2 and "name a GPU" in str(error.value)

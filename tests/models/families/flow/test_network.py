@@ -378,3 +378,10 @@ def test_few_hits_beside_each_other_are_those_of_the_training_showers(run, netwo
         wanted, without, corrected = beside
         assert without < 0.8 * wanted
         assert abs(corrected / wanted - 1) < 0.03
+
+
+def test_spreads_of_layers_are_smoothed_for_two_layers_too():
+    """A layer and a half of its neighbour, divided by the weights that are there."""
+    sums = np.array([[40.0, 40.0], [0.0, 0.0], [160.0, 40.0]])
+    truth = np.log([(160 / 2 + 40 / 4) / 30, (40 / 2 + 160 / 4) / 30]) / 2
+    np.testing.assert_allclose(training._log_spreads(sums), truth)

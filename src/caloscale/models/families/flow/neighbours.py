@@ -21,6 +21,7 @@ from caloscale.models.families.flow.scores import normal_of_logistic
 REACH = 3
 """Layers in front and behind that have a coefficient."""
 _GATES = 3
+"""Kinds of cells that have such coefficients of their own (`_gates`)."""
 _KNOTS, _STEP = (-5.5, -4.25, -3.0, -1.75, -0.5, 0.75), 1.25
 """Logits of a hit between which the coefficients within a layer of a grid are interpolated, and their distance."""
 _KERNELS = (((0, 1, 0), (1, 0, 1), (0, 1, 0)), ((1, 0, 1), (0, 0, 0), (1, 0, 1)))
@@ -66,6 +67,7 @@ def correlate(
 def _within_grid(normal: tf.Tensor, logits: tf.Tensor, coefficients: tf.Tensor) -> tf.Tensor:
     """Scores (B, L, X, Y) plus half a coefficient times the sum of the neighbours beside, and of the diagonal ones."""
     parts, squares = [tf.transpose(normal, (0, 3, 1, 2))], [tf.ones_like(logits)]
+    # The coefficients are interpolated as by `_near_knots`, with half as many operations.
     logits = tf.minimum(logits, _KNOTS[-1])
     beyond = [tf.nn.relu(logits - knot) for knot in _KNOTS[:-1]]
     for kernel, of_knots in zip(_KERNELS, tf.split(coefficients[: 2 * len(_KNOTS)] / 2, 2)):
