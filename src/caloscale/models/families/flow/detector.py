@@ -18,8 +18,8 @@ FAINTEST_MIP = 0.15
 """Faintest cell where the run has no threshold, in units of a minimum-ionising particle's loss in the sensor."""
 HIT_MIP = 1.55
 """Cells above this are hits in the moments, same unit: `validation.hitsThresholdGev` in .5 mm of silicon."""
-MOMENTS = 12
-"""Numbers of `representation.moments`, which needs TensorFlow; this module does not."""
+MOMENTS, CONCENTRATION = 12, 9
+"""Numbers of `representation.moments`, which needs TensorFlow (this module does not), and place of one of them."""
 
 
 @dataclass(frozen=True)

@@ -106,26 +106,34 @@ class ShowerFlow(PlainLayer):
         whitened = self.whitening.within(self.layer_flow.call(noise, primary))
         return whitened, self.whitening.undo(whitened, primary)
 
-    def cells_gev(self, latent: tf.Tensor, *, sparse: bool, finish: Finish | None = None) -> tf.Tensor:
+    def cells_gev(
+        self,
+        latent: tf.Tensor,
+        *,
+        sparse: bool,
+        finish: Finish | None = None,
+        numbers: tuple[tf.Tensor, tf.Tensor] | None = None,
+    ) -> tf.Tensor:
         """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
         are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
-        latent, as exported files need. finish: other values than the weights."""
+        latent, as exported files need. finish: other values than the weights; numbers: other whitened numbers and
+        numbers of a shower than those of stage 1."""
         detector = self.detector
         cells_x, cells_y, depth = detector.shape
         energy, primary, axis = describe_primary(latent, detector)
         start = 2 + detector.condition
-        whitened, numbers = self.make_numbers(latent[:, start : start + self.numbers], primary)
-        layers = layers_of_numbers(numbers[:, :depth], energy, detector)
+        whitened, of_shower = numbers or self.make_numbers(latent[:, start : start + self.numbers], primary)
+        layers, across = layers_of_numbers(of_shower[:, :depth], energy, detector), of_shower[:, depth:]
         layers = self.faint.call(layers / detector.floor_gev) * detector.floor_gev
         finish = Finish(*map(tf.convert_to_tensor, self.finish if finish is None else finish))
-        factors = self.marginals.call(whitened, numbers[:, depth:], layers, primary, axis)
+        factors = self.marginals.call(whitened, across, layers, primary, axis)
         factors = factors._replace(offset=factors.offset + finish.hazards)
         logits = factors.logits()
         independent = tf.reshape(latent[:, start + self.numbers :], (-1, cells_x, cells_y, depth))
         correlated = correlate(
             independent, logits, factors.core(), finish.neighbours, finish.core, cylinder=detector.cylinder
         )
-        full, across = tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32), numbers[:, depth:]
+        full = tf.cast(layers >= LEAST_LAYER * detector.floor_gev, tf.float32)
         reached = hold_cells(*scores.odds(scores.logistic_of_normal(correlated), logits), full, across, finish.counts)
         return self._deposit(reached, factors, layers, full, across, axis, sparse=sparse)
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from caloscale.models.families.family import GENERATOR, column, condition
-from caloscale.models.families.flow.detector import MOMENTS, Detector
+from caloscale.models.families.flow.detector import CONCENTRATION, MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
 from caloscale.models.families.flow.neighbours import coefficient_count, correlations
 from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
@@ -46,10 +46,14 @@ _BATCH = 2000
 """Of them at a time."""
 _FINISHED = 1500
 """Showers that are finished, as the numbers, correlations and spreads of their cells are wanted."""
+_EXAMINED = 3000
+"""Showers that are finished, as their moments are wanted."""
 _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
 _ROUNDS = 4
 """Times that showers are finished: each time coefficients change by what is missing over their effect."""
+_RELAXATION = 1.5
+"""Part of the missing moments by which stage 1 changes each time: the width and the mean radius follow by a third."""
 _LEAST_MOVED, _GAINS = 0.01, (0.25, 8.0)
 """Change of a coefficient from which its effect on finished showers is known, and bounds of their ratio."""
 _LARGEST = Finish(neighbours=0.7, core=0.7, counts=0.7, hazards=0.5)
@@ -133,9 +137,10 @@ def calibrate(
     correlations, spreads and faint energies; and weights of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
-    fitted by the likelihood of a normal distribution. Finished showers have fewer hits than their numbers say, as the
-    last correction of the layers' energies takes some away: this is added. No correction exceeds `_MOST_CALIBRATED`: an
-    untrained flow remains one.
+    fitted by the likelihood of a normal distribution. The moments of finished showers differ from their numbers, as
+    `targets` holds them nearly and its last correction of the layers' energies takes hits away: this is added, in some
+    rounds, as a shower follows its numbers in part. No correction exceeds `_MOST_CALIBRATED`: an untrained flow remains
+    one.
     """
     flow = generator.get_layer("flow")
     primaries, real = _numbers_of(run, flow.detector, showers)
@@ -150,19 +155,16 @@ def calibrate(
     made = np.concatenate(parts).astype(np.float64)
     designs = [_design(primaries), np.tile(_design(primaries), (_DRAWS, 1))]
     means, log_widths = zip(*(_fit(design, numbers) for design, numbers in zip(designs, (real, made))))
-    width = np.exp(log_widths[0][0])
-    shift = means[0] - means[1]
-    finished = {name: values[:_FINISHED] for name, values in showers.items()}
-    finish = _measure_finish(run, generator, finished, random)
-    excess = _excess(run, generator, finished, finish, random)
-    shift[:, -MOMENTS:] -= excess[0]
-    shift = np.clip(shift, -_MOST_CALIBRATED * width, _MOST_CALIBRATED * width)
-    change = log_widths[0] - log_widths[1]
-    change[:, -MOMENTS:] -= excess[1]
-    change = np.clip(change, -_MOST_CALIBRATED, _MOST_CALIBRATED)
-    mean, log_width = flow.whitening.mean.numpy() + shift, flow.whitening.log_width.numpy() + change
-    rest = (made - designs[1] @ flow.whitening.mean.numpy()) * np.exp(-designs[1] @ flow.whitening.log_width.numpy())
-    made = rest * np.exp(designs[1] @ log_width) + designs[1] @ mean
+    missing = np.array([means[0] - means[1], log_widths[0] - log_widths[1]])
+    most = _MOST_CALIBRATED * np.stack([np.exp(log_widths[0][:1]), np.ones_like(means[0][:1])])
+    finish = _measure_finish(run, generator, {name: values[:_FINISHED] for name, values in showers.items()}, random)
+    examined = {name: values[:_EXAMINED] for name, values in showers.items()}
+    correction, excess = missing.clip(-most, most), np.zeros((*missing.shape[:2], MOMENTS))
+    for _ in range(_ROUNDS):
+        excess += _RELAXATION * (_excess(run, generator, examined, finish, correction) - excess)
+        correction = (missing - np.pad(excess, ((0, 0), (0, 0), (flow.numbers - MOMENTS, 0)))).clip(-most, most)
+    made = _corrected(flow, made, designs[1], correction)
+    mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
     truth = _layers(primaries, real, flow.detector)
     found = _layers(np.tile(primaries, (_DRAWS, 1)), made, flow.detector)
     return mean.astype(np.float32), log_width.astype(np.float32), finish, _fit_faint(truth, found, flow.detector)
@@ -290,25 +292,37 @@ def _excess(
     generator: tf.keras.Model,
     showers: Mapping[str, NDArray[np.float32]],
     finish: Finish,
-    random: np.random.Generator,
+    correction: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """Coefficients (2, T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them, in mean
-    and logarithm of the width: of a cylinder; of a grid, whose widths became too narrow by a third of a per cent, only
-    those of the last two, logarithms of numbers of cells and of hits, others are 0."""
-    flow = generator.get_layer("flow")
+    """Coefficients (2, T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them with
+    this correction (2, T, D), in mean and logarithm of the width; 0 for the concentration, which no part of `targets`
+    holds. The random numbers are the same each time."""
+    flow, random = generator.get_layer("flow"), np.random.default_rng(run.train.seed)
     primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
         _, primary, axis = describe_primary(latent, flow.detector)
         first = columns.shape[1]
-        wanted = flow.make_numbers(latent[:, first : first + flow.numbers], primary)[1]
-        cells = flow.cells_gev(latent, sparse=True, finish=finish)
+        whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
+        numbers = _corrected(flow, numbers.numpy(), _design(primary.numpy()), correction).astype(np.float32)
+        cells = flow.cells_gev(latent, sparse=True, finish=finish, numbers=(whitened, tf.constant(numbers)))
         primaries.append(primary.numpy())
-        parts.append((wanted[:, -MOMENTS:].numpy(), moments(cells, axis, flow.detector).numpy()))
+        parts.append((numbers[:, -MOMENTS:], moments(cells, axis, flow.detector).numpy()))
     design = _design(np.concatenate(primaries))
     of_numbers, of_finished = (_fit(design, np.concatenate(values).astype(np.float64)) for values in zip(*parts))
-    excess = np.array(of_finished) - np.array(of_numbers)
-    return excess if flow.detector.cylinder else excess * (np.arange(MOMENTS) >= MOMENTS - 2)
+    return (np.array(of_finished) - np.array(of_numbers)) * (np.arange(MOMENTS) != CONCENTRATION)
+
+
+def _corrected(
+    flow: ShowerFlow,
+    numbers: NDArray[np.float64],
+    design: NDArray[np.float64],
+    correction: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """What `Whitening` makes with corrected coefficients of its mean and logarithm of the width (2, T, D) instead of
+    these numbers (N, D); design (N, T)."""
+    mean, (shift, change) = flow.whitening.mean.numpy(), correction
+    return (numbers - design @ mean) * np.exp(design @ change) + design @ (mean + shift)
 
 
 def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
