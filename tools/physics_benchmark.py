@@ -18,16 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from caloscale.bench.classifiers import (
-    DENSE_EPOCHS,
-    Judgement,
-    convolutional_network,
-    dense_network,
-    high_level_features,
-    judge,
-    low_level_features,
-    residual_network,
-)
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
@@ -37,6 +27,16 @@ from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import TRAINED, dataset_of
 from tools import table
+from tools.classifiers import (
+    DENSE_EPOCHS,
+    Judgement,
+    convolutional_network,
+    dense_network,
+    high_level_features,
+    judge,
+    low_level_features,
+    residual_network,
+)
 from tools.trained_runs import held_out_showers, trained
 
 PRESET = "compact"

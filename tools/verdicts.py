@@ -3,7 +3,7 @@
     python -m tools.verdicts [--run FOLDER | --preset flow]
 
 Judged by the gates of a run are its networks, the same ones untrained or with an untrained part, their
-showers deformed (caloscale.bench.deformations), and other Geant4 showers in the place of generated ones.
+showers deformed (tools.deformations), and other Geant4 showers in the place of generated ones.
 """
 
 import argparse
@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import binomtest
 
-from caloscale.bench.deformations import deformations
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import TRAINED, dataset_of
 from tools import table
+from tools.deformations import deformations
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
 
 PRESET = "flow"

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caloscale.bench.classifiers import Judgement
 from caloscale.physics.distances import Estimate, fpd, kpd
 from caloscale.spec import load_run
 from tools import physics_benchmark, trained_runs
+from tools.classifiers import Judgement
 
 
 def test_a_finished_run_of_the_same_configuration_is_used_again(

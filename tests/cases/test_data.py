@@ -164,6 +164,6 @@ def test_measured_events_that_are_not_there_are_refused(
 ) -> None:
     with h5py.File(tmp_path / "e.h5", "w") as file:
         make(file)
-    source = {"environment": "caloscale.sagips.toy.Normal", "source": str(tmp_path / "e.h5")}
+    source = {"environment": "tests.sagips.toy.Normal", "source": str(tmp_path / "e.h5")}
     with pytest.raises(InputError, match=says):
         measured_events(DataSet.model_validate(source), 0, 1)

@@ -50,7 +50,7 @@ def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
     server: Server, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One rank, which needs no MPI; a started launcher finds its run again."""
-    toy = "solver.dataSets=[{environment: caloscale.sagips.toy.Normal, events: 500}]"
+    toy = "solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]"
     tiny = ("solver.objective=energy-distance", "solver.epochs=6", "solver.parameterSamples=4", "solver.checkpoints=2")
     launch = ex.launch_of(ex.solver_of("solver.ranks=1", toy, *tiny), ex.cpu_node("c0"))
     job = render_mpijob(launch)

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, Values
-from caloscale.sagips.toy import Normal
+from tests.sagips.toy import Normal
 
 RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 

@@ -12,7 +12,7 @@ from caloscale.random import EventDraws
 from caloscale.sagips.data import _drawn, fraction_of_rank, measured_events
 from caloscale.spec import DataSet, load_solver_run
 
-NORMAL = {"environment": "caloscale.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
+NORMAL = {"environment": "tests.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
 
 
 def data(**fields: object) -> DataSet:

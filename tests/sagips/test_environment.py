@@ -59,8 +59,8 @@ def test_the_environment_of_the_page_is_solved_for_its_parameter(example: str) -
     ("name", "options", "words"),
     [
         ("no_such_package.Pipeline", {}, "cannot be imported"),
-        ("caloscale.sagips.toy.Nothing", {}, "has no class Nothing"),
-        ("caloscale.sagips.toy.Normal", {"trouth": 1}, "cannot be constructed with these options"),
+        ("tests.sagips.toy.Nothing", {}, "has no class Nothing"),
+        ("tests.sagips.toy.Normal", {"trouth": 1}, "cannot be constructed with these options"),
         ("caloscale.sagips.proxy.InverseSampler", {"grid": 1}, "is not an environment: it has no parameters"),
     ],
 )

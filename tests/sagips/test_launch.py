@@ -215,7 +215,7 @@ def test_ranks_of_several_hosts_are_a_group_each(
 def test_ctrl_c_ends_the_ranks_and_the_run_can_be_resumed(tmp_path: Path) -> None:
     """One rank, of a run that is too long to end before the signal."""
     overrides = [*SMALL, "solver.ranks=1", "solver.epochs=10000000", "solver.saveEvery=50", "solver.delay=1"]
-    overrides.append("solver.dataSets=[{environment: caloscale.sagips.toy.Normal, events: 500}]")
+    overrides.append("solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]")
     options = [word for override in overrides for word in ("--set", override)]
     command = [sys.executable, "-m", "caloscale.cli.main", "solve", "--preset", "proxy", *options]
     states = rank_folder(tmp_path / "one", 0)

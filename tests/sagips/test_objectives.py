@@ -104,4 +104,4 @@ def test_an_objective_of_ones_own_is_a_class_and_a_missing_one_is_named() -> Non
     )
     assert isinstance(own, EnergyDistance)
     with pytest.raises(ConfigurationError, match="has no class Missing"):
-        make_objective(solver("solver.objective=caloscale.sagips.toy.Missing"), tf.constant(MEASURED), RANDOM)
+        make_objective(solver("solver.objective=tests.sagips.toy.Missing"), tf.constant(MEASURED), RANDOM)

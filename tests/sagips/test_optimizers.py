@@ -8,7 +8,7 @@ from caloscale.errors import ConfigurationError
 from caloscale.sagips.optimizers import _Comparison, make_optimizer
 from caloscale.spec import Solver, load_solver_run
 
-NORMAL = "{environment: caloscale.sagips.toy.Normal, events: 4000, options: {truth: [0.65, 0.4]}}"
+NORMAL = "{environment: tests.sagips.toy.Normal, events: 4000, options: {truth: [0.65, 0.4]}}"
 SMALL = [
     "solver.ranks=1",
     f"solver.dataSets=[{NORMAL}]",

@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import kstest
 
 from caloscale import spec
-from caloscale.bench.deformations import deformations
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.inference.export.runtimes import is_exported
 from caloscale.models.card import read_card
@@ -29,6 +28,7 @@ from caloscale.training.selection import selection_showers
 from tests.cli.conftest import command
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import make_model, shared_model
+from tools.deformations import deformations
 from tools.verdicts import of_deformed
 
 COMPACT = spec.load_run(preset="compact")

@@ -183,7 +183,7 @@ def test_seeds_that_cannot_be(tmp_path: Path, seeds: object) -> None:
 @pytest.mark.long
 def test_a_study_with_real_ranks(tmp_path: Path) -> None:
     """Two ranks of a toy problem."""
-    toy = {"solver.dataSets": [{"environment": "caloscale.sagips.toy.Normal", "events": 500}]}
+    toy = {"solver.dataSets": [{"environment": "tests.sagips.toy.Normal", "events": 500}]}
     tiny = {"solver.objective": "energy-distance", "solver.epochs": 20, "solver.parameterSamples": 4, "seeds": [5]}
     study = of_sweep(load_study("sagips-outer-frequency"), "outer", **toy, **tiny, **{"solver.ranks": 2})
     (sweep,) = study.sweeps

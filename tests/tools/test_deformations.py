@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from caloscale import spec
-from caloscale.bench.deformations import deformations
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate
 from tests.physics.conftest import DATA, make_showers
+from tools.deformations import deformations
 
 GATES = tuple(
     gate if gate.showers is None else Gate(quantity=gate.quantity, tolerance=gate.tolerance, showers=300)

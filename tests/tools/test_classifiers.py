@@ -5,7 +5,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from caloscale.bench.classifiers import (
+from caloscale.detector.axes import axes_of
+from tests.physics.conftest import DATA, make_showers
+from tools.classifiers import (
     DENSE_EPOCHS,
     LEARNING_RATE,
     convolutional_network,
@@ -15,8 +17,6 @@ from caloscale.bench.classifiers import (
     low_level_features,
     residual_network,
 )
-from caloscale.detector.axes import axes_of
-from tests.physics.conftest import DATA, make_showers
 
 AXES = axes_of(DATA)
 SAMPLING = 0.026
