@@ -15,7 +15,6 @@ import docstring_parser
 import yaml
 from kfp import compiler
 
-from caloscale.cluster.api.crd import custom_resource_definition, progress_definition
 from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import Rate, load_prices, node_rate
@@ -34,6 +33,7 @@ from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem, train_calorimeter_gan
 from tools import table
+from tools.custom_resource import custom_resource_definition, progress_definition
 from tools.manifests import write_training_runtime, write_yaml
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -18,7 +18,6 @@ from typer.cli import get_docs_for_click
 
 from caloscale import errors
 from caloscale.cli.main import app, main
-from caloscale.cluster.api.crd import COLUMNS, custom_resource_definition
 from caloscale.operator.context import EVENTS
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.store import Store
@@ -28,6 +27,7 @@ from caloscale.stages.solving import SolverSummary
 from caloscale.stages.summary import Summary
 from caloscale.status import RunStatus
 from tools import table
+from tools.custom_resource import COLUMNS, custom_resource_definition
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 FIELDS = ("key", "type", "default", "meaning, unit and reason")

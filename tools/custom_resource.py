@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Iterator, Mapping
-from importlib import resources
+from pathlib import Path
 from string import Template
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ MOST_ITEMS = 64
 """Bound of a list without one of its own: the API server adds up what its rules may cost."""
 
 
-# What the API server checks of a spec beyond types: CEL rules, each with the remedy in its message (rules.yaml). The
-# messages are those of the parser (`caloscale.spec`), so that users read the same from both; a test holds the two
-# together.
+# What the API server checks of a spec beyond types: CEL rules (custom_resource_rules.yaml), each with the remedy in its
+# message. The messages are those of the parser (`caloscale.spec`), so that users read the same from both; a test holds
+# the two together.
 
 
 class Rule(NamedTuple):
@@ -85,7 +85,7 @@ def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
 
 
 def _read_rules() -> dict[str, list[Rule]]:
-    text = resources.files("caloscale.cluster.api").joinpath("rules.yaml").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("custom_resource_rules.yaml").read_text(encoding="utf-8")
     read = yaml.safe_load(Template(text).substitute(chips=_CHIPS, grace=GRACE_SECONDS))
     return {path: [rule for entry in entries for rule in _rules_of(entry)] for path, entries in read.items()}
 

@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
-from caloscale.cluster.api.crd import custom_resource_definition, preset_paths, schema_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import (
     PRESETS,
@@ -31,6 +30,7 @@ from caloscale.spec import (
     load_solver_run,
 )
 from caloscale.status import RunCost, RunStatus
+from tools.custom_resource import custom_resource_definition, preset_paths, schema_of
 
 VERSION = custom_resource_definition()["spec"]["versions"][0]
 SPEC = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]

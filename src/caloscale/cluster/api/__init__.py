@@ -1,1 +1,0 @@
-"""The custom resource TrainingRun: its schema, its rules, the definition that a cluster gets."""
