@@ -58,8 +58,8 @@ def test_a_modelled_study_has_all_its_columns(name, tmp_path):
     for sweep, points in run_points(study, CONTEXT, tmp_path).items():
         (asked,) = (one for one in study.sweeps if one.name == sweep)
         table = SweepTable(asked, points)
-        assert not table.problems and len(table.rows) == len(asked.points())
-        assert all(any(row[index] is not None for row in table.rows) for index in range(len(asked.columns)))
+        assert not table.problems and len(table.values) == len(asked.points())
+        assert all(any(row[name] is not None for row in table.values) for name in asked.columns)
 
 
 def test_the_modelled_epochs_of_the_scaling_study_agree_with_the_published_ones(tmp_path):

@@ -381,5 +381,6 @@ def test_the_example_of_the_page_runs(tmp_path):
     file = tmp_path / "batch.yaml"
     file.write_text(page.split("```yaml\n")[1].split("```")[0])
     table = run_study(load_study(file), CONTEXT, tmp_path / "out", "x").tables[0]
-    measured = {row[0]: row[4] for row in table.rows if row[1] == "spot"}
+    rows = (list(row.values()) for row in table.values)
+    measured = {row[0]: row[4] for row in rows if row[1] == "spot"}
     assert measured == pytest.approx({16: 182.65, 32: 142.23, 48: 128.19, 64: 121.69, 80: 120.11, 96: 115.02}, rel=1e-3)

@@ -59,7 +59,7 @@ def of_sweep(study: Study, name: str, **given: Any) -> Study:
 
 def rows_of(outcome: Outcome, sweep: str) -> list[dict[str, Any]]:
     (found,) = (table for table in outcome.tables if table.sweep.name == sweep)
-    return [dict(zip(found.sweep.columns, row)) for row in found.rows]
+    return found.values
 
 
 @pytest.mark.integration

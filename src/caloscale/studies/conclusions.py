@@ -46,12 +46,8 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
     claim = "a preemptible TPU v3-8 is 2.4 times cheaper than its GPU equivalent"
     made = []
     for day in dict.fromkeys(point.inputs["asOf"] for point in points):
-        ratios = [
-            f"{point.value('ratio'):.2f} in {point.inputs['region']} ({_epoch(point)})"
-            for point in points
-            if point.inputs["asOf"] == day
-        ]
         here = [point for point in points if point.inputs["asOf"] == day]
+        ratios = [f"{point.value('ratio'):.2f} in {point.inputs['region']} ({_epoch(point)})" for point in here]
         every = [point.value("ratio") for point in here]
         finding = (
             f"{'; '.join(ratios)}; spot, prices of {day} seen on {here[0].value('moreExpensive.observedOn')}: "
@@ -113,10 +109,7 @@ def _layouts(points: Sequence[Point]) -> list[Statement]:
     for basis, path in (("predicted", "epochSeconds"), ("measured", "measured.trainSeconds")):
         known = [point for point in points if point.value(path) is not None]
         best = min(known, key=lambda point: point.value(path))
-        others = sorted(
-            (point for point in known if point.value("workers") != point.value("nodes")),
-            key=lambda point: point.value(path),
-        )
+        others = sorted((point for point in known if not _aligned(point)), key=lambda point: point.value(path))
         aligned = {point.value("nodes"): point.value(path) for point in known if _aligned(point)}
         slower = [(point, point.value(path) / aligned[point.value("nodes")] - 1) for point in others]
         mildest, worst = (choose(slower, key=lambda pair: pair[1]) for choose in (min, max))

@@ -55,7 +55,8 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
             list(pool.map(lambda one: [one.run(1) for _ in range(inputs.get("steps", 20))], contenders))
         for contender in contenders:
             contender.finish()
-    return {**describe_steps([contender.seconds for contender in contenders], batch), **_use(contenders)}
+    figures = describe_steps([contender.seconds for contender in contenders], batch)
+    return {**figures, "peakMemoryMib": sum(contender.peak_memory_mib for contender in contenders)}
 
 
 def describe_steps(seconds: Sequence[Sequence[float]], batch: int) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
         "lowest": min(each),
         "highest": max(each),
         "showersPerSecond": 1000 / statistics.median(each),
-        **_use([contender]),
+        "peakMemoryMib": contender.peak_memory_mib,
     }
 
 
@@ -148,10 +149,6 @@ def _time_geant4(run: Run) -> dict[str, Any]:
 
 def _fields(inputs: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in inputs.items() if name not in own}
-
-
-def _use(contenders: Sequence[Contender]) -> dict[str, Any]:
-    return {"peakMemoryMib": sum(one.peak_memory_mib for one in contenders)}
 
 
 def _environment(inputs: Mapping[str, Any], run: Run) -> dict[str, str]:

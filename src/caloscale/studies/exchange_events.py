@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.sagips.groups import Groups, Leader, leaders
+from caloscale.sagips.groups import Groups, leaders
 from caloscale.studies.exchange_model import ring
 
 Times = NDArray[np.float64]
@@ -56,12 +56,8 @@ class ExchangePlan:
     """The ranks of each group."""
     size_bytes: int
     """Size of the vector."""
-    outer_every: int = 5
-    """Epochs between two outer rings."""
-    leader: Leader = "first"
-    """Which rank of a group takes part in the outer ring."""
-    seed: int = 0
-    """Seed of random leaders."""
+    outer_every: int
+    """Epochs between two outer rings of the first ranks of the groups."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +81,6 @@ class Outcome:
     def seconds_per_epoch(self) -> float:
         """Time of the job over its epochs, s."""
         return float(self.ended[-1].max()) / len(self.ended)
-
-    @property
-    def exchange_seconds(self) -> float:
-        """Time of a rank's epoch that is not computing, the mean over ranks and epochs, s."""
-        return float((self.ended[-1] - self.computing.sum(0)).mean()) / len(self.ended)
 
     @property
     def slots(self) -> int:
@@ -125,15 +116,14 @@ def _after_messages(plan: ExchangePlan, ready: Times, epoch: int, network: Netwo
         return ready
     everyone = tuple(range(len(ready)))
     if plan.method == "all-reduce":
-        alpha, rate = network.between.alpha_seconds, network.between.bytes_per_second
-        if len(plan.groups) == 1:
-            alpha, rate = network.within.alpha_seconds, network.within.bytes_per_second
-        return np.full_like(ready, ready.max() + sum(ring(plan.size_bytes, len(ready), alpha, rate)))
+        link = network.within if len(plan.groups) == 1 else network.between
+        exchange = ring(plan.size_bytes, len(ready), link.alpha_seconds, link.bytes_per_second)
+        return np.full_like(ready, ready.max() + sum(exchange))
     if plan.method == "ring":
         return _after_ring(ready, (everyone,), plan, network)
     done = _after_ring(ready, plan.groups, plan, network)
     if (epoch + 1) % plan.outer_every == 0:
-        done = _after_ring(done, (leaders(plan.groups, epoch, plan.leader, plan.seed),), plan, network)
+        done = _after_ring(done, (leaders(plan.groups, epoch, "first", 0),), plan, network)
     return done
 
 
@@ -223,7 +213,7 @@ class _RemoteMemory:
         plan = self.plan
         members: Sequence[int] = ()
         if (epoch + 1) % plan.outer_every == 0 and len(plan.groups) > 1:
-            members = leaders(plan.groups, epoch, plan.leader, plan.seed)
+            members = leaders(plan.groups, epoch, "first", 0)
         if rank not in members:
             self._end(now, rank, epoch)
             return

@@ -45,18 +45,12 @@ class SweepTable:
         """Where the figures of the points come from."""
         return MEASURES[self.sweep.measure].kind
 
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        """Values of the columns for each point, as in JSON; repetitions are rows of their own."""
-        return [tuple(values.values()) for values in self.values]
-
     @functools.cached_property
     def values(self) -> list[dict[str, Any]]:
-        """The same by heading."""
+        """Values of the columns for each point by heading, as in JSON; repetitions are rows of their own."""
         rows = [{name: point.value(path) for name, path in self.sweep.columns.items()} for point in self.points]
-        return (
-            speed_ups(self.sweep.speed_up, [p.repetition for p in self.points], rows) if self.sweep.speed_up else rows
-        )
+        asked = self.sweep.speed_up
+        return speed_ups(asked, [point.repetition for point in self.points], rows) if asked else rows
 
     @property
     def groups(self) -> list[list[dict[str, Any]]]:
@@ -228,8 +222,8 @@ def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[st
 def _tidy(table: SweepTable) -> list[tuple[Any, ...]]:
     """Rows of a CSV: one observation a row, with where it comes from."""
     rows: list[tuple[Any, ...]] = [(*table.sweep.headings, "repetition", "figures", "error")]
-    for point, row in zip(table.points, table.rows, strict=True):
-        rows.append((*row, point.repetition, table.kind, "" if point.error is None else str(point.error)))
+    for point, values in zip(table.points, table.values, strict=True):
+        rows.append((*values.values(), point.repetition, table.kind, "" if point.error is None else str(point.error)))
     for published in table.sweep.published:
         rows.append((*(published.values.get(column) for column in table.sweep.headings), "", "published", ""))
     return rows

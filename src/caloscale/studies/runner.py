@@ -11,7 +11,7 @@ from caloscale.progress import bar
 from caloscale.spec import Run
 from caloscale.spec.problem import suggest
 from caloscale.storage.atomic import write_text
-from caloscale.studies.measures import MEASURES, Context, Measure
+from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point
 from caloscale.studies.sweep import TODAY, Study, Sweep
 from caloscale.studies.whole_run import run_of
@@ -88,22 +88,13 @@ def _point(sweep: Sweep, inputs: dict[str, Any], repetition: int, context: Conte
     if result is not None:
         return Point(inputs, result, repetition)
     try:
-        point = Point(inputs, _computed(sweep, measure, inputs, context, folder / name), repetition)
-    except CaloscaleError as error:
-        return Point(inputs, {}, repetition, error)
-    content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": point.result}
-    write_text(file, json.dumps(content, indent=1))
-    return point
-
-
-def _computed(
-    sweep: Sweep, measure: Measure, inputs: Mapping[str, Any], context: Context, folder: Path
-) -> dict[str, Any]:
-    try:
-        return measure.compute(inputs, context, folder)
+        result = measure.compute(inputs, context, folder / name)
     except CaloscaleError as error:
         error.file = f"sweep {sweep.name}, point {json.dumps(inputs)}"
-        raise
+        return Point(inputs, {}, repetition, error)
+    content = {"sweep": sweep.name, "restsOn": rests_on, "inputs": inputs, "result": result}
+    write_text(file, json.dumps(content, indent=1))
+    return Point(inputs, result, repetition)
 
 
 def _resolved(sweep: Sweep, inputs: Mapping[str, Any], repetition: int, context: Context) -> dict[str, Any]:

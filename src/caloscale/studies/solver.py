@@ -31,7 +31,7 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """
     fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
     run = parse_solver_run(json.dumps(nested(fields)))
-    folders = [_solved(_with_seed(run, seed), points) for seed in seeds_of(inputs, [run.solver.seed])]
+    folders = [_solved(run, seed, points) for seed in seeds_of(inputs, [run.solver.seed])]
     histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
     within = float(inputs.get("withinSeconds", np.inf))
     chosen = [_checkpoint(history, within) for history in histories]
@@ -39,12 +39,9 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     return {**_speed(folders, run), **_residuals(members), "history": _history(histories)}
 
 
-def _with_seed(run: SolverRun, seed: int) -> SolverRun:
-    return run.model_copy(update={"solver": run.solver.model_copy(update={"seed": seed})})
-
-
-def _solved(run: SolverRun, points: Path) -> Path:
-    """The folder of a finished run."""
+def _solved(run: SolverRun, seed: int, points: Path) -> Path:
+    """The folder of a finished run with a seed."""
+    run = run.model_copy(update={"solver": run.solver.model_copy(update={"seed": seed})})
     key = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
     folder = points / f"solved-{key}"
     if not (folder / SUMMARY_FILE).is_file():
