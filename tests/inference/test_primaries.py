@@ -27,7 +27,7 @@ def test_a_range_is_evenly_filled():
 
 def test_what_is_absent_is_what_was_trained_on():
     primaries = parse()
-    assert primaries.energy_range_gev == (5, 40)
+    assert primaries.range_of("energy_gev") == (5, 40)
     assert primaries.angle_range_deg == pytest.approx((60, 120))
 
 

@@ -9,14 +9,14 @@ from scipy.stats import norm
 
 from caloscale import spec
 from caloscale.errors import ConfigurationError
-from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, holm
+from caloscale.physics.gates import decide, exceeding_sigmas, holm
 from caloscale.physics.quantities import of_separation
 from caloscale.physics.resampling import Sample, draw_resampling, separate
-from caloscale.physics.result import Difference, ObservableResult, QuantityResult
+from caloscale.physics.result import Counts, Difference, ObservableResult, QuantityResult
 from caloscale.spec import Gate
 from caloscale.spec.validation import MINIMUM_GATES
 
-SIZES = Sizes(400, 5000)
+SHOWERS = Counts(reference=400, generated=5000, training=0, untrained=0, empty=0, unusable=0)
 
 
 def quantity(*values: tuple[float, float], unit: str = "%") -> QuantityResult:
@@ -26,9 +26,9 @@ def quantity(*values: tuple[float, float], unit: str = "%") -> QuantityResult:
     return QuantityResult(title="Mean response", unit=unit, differences=differences)
 
 
-def decide_one(tolerance: float, *values: tuple[float, float], sizes: Sizes = SIZES):
+def decide_one(tolerance: float, *values: tuple[float, float], showers: Counts = SHOWERS):
     gate = Gate(quantity="response", tolerance=tolerance)
-    (result,), decision, _ = decide([gate], {"response": quantity(*values)}, sizes, [])
+    (result,), decision, _ = decide([gate], {"response": quantity(*values)}, showers, [])
     assert (decision == "rejected") == (result.decision == "rejected")
     return result
 
@@ -72,10 +72,10 @@ def test_more_gates_need_more_evidence_to_reject():
     names = ("response", "linearity", "resolution", "depthSpread", "hits")
     gates = [Gate(quantity=name, tolerance=2) for name in names]
     found = {name: quantity((2.8 if name == "hits" else 0.1, 0.4)) for name in names}
-    assert decide(gates[-1:], found, SIZES, [])[1] == "rejected"
-    assert decide(gates, found, SIZES, [])[0][-1].decision == "undecided"
+    assert decide(gates[-1:], found, SHOWERS, [])[1] == "rejected"
+    assert decide(gates, found, SHOWERS, [])[0][-1].decision == "undecided"
     found["hits"] = quantity((3.2, 0.4))
-    results, decision, reasons = decide(gates, found, SIZES, [])
+    results, decision, reasons = decide(gates, found, SHOWERS, [])
     assert decision == "rejected" and reasons == (results[-1].statement,)
 
 
@@ -90,12 +90,12 @@ def test_error_rates_are_those_that_are_stated():
 @pytest.mark.parametrize("true", [0.5, 3.2])
 def test_the_further_showers_would_decide(true):
     """With as many more Monte Carlo showers the interval just reaches the tolerance."""
-    result = decide_one(2, (true, 1.2), sizes=SIZES)
+    result = decide_one(2, (true, 1.2), showers=SHOWERS)
     assert result.decision == "undecided" and result.further_showers > 0
     assert f"{result.further_showers} more held-out Monte Carlo showers are needed" in result.statement
 
     def scaled(further: int) -> float:
-        old, new = (1 / n + 1 / SIZES.generated for n in (SIZES.reference, SIZES.reference + further))
+        old, new = (1 / n + 1 / SHOWERS.generated for n in (SHOWERS.reference, SHOWERS.reference + further))
         return 1.2 * np.sqrt(new / old)
 
     assert decide_one(2, (true, scaled(result.further_showers + 1))).decision != "undecided"
@@ -108,12 +108,12 @@ def test_the_further_showers_would_reject_in_spite_of_the_other_gates():
 
     def decided(sigma: float):
         met = {gate.quantity: quantity((0.1, 0.2)) for gate in gates}
-        return decide(gates, met | {"response": quantity((3.2, sigma))}, SIZES, [])[0][0]
+        return decide(gates, met | {"response": quantity((3.2, sigma))}, SHOWERS, [])[0][0]
 
     result = decided(0.6)
     assert result.decision == "undecided"
     old, exact, less = (
-        1 / (SIZES.reference + more) + 1 / SIZES.generated
+        1 / (SHOWERS.reference + more) + 1 / SHOWERS.generated
         for more in (0, result.further_showers + 1, result.further_showers - 10)
     )
     assert decided(0.6 * np.sqrt(exact / old)).decision == "rejected"
@@ -127,7 +127,7 @@ def test_without_a_value_or_an_uncertainty_nothing_is_measured():
     for where, text in (("", "because"), ("low", "at low: because")):
         difference = Difference(where=where, value=5.0, reason="because")
         found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
-        (result,), *_ = decide([gate], found, SIZES, [])
+        (result,), *_ = decide([gate], found, SHOWERS, [])
         assert (result.decision, result.reason) == ("undecided", text)
 
 
@@ -148,7 +148,7 @@ def test_separations_and_aucs_have_one_bad_side():
         "hitsSeparation": quantity((-0.05, 0.01), unit=""),
         "classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=tuple(curve)),
     }
-    separation, auc = decide(gates, found, SIZES, [])[0]
+    separation, auc = decide(gates, found, SHOWERS, [])[0]
     assert (separation.decision, auc.decision, auc.value) == ("accepted", "rejected", 0.9)
 
 
@@ -162,7 +162,7 @@ def test_ratios_are_compared_on_their_logarithm(value, decision):
     sigma = 0.08 * (100 + value)
     difference = Difference(where="", scale="ratio", value=value, uncertainty=sigma)
     found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
-    (result,), *_ = decide([Gate(quantity="response", tolerance=30)], found, SIZES, [])
+    (result,), *_ = decide([Gate(quantity="response", tolerance=30)], found, SHOWERS, [])
     assert result.decision == decision
     ends = [abs((100 + value) * np.exp(side * norm.ppf(0.95) * 0.08) - 100) for side in (-1, 1)]
     assert (result.low, result.high) == pytest.approx(sorted(ends) if abs(value) > 15 else (result.low, max(ends)))
@@ -178,7 +178,7 @@ def test_nothing_at_all_is_beyond_a_tolerance_without_an_uncertainty_and_no_diff
         gate.quantity: QuantityResult(title="", unit="", differences=(difference,))
         for gate, difference in zip(gates, (nothing, equal, perfect))
     }
-    results, *_ = decide(gates, found, SIZES, [])
+    results, *_ = decide(gates, found, SHOWERS, [])
     assert [result.decision for result in results] == ["rejected", "undecided", "rejected"]
     assert "not measurable here: the uncertainty is zero" in results[1].statement
 
@@ -199,7 +199,7 @@ def test_a_separation_at_the_tolerance_is_accepted_as_rarely_as_stated():
         samples = [Sample(one, weights) for one, weights in zip((reference, generated), drawn.weights.values())]
         separation, _ = separate(samples[0], drawn.halves, samples[1], None, None)
         quantity = of_separation(ObservableResult(title="Hits", **separation.model_dump()))
-        accepted += decide([gate], {"hitsSeparation": quantity}, SIZES, [])[0][0].decision == "accepted"
+        accepted += decide([gate], {"hitsSeparation": quantity}, SHOWERS, [])[0][0].decision == "accepted"
     assert 0 < accepted / 250 < 0.05 + 0.028  # two standard deviations of 250 draws
 
 
@@ -207,14 +207,14 @@ def test_an_auc_at_another_size_does_not_decide():
     gate = Gate(quantity="classifierAuc", tolerance=0.8, showers=1000)
     curve = (Difference(where="500 showers of each kind", value=0.6, uncertainty=0.01),)
     found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=curve)}
-    (result,), _, _ = decide([gate], found, SIZES, [])
+    (result,), _, _ = decide([gate], found, SHOWERS, [])
     assert result.decision == "undecided" and "too few showers to train a classifier on 1000" in result.statement
 
 
 def test_no_gates_and_faults():
-    results, decision, (reason,) = decide([], {}, SIZES, [])
+    results, decision, (reason,) = decide([], {}, SHOWERS, [])
     assert (results, decision) == ((), "not assessed") and all(name in reason for name in MINIMUM_GATES)
-    assert decide([], {}, SIZES, ["all generated showers are empty"])[1] == "rejected"
+    assert decide([], {}, SHOWERS, ["all generated showers are empty"])[1] == "rejected"
 
 
 @pytest.mark.parametrize(
@@ -236,8 +236,8 @@ def test_without_a_gate_of_the_minimum_set_no_model_is_accepted(missing, value, 
         )
         for name in MINIMUM_GATES
     }
-    assert decide(gates, found, SIZES, [])[1] == complete
-    _, decision, reasons = decide([gate for gate in gates if gate.quantity != missing], found, SIZES, [])
+    assert decide(gates, found, SHOWERS, [])[1] == complete
+    _, decision, reasons = decide([gate for gate in gates if gate.quantity != missing], found, SHOWERS, [])
     assert decision == without_one
     assert decision == "rejected" or f"no gate on {missing} (validation.gates)" in reasons[0]
 

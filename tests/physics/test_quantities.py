@@ -21,7 +21,7 @@ from caloscale.physics.energy_response import (
     compare_response,
     mean_energy,
 )
-from caloscale.physics.gates import Sizes, decide, exceeding_sigmas, interval
+from caloscale.physics.gates import decide, exceeding_sigmas, interval
 from caloscale.physics.multivariate import compare_features, compare_regression
 from caloscale.physics.observables import concatenate
 from caloscale.physics.quantities import (
@@ -34,7 +34,14 @@ from caloscale.physics.quantities import (
 )
 from caloscale.physics.resampling import group_by_primary
 from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
-from caloscale.physics.result import Classifier, Difference, LearningPoint, ObservableResult, QuantityResult
+from caloscale.physics.result import (
+    Classifier,
+    Counts,
+    Difference,
+    LearningPoint,
+    ObservableResult,
+    QuantityResult,
+)
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.spec import Gate, Validation
 from tests.physics.conftest import DATA, make_showers
@@ -356,21 +363,22 @@ def test_the_slope_of_a_separation_is_that_of_its_bootstraps():
 
 
 def test_reasons_name_what_lacks():
+    showers = Counts(reference=400, generated=400, training=0, untrained=0, empty=0, unusable=0)
     gate = Gate(quantity="classifierAuc", tolerance=0.7, showers=500)
     other = Difference(where="250 showers of each kind", value=0.6, uncertainty=0.01)
     found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=(other,))}
-    (result,), *_ = decide([gate], found, Sizes(400, 400), [])
+    (result,), *_ = decide([gate], found, showers, [])
     assert result.decision == "undecided" and "on 500 of each kind: it has 250" in result.statement
     differences = (
         Difference(where="low", value=1.0, uncertainty=0.1),
         Difference(where="high", value=None, reason="there is nothing"),
     )
     found = {"hits": QuantityResult(title="Hits", unit="%", differences=differences)}
-    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, Sizes(400, 400), [])
+    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, showers, [])
     assert result.decision == "undecided" and result.where == "low" and result.further_showers is None
     assert result.reason == "at high: there is nothing"
-    (fault,) = decide([], {}, Sizes(1, 1), ["a fault"])[2]
-    assert fault == "a fault" and decide([], {}, Sizes(1, 1), ["a fault"])[1] == "rejected"
+    (fault,) = decide([], {}, showers, ["a fault"])[2]
+    assert fault == "a fault" and decide([], {}, showers, ["a fault"])[1] == "rejected"
 
 
 def test_a_number_is_in_one_bin_and_the_last_bin_has_its_upper_edge():

@@ -93,11 +93,6 @@ class Primaries:
         return {name: np.array(self.range_of(name)) for name in ("energy_gev", "angle_rad")}
 
     @property
-    def energy_range_gev(self) -> tuple[float, float]:
-        """Lowest and highest energy, GeV."""
-        return self.range_of("energy_gev")
-
-    @property
     def angle_range_deg(self) -> tuple[float, float]:
         """Lowest and highest angle, degrees."""
         low, high = self.range_of("angle_rad")

@@ -22,7 +22,7 @@ from caloscale.physics.result import Compared, Linearity, Resolution, Resolution
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
     """The shower maximum of the mean profile in each range of energy."""
     pair = reference, generated
-    profiles = [_range_profiles(sample) for sample in pair]
+    profiles = [_mean_profiles(sample, sample.ranges) for sample in pair]
     layers = [np.where(one.sum(axis=-1) > 0, one.argmax(axis=-1).astype(np.float64), np.nan) for one in profiles]
     depths = [gamma_maximum(one, depth_x0) for one in profiles]
     difference = fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0)
@@ -44,9 +44,15 @@ def _compared(pair: Sequence[Floats], column: int) -> Compared:
 def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
     """Layer (not rounded) of the fitted maximum of the mean profile in each range of energy: (1 + B, R); NaN where it
     is not within the layers, and where there are fewer than FEWEST showers."""
-    depth = gamma_maximum(_range_profiles(sample), depth_x0)
-    depth = np.where(sample.ranges.sum(axis=0) >= FEWEST, depth, np.nan)
+    depth = maximum_depths(sample, sample.ranges, depth_x0)
     return np.interp(depth, depth_x0, np.arange(len(depth_x0)), left=np.nan, right=np.nan)
+
+
+def maximum_depths(sample: Weighted, bins: Floats, depth_x0: Floats) -> Floats:
+    """Depth of the fitted maximum of the mean profile in bins of energy (N, K), X0: (1 + B, K); NaN where there are
+    fewer than FEWEST showers."""
+    depth = gamma_maximum(_mean_profiles(sample, bins), depth_x0)
+    return np.where(bins.sum(axis=0) >= FEWEST, depth, np.nan)
 
 
 def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response, ...]:
@@ -123,6 +129,6 @@ def _deviation(widths: Floats, monte_carlo: Floats) -> Floats:
         return np.asarray(np.abs(widths / monte_carlo - 1).mean(axis=1))
 
 
-def _range_profiles(sample: Weighted) -> Floats:
-    """Mean longitudinal profiles (1 + B, R, Z)."""
-    return np.stack([(sample.weights * member) @ sample.observed.longitudinal for member in sample.ranges.T], axis=1)
+def _mean_profiles(sample: Weighted, bins: Floats) -> Floats:
+    """Longitudinal profiles of bins of energy (N, K): (1 + B, K, Z)."""
+    return np.stack([(sample.weights * member) @ sample.observed.longitudinal for member in bins.T], axis=1)

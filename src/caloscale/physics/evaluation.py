@@ -14,7 +14,7 @@ from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd
 from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
-from caloscale.physics.gates import Sizes, decide
+from caloscale.physics.gates import decide
 from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
 from caloscale.physics.resampling import Resampling, Sample, separate, summarise
@@ -29,7 +29,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
     What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
     samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
-    validation = comparison.validation
+    validation, counts = comparison.validation, _count(samples)
     ranges = _energy_ranges(weighted, comparison.range_edges_gev)
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
@@ -56,9 +56,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
             observables,
             {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
         )
-        gates, decision, reasons = decide(
-            validation.judging, quantities, Sizes(len(samples.reference), len(samples.generated)), _faults(samples)
-        )
+        gates, decision, reasons = decide(validation.judging, quantities, counts, _faults(counts))
         gated = {gate.quantity for gate in gates}
         worth = measure_worth(
             [(weighted["reference"], weighted["generated"])],
@@ -71,13 +69,13 @@ def evaluate(comparison: Comparison) -> Evaluation:
     return Evaluation(
         reference_source=samples.reference_showers.source,
         training_source=samples.training_source,
-        showers=_count(samples),
+        showers=counts,
         energy_ranges=ranges,
         hits_threshold_gev=validation.hits_threshold_gev,
         sparsity_threshold_gev=samples.cuts.sparsity_gev,
         bootstraps=validation.bootstraps,
         seed=validation.seed,
-        notes=_notes(samples),
+        notes=_notes(samples, counts),
         correlation=correlation,
         regression=regression,
         observables=observables,
@@ -95,11 +93,11 @@ def evaluate(comparison: Comparison) -> Evaluation:
     )
 
 
-def _faults(samples: Samples) -> list[str]:
+def _faults(showers: Counts) -> list[str]:
     """What rejects a generator without any gate."""
-    faults = ["all generated showers are empty"] if bool(samples.generated.empty.all()) else []
-    if samples.unusable:
-        faults.append(f"{samples.unusable} generated showers have cells that are not finite or negative")
+    faults = ["all generated showers are empty"] if showers.empty == showers.generated else []
+    if showers.unusable:
+        faults.append(f"{showers.unusable} generated showers have cells that are not finite or negative")
     return faults
 
 
@@ -209,13 +207,12 @@ def _separation(
     )
 
 
-def _notes(samples: Samples) -> tuple[str, ...]:
+def _notes(samples: Samples, showers: Counts) -> tuple[str, ...]:
     notes = []
     if "parametrised" in (samples.reference_showers.source, samples.training_source):
         notes.append("The Monte Carlo showers are parametrised (Grindhammer-Peters), not simulated with Geant4.")
-    empty = int(samples.generated.empty.sum())
-    if empty:
-        notes.append(f"{empty} of {len(samples.generated)} generated showers are empty.")
+    if showers.empty:
+        notes.append(f"{showers.empty} of {showers.generated} generated showers are empty.")
     if samples.untrained is not None and samples.untrained.empty.any():
         share = samples.untrained.empty.mean()
         notes.append(f"{share:.0%} of the showers of the untrained network are empty.")

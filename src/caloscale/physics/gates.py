@@ -9,12 +9,11 @@ a probability of at most 5%.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from scipy.special import ndtr, ndtri
 
-from caloscale.physics.result import Difference, GateResult, QuantityResult
+from caloscale.physics.result import Counts, Difference, GateResult, QuantityResult
 from caloscale.spec.validation import AUCS, MINIMUM_GATES, Gate
 
 Decision = Literal["accepted", "rejected", "undecided", "not assessed"]
@@ -25,16 +24,8 @@ Z = float(ndtri(1 - ERROR))
 """Half width of the interval in standard deviations."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Showers that were compared."""
-
-    reference: int
-    generated: int
-
-
 def decide(
-    gates: Sequence[Gate], quantities: Mapping[str, QuantityResult], sizes: Sizes, faults: Sequence[str]
+    gates: Sequence[Gate], quantities: Mapping[str, QuantityResult], showers: Counts, faults: Sequence[str]
 ) -> tuple[tuple[GateResult, ...], Decision, tuple[str, ...]]:
     """The result of each gate, the decision on the model, and its reasons.
 
@@ -46,7 +37,7 @@ def decide(
     exceeding = [_exceeding_probability(gate, found) for gate, found in zip(gates, chosen)]
     rejected = holm(exceeding, ERROR)
     results = tuple(
-        _result(gate, quantities[gate.quantity], found, is_rejected, len(gates), sizes)
+        _result(gate, quantities[gate.quantity], found, is_rejected, len(gates), showers)
         for gate, found, is_rejected in zip(gates, chosen, rejected)
     )
     decisions = {result.decision for result in results}
@@ -136,7 +127,12 @@ def _exceeding_probability(gate: Gate, differences: Sequence[Difference]) -> flo
 
 
 def _result(
-    gate: Gate, quantity: QuantityResult, differences: Sequence[Difference], is_rejected: bool, gates: int, sizes: Sizes
+    gate: Gate,
+    quantity: QuantityResult,
+    differences: Sequence[Difference],
+    is_rejected: bool,
+    gates: int,
+    showers: Counts,
 ) -> GateResult:
     measured = [(s, d) for d in differences if (s := exceeding_sigmas(gate, d)) is not None]
     reason = next((_missing(d) for d in differences if exceeding_sigmas(gate, d) is None), quantity.reason)
@@ -156,7 +152,7 @@ def _result(
         decision = "accepted"
     further = None
     if decision == "undecided" and is_complete:
-        further = _further_showers(sigmas, gates * len(measured), sizes)
+        further = _further_showers(sigmas, gates * len(measured), showers)
     low, high = interval(decisive)
     if not _is_one_sided(gate):
         low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
@@ -181,7 +177,7 @@ def _missing(difference: Difference) -> str:
     return where + difference.reason
 
 
-def _further_showers(sigmas: float, tests: int, sizes: Sizes) -> int | None:
+def _further_showers(sigmas: float, tests: int, showers: Counts) -> int | None:
     """Held-out Monte Carlo showers that would decide if the difference is what it seems; None: it is so near the
     tolerance that no number is foreseen, or it is generated showers that lack.
 
@@ -189,8 +185,8 @@ def _further_showers(sigmas: float, tests: int, sizes: Sizes) -> int | None:
     """
     needed = float(ndtri(1 - ERROR / tests)) if sigmas > 0 else Z
     # Both samples contribute to the variance in proportion to the inverse of their size.
-    scaled = (1 / sizes.reference + 1 / sizes.generated) * (sigmas / needed) ** 2 - 1 / sizes.generated
+    scaled = (1 / showers.reference + 1 / showers.generated) * (sigmas / needed) ** 2 - 1 / showers.generated
     if scaled <= 0:
         return None
-    further = math.ceil(1 / scaled) - sizes.reference
+    further = math.ceil(1 / scaled) - showers.reference
     return max(1, further) if further < 1_000_000 else None

@@ -9,7 +9,6 @@ from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.showers.arrays import Showers
-from caloscale.showers.primaries import rows
 from caloscale.spec.data import Data
 from caloscale.spec.validation import Validation
 
@@ -102,12 +101,10 @@ def observe_baseline(training: Showers, like: Showers, axes: Axes, cuts: Cuts) -
     without a threshold (which would take energy away from it).
     """
     mean = mean_shower(training)
-    size = max(1, 2_000_000 // mean.size)
     parts = []
-    for start in range(0, len(like), size):
-        part = slice(start, start + size)
-        cells = (mean * like.energy_gev[part, None, None, None]).astype(np.float32)
-        parts.append(observe(Showers.of(cells, rows(like.primaries, part), "baseline"), axes, cuts))
+    for chunk in chunks(like):
+        cells = (mean * chunk.energy_gev[:, None, None, None]).astype(np.float32)
+        parts.append(observe(replace(chunk, cells_gev=cells), axes, cuts))
     return concatenate(parts)
 
 

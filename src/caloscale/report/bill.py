@@ -3,7 +3,7 @@
 from caloscale.planning.billing.bill import SMALL_BILL_USD, AgainstEstimate, Bill, PerMillionShowers
 from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.report.blocks import Block, Details, Notice, Section, Table, Text, Values, markdown
-from caloscale.report.plan import headline, money, remarks, verdict
+from caloscale.report.plan import accelerators, headline, money, remarks, verdict
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
@@ -101,9 +101,8 @@ def plan_section(plan: Plan, bill: Bill | None) -> Section:
 
 def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
     hours = [best.nodes * seconds / 3600 for seconds in (best.total_seconds, *best.total_seconds_interval)]
-    topology = f" {best.topology}" if best.topology else ""
     rows = [
-        ("machines", f"{best.count} x {best.accelerator}{topology}, {best.nodes} x {best.machine_type}"),
+        ("machines", f"{accelerators(best)}, {best.nodes} x {best.machine_type}"),
         ("region, capacity type", f"{best.region}, {best.capacity_type}"),
         ("layout", f"{best.workers} workers x {best.accelerators_per_worker}"),
         ("node hours", f"{hours[0]:.3g} ({hours[1]:.3g} to {hours[2]:.3g})"),

@@ -12,9 +12,9 @@ from caloscale.physics.binning import ORDER, TITLES, Binning, scalar_columns
 from caloscale.physics.classifier import energy_regression
 from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
-from caloscale.physics.energy_response import mean_energy
+from caloscale.physics.energy_response import maximum_depths, mean_energy
 from caloscale.physics.observables import Observed
-from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, gamma_maximum, relative_widths
+from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, relative_widths
 from caloscale.physics.result import numbers
 from caloscale.physics.samples import Samples
 from caloscale.showers.arrays import Showers
@@ -138,9 +138,11 @@ def figure_data(comparison: Comparison) -> FigureData:
         moments=_moments(observed, binning),
         sums=_against_energy(weighted, lambda o: 1e3 * o.ecal_sum_gev),
         response=_against_energy(weighted, lambda o: 1e3 * o.sampling_fraction),
-        resolution=_resolution(weighted, lambda o: o.sampling_fraction),
-        weighted_resolution=_resolution(weighted, lambda o: o.weighted_fraction),
-        maximum=_maximum(weighted, axes),
+        resolution=_bootstrapped(weighted, lambda s: relative_widths(s.weights, s.observed.sampling_fraction, s.bins)),
+        weighted_resolution=_bootstrapped(
+            weighted, lambda s: relative_widths(s.weights, s.observed.weighted_fraction, s.bins)
+        ),
+        maximum=_bootstrapped(weighted, lambda s: maximum_depths(s, s.bins, axes.depth_x0)),
         angle=_angle(observed),
         regression=_regression(samples),
         correlation_names=names,
@@ -235,25 +237,12 @@ def _against_energy(weighted: Mapping[str, Weighted], value: Callable[[Observed]
     return Panel(curves=curves)
 
 
-def _resolution(weighted: Mapping[str, Weighted], value: Callable[[Observed], Floats]) -> Panel:
-    """sigma/E in the fine bins with its bootstrap error."""
+def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], Floats]) -> Panel:
+    """A quantity in the fine bins of energy, (1 + B, K) of a sample, with its bootstrap error."""
     curves = {}
     for name in ("reference", "generated"):
-        sample = weighted[name]
-        relative = relative_widths(sample.weights, value(sample.observed), sample.bins)
-        curves[name] = Curve(values=relative[0], errors=_scatter(relative), x=mean_energy(sample))
-    return Panel(curves=curves)
-
-
-def _maximum(weighted: Mapping[str, Weighted], axes: Axes) -> Panel:
-    """Maximum of the gamma fit of the mean profile in the fine bins, with its bootstrap error."""
-    curves = {}
-    for name in ("reference", "generated"):
-        sample = weighted[name]
-        profiles = np.stack([(sample.weights * b) @ sample.observed.longitudinal for b in sample.bins.T], axis=1)
-        depth = gamma_maximum(profiles, axes.depth_x0)
-        depth = np.where(sample.bins.sum(axis=0) >= FEWEST, depth, np.nan)
-        curves[name] = Curve(values=depth[0], errors=_scatter(depth), x=mean_energy(sample))
+        values = value(weighted[name])
+        curves[name] = Curve(values=values[0], errors=_scatter(values), x=mean_energy(weighted[name]))
     return Panel(curves=curves)
 
 

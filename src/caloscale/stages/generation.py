@@ -163,7 +163,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 showers=count,
                 first=wanted.first,
                 seed=wanted.seed,
-                energy_gev=primaries.energy_range_gev,
+                energy_gev=primaries.range_of("energy_gev"),
                 angle_deg=primaries.angle_range_deg,
                 further={name: primaries.range_of(name) for name in card.spans},
                 runtime=wanted.runtime,
