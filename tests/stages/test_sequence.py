@@ -135,3 +135,12 @@ def test_a_training_that_its_time_ended_says_so(
     (tmp_path / "summary.json").write_text(made.as_json())
     assert print_outcome(tmp_path) == 0
     assert ("41 epochs; ended by train.maxMinutes" in capsys.readouterr().out) is shown
+
+
+def test_a_run_whose_step_was_killed_without_a_record_has_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Summary(run="one", outcome="failed", error="a step failed", stages={}, bill=None, no_price="no row")
+    (tmp_path / "summary.json").write_text(made.as_json())
+    assert print_outcome(tmp_path) == 1
+    assert "error: a step failed" in capsys.readouterr().err

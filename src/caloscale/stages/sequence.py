@@ -100,6 +100,9 @@ def print_outcome(folder: Path) -> int:
         return failed.exit_code if failed else 1
     summary = read_block(Summary, summary_file, remedy=f"report again: caloscale report -w {folder}")
     print_rows(folder, _rows(summary))
+    if failed is None and summary.outcome == "failed":  # a step that was killed has no record
+        print(f"error: {summary.error}", file=sys.stderr)
+        return 1
     return failed.exit_code if failed else 0
 
 
