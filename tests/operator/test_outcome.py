@@ -89,6 +89,15 @@ def test_who_left_for_another_is_not_the_one_to_ask() -> None:
     assert awaited_until([alive(0), alive(1)], start) is None
 
 
+def test_a_kubelet_whose_clock_is_ahead_is_not_waited_for_until_then() -> None:
+    """All nodes of the gang are billed meanwhile."""
+    now = ATTEMPT.launched + dt.timedelta(seconds=11)
+    ahead = changed(failed(0, 138, 10), ended=now + dt.timedelta(hours=1))
+    assert awaited_until([ahead, alive(1)], now) is None
+    slightly = changed(ahead, ended=now + dt.timedelta(seconds=2))
+    assert awaited_until([slightly, alive(1)], now) == now + dt.timedelta(seconds=7)
+
+
 def job(state: str = "active", **changes: Any) -> Job:
     known = {"kind": "TFJob", "name": "gan-1", "uid": "j", "run": None, "attempt": 1, "message": "", "deleting": False}
     return Job(**{**known, "created": None, "selector": (), "state": state, **changes})

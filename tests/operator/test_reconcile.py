@@ -281,6 +281,19 @@ def test_workers_that_come_onto_their_nodes_one_by_one_make_one_status() -> None
     assert w.status["message"] == "3 of 4 workers run"
 
 
+@pytest.mark.parametrize("late", [set(), {"n0"}])
+def test_a_successor_whose_clock_is_behind_looks_after_what_was_launched(late: set[str]) -> None:
+    """The status is one that the API server takes."""
+    w = world()
+    w.reconcile()
+    w.training, w.unschedulable = False, late
+    w.tick()
+    w.now -= dt.timedelta(minutes=10)
+    w.reconcile()
+    assert len(w.attempts[0]["nodeUsage"]) == 4 - len(late)
+    assert RunStatus.model_validate(w.status).cost is not None
+
+
 def test_the_money_of_a_run_on_nodes_is_written_once_a_minute() -> None:
     w = world().until(lambda w: w.phase == "Running")
     w.training, known = False, dt.datetime.fromisoformat(w.status["cost"]["updated"])

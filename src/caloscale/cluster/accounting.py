@@ -232,7 +232,7 @@ def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
     seen = with_steps(live, status.progress, now)
     seconds = seen.waiting_seconds + seen.start_up_seconds + seen.lost_seconds
     if seen is live:  # it has reported no step yet: all that it used is lost
-        seconds = (now - min(usage.since for usage in live.node_usage)).total_seconds()
+        seconds = max((now - min(usage.since for usage in live.node_usage)).total_seconds(), 0.0)
     return round(usd_of(placed.usd_per_hour, seconds), 4)
 
 

@@ -182,8 +182,8 @@ def _put_off(draft: Draft) -> None:
     if draft.status.model_copy(update={"attempts": attempts, "message": before.message}) != before:
         return
     moments = [live.launched, *(moment for usage in live.node_usage for moment in (usage.since, usage.until) if moment)]
-    due = max(moment for moment in moments if moment <= draft.now) + dt.timedelta(seconds=GANG_SECONDS)
-    if draft.now < due:
+    recent = [moment for moment in moments if moment <= draft.now]  # the clock of an earlier leader may be ahead
+    if recent and draft.now < (due := max(recent) + dt.timedelta(seconds=GANG_SECONDS)):
         draft.status = before
         draft.times.append(due)
 
