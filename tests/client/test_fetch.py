@@ -9,6 +9,7 @@ import pytest
 
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster, manifest_of
+from caloscale.errors import ClusterError
 from caloscale.spec import Run
 from caloscale.stages.planning import bill_of, calibrate_runs
 from caloscale.status import RunStatus
@@ -89,3 +90,19 @@ def test_a_layout_that_is_not_aligned_pays_for_it(tmp_path: Path) -> None:
     run = use.run_of("hardware.placement=Free", "hardware.nodes=4", "hardware.workers=32")
     fetch(seen(run, use.status_of(run)), tmp_path)
     assert parts_of(tmp_path)["misalignment"] > 0.1
+
+
+def test_a_run_that_is_made_anew_is_not_mixed_with_the_one_that_was_fetched(tmp_path: Path) -> None:
+    """It has no attempt yet, and the folder has the configuration and the bill of the other."""
+    run = use.run_of()
+    fetch(seen(run, use.status_of(run)), tmp_path)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()}
+    with pytest.raises(ClusterError, match="holds another run"):
+        fetch(seen(run, RunStatus()), tmp_path)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+
+
+def test_a_bucket_without_the_run_is_said(tmp_path: Path, bucket_server: str) -> None:
+    run = use.run_of(f"cluster.workspace={bucket_server}/nothing")
+    missing = fetch(seen(run, use.status_of(run)), tmp_path)
+    assert any(f"{bucket_server}/nothing holds nothing yet" in sentence for sentence in missing)

@@ -28,14 +28,14 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     kept = folder / "status.json"
     if kept.is_file():
         before = read_block(RunStatus, kept, remedy="another --to, or delete it")
-        if before.attempts and run.status.attempts and before.attempts[0] != run.status.attempts[0]:
-            first, other = before.attempts[0].launched, run.status.attempts[0].launched
-            if first != other:
-                raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
+        launched = [attempt.launched for attempt in run.status.attempts[:1]]
+        if before.attempts and launched != [before.attempts[0].launched]:
+            raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
-        download(workspace, folder, without=UNCOPIED)
+        if not download(workspace, folder, without=UNCOPIED):
+            missing.append(f"{workspace} holds nothing yet: neither report nor model")
     elif configured.cluster.volume_claim is not None:
         missing.append(
             f"the workspace is on volume claim {configured.cluster.volume_claim}: mount it in a pod and use kubectl cp"
