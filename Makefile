@@ -102,12 +102,12 @@ base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no r
 .PHONY: smoke
 smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them (root); or CONTEXT= REGISTRY= OVERLAY=
 	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu solver operator storage')
-	@CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
+	@SMOKE=1 CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
 .PHONY: smoke-short
 smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is lost (ten minutes)
 	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
-	@$(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
+	@SMOKE=1 $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
 .PHONY: test-integration
 test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (seven minutes)
