@@ -37,6 +37,7 @@ GOOD = {
     "effective_from": "2026-06-01",
     "observed_on": "2026-06-01",
     "source": "my own bill of June",
+    "includes_host": "no",
 }
 
 
@@ -108,6 +109,9 @@ def test_azure_and_n1_prices_agree_with_libcloud():
         ("source", "", "is missing"),
         ("capacity_type", "preemptible", "on-demand"),
         ("provider", "gpc", "gcp"),
+        ("unit", "gpu second", "another unit"),
+        ("includes_host", "yes", "rows that are added"),
+        ("sku", "Nvidia-Tesla-V100", "catalogue has as gpu"),
     ],
 )
 def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value, says):
@@ -296,7 +300,7 @@ def test_a_price_holds_from_its_first_to_its_last_day(tmp_path):
     assert refused.value.file == f"{tmp_path / 'layer.csv'}:3"
     assert (refused.value.field, refused.value.value) == ("effective_from", "2026-06-30")
     assert "layer.csv:2" in refused.value.remedy
-    layer(tmp_path, first, {"effective_from": "2026-06-30", "sku": "other-gpu"})
+    layer(tmp_path, first, {"effective_from": "2026-06-30", "sku": "nvidia-a100-80gb"})
     layer(tmp_path, {"effective_to": "2026-06-01"})
     with pytest.raises(PriceError, match="effective_to is before effective_from"):
         layer(tmp_path, {"effective_to": "2026-05-31"})
@@ -327,7 +331,7 @@ def test_prices_are_stale_after_ninety_days(tmp_path):
 
 
 def test_a_list_of_nothing_says_what_there_is(tmp_path):
-    prices = layer(tmp_path, {"region": "aa-1", "sku": "Mine"}, {"region": "aa-1", "sku": "other"})
+    prices = layer(tmp_path, *({"provider": "none", "region": "aa-1", "sku": sku} for sku in ("Mine", "other")))
     assert [row.sku for row in list_prices(prices, TODAY, region="aa-1").rows] == ["Mine", "other"]
     assert [row.sku for row in list_prices(prices, TODAY, region="aa-1", sku="MIN").rows] == ["Mine"]
     regions = ", ".join(sorted({row.region for row in prices.rows}))
@@ -347,7 +351,7 @@ def test_a_list_of_nothing_says_what_there_is(tmp_path):
         assert (refused.value.field, refused.value.value) == ("prices", "2019-01-01")
     with pytest.raises(PriceError, match="no price of --region aa-1 --sku min is in effect"):
         list_prices(prices, dt.date(2019, 1, 1), region="aa-1", sku="min")
-    assert prices.regions("gcp")[0] == "aa-1" and prices.regions("none") == []
+    assert prices.regions("none") == ["aa-1"]
     assert prices.rows[0].region == "aa-1"
 
 

@@ -4,15 +4,16 @@ import copy
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
+from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
-from caloscale.planning.catalogue.hardware import OWN, Machine, Slice, load_machines
+from caloscale.planning.catalogue.hardware import OWN, Machine, Slice, load_accelerators, load_machines
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
@@ -20,6 +21,11 @@ from caloscale.spec.problem import suggest
 CapacityType = Literal["on-demand", "spot"]
 Kind = Literal["gpu", "tpu_slice", "tpu_chip", "vcpu", "mem_gib", "vm", "disk_gib", "control_plane"]
 
+UNITS: dict[Kind, str] = {
+    "gpu": "gpu", "tpu_slice": "slice", "tpu_chip": "chip", "vcpu": "vcpu", "mem_gib": "gib", "vm": "vm",
+    "disk_gib": "gib", "control_plane": "cluster",
+}  # fmt: skip
+"""What one unit of a kind is: prices of other units, such as a second of a GPU, are not converted."""
 UNKNOWN_MARKER_USD = 700.0
 """SkyPilot's catalogues write 700.0 where a price is unknown."""
 WITH_FILE = "with --prices FILE"
@@ -41,7 +47,7 @@ class PriceRow(SourcedRow):
     sku: str = Field(min_length=1)
     """Name of what is sold: an accelerator, a family (n1), a machine type."""
     unit: str = Field(min_length=1)
-    """What one unit is: gpu, slice, chip, vcpu, gib, vm."""
+    """What one unit is: gpu, slice, chip, vcpu, gib, vm, cluster."""
     capacity_type: CapacityType
     """on-demand, or spot (preemptible, low priority)."""
     usd_per_unit_hour: float = Field(gt=0, le=10_000)
@@ -60,6 +66,34 @@ class PriceRow(SourcedRow):
     """Why a spot price that is not below the on-demand price is right all the same."""
     note: str = ""
     """What else a reader should know."""
+
+    @field_validator("sku")
+    @classmethod
+    def _is_sold(cls, sku: str, info: ValidationInfo) -> str:
+        provider, kind = info.data.get("provider"), info.data.get("sku_kind")
+        if provider in (None, "none") or kind not in ("gpu", "vm"):
+            return sku
+        known = _sold(kind)
+        if sku not in known:
+            remedy = suggest(sku, known) or f"{kind} is one of {', '.join(sorted(known))}"
+            raise InvalidValueError(f"prices nothing that the catalogue has as {kind}", remedy=remedy)
+        return sku
+
+    @field_validator("unit")
+    @classmethod
+    def _is_of_its_kind(cls, unit: str, info: ValidationInfo) -> str:
+        wanted = UNITS.get(info.data.get("sku_kind", ""), unit)
+        if unit != wanted:
+            raise InvalidValueError("is another unit", remedy=f"write {wanted}, and dollars for one of it and one hour")
+        return unit
+
+    @field_validator("includes_host")
+    @classmethod
+    def _is_not_added_to_a_host(cls, included: bool, info: ValidationInfo) -> bool:
+        if included and info.data.get("sku_kind") == "gpu" and info.data.get("provider") != "none":
+            remedy = "give the price of the GPU alone, and no"
+            raise InvalidValueError("the machine around a GPU has rows that are added to it", remedy=remedy)
+        return included
 
     @field_validator("usd_per_unit_hour")
     @classmethod
@@ -221,6 +255,14 @@ def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FI
         for row in rows
         if (as_of - row.observed_on).days > STALE_AFTER_DAYS
     ]
+
+
+@cache
+def _sold(kind: Literal["gpu", "vm"]) -> frozenset[str]:
+    """All that machines of the catalogue are priced by: GPUs, or hosts and whole machines."""
+    if kind == "gpu":
+        return frozenset(name for name, chip in load_accelerators().items() if chip.kind == "gpu")
+    return frozenset(machine.price_sku for machine in load_machines() if machine.priced_by in ("host", "whole"))
 
 
 def _key(row: PriceRow) -> Key:
