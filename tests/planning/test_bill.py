@@ -347,6 +347,17 @@ def test_each_cause_of_a_difference_by_hand():
     assert {part.share for part in nothing.parts} == {0} and nothing.co2_kg == 0
 
 
+def test_epochs_beyond_max_minutes_are_neither_interruptions_nor_missing():
+    """train.maxMinutes ends a training that was planned with 60 epochs after 3 of them, as the estimate states."""
+    estimate = PLANNED.chosen.model_copy(
+        update={"start_up_seconds": 50.0, "epoch_seconds": 1000.0, "epochs": 3.0, "total_seconds": 3050.0, "usd": 50.0}
+    )
+    use = run_use(Attempt(nodes=(nodes(3050),), training_seconds=3000, start_up_seconds=50), epochs=3.0)
+    made = bill(use, PRICES, plan=PLANNED.model_copy(update={"chosen": estimate}))
+    causes = {cause.cause: cause.usd for cause in made.against_estimate.causes}
+    assert {cause for cause, usd in causes.items() if usd} == {"price of an hour"}
+
+
 def test_kinds_of_nodes_are_billed_one_by_one_and_restarts_are_summed():
     mixed = Attempt(nodes=(nodes(3600, 2), nodes(1800, 1, "on-demand")), training_seconds=900, used_share=0.5)
     made = bill(run_use(mixed, Attempt(nodes=(nodes(1800, 2),), count=3, interruptions=2)), PRICES)

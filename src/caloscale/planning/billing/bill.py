@@ -328,8 +328,8 @@ def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstE
     lost = sum(a.lost_seconds + a.waiting_seconds for a in use.attempts)
     beside = sum(a.shower_seconds + a.validation_seconds for a in use.attempts)
     planned_work = use.epochs * estimate.epoch_seconds
-    not_run = (plan.epochs - use.epochs) * estimate.epoch_seconds
-    planned_lost = estimate.total_seconds - estimate.start_up_seconds - plan.epochs * estimate.epoch_seconds
+    not_run = (estimate.epochs - use.epochs) * estimate.epoch_seconds
+    planned_lost = estimate.total_seconds - estimate.start_up_seconds - estimate.epochs * estimate.epoch_seconds
     causes = {
         "price of an hour": paid_per_second * estimate.total_seconds - estimate.usd,
         "epochs that were planned and not run": -paid_per_second * not_run,
