@@ -369,6 +369,13 @@ def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document
         sources = [row["source"] for row in csv.DictReader(file.read_text().splitlines())]
         assert sources == ["run own", "run second"]
     assert command("calibrate", folder, folder / "usage.json", "-o", file).code == 2
+    made, again = (
+        json.loads(command("calibrate", folder, "-o", file, "--json", *more).out)
+        for more in ((), ("--measurements", file))  # a run is predicted without its own row
+    )
+    assert again == made
+    once, twice = (json.loads(command("plan", document, "--json", *("--measurements", file) * n).out) for n in (1, 2))
+    assert twice == once
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,10 @@ def calibrate_runs(
             remedy = "name a CSV, such as -o mine.csv"
             raise InputError("is needed for runs on rented machines", field="--output", remedy=remedy)
         held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
-        others = [row for row in held if row.source not in {f"run {name}" for name in names}]
-        made = calibrate(rented, (*load_measurements(measurements), *others))
+        given = {f"run {name}" for name in names}
+        others = [row for row in held if row.source not in given]
+        known = dict.fromkeys((*load_measurements(measurements), *others))
+        made = calibrate(rented, [row for row in known if row.source not in given])
         rows = [row for row in map(measurement_of, rented) if row is not None]
         write_text(file, rows_csv(Measurement, [*others, *rows]))
     if own:

@@ -87,9 +87,11 @@ class Measurement(SourcedRow):
 
 
 def load_measurements(extra_files: Iterable[str | Path] = ()) -> tuple[Measurement, ...]:
-    """The study's measurements and those of the user's files; raises InputError naming file, line and column."""
+    """The study's measurements and those of the user's files, of equal rows one: a file may be given twice, or hold
+    another. Raises InputError naming file, line and column.
+    """
     files = (builtin("measurements.csv"), *map(Path, extra_files))
-    return tuple(row for file in files for _, row in read_rows(file, Measurement, InputError))
+    return tuple(dict.fromkeys(row for file in files for _, row in read_rows(file, Measurement, InputError)))
 
 
 def interruption_rate(
