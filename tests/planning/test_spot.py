@@ -159,3 +159,4 @@ def test_break_even_is_where_both_cost_the_same():
     spot = expected(100_000, HOUR / (4 * unpaid), 5, 400, provisioning_seconds=300)
     assert float(spot.seconds - spot.waiting_seconds / 4) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
     assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0, 100_000) is None
+    assert break_even_rate(1_000, 4, 36_000, 400, 6.0, 20.0, 1_000) is None  # one checkpoint costs more than it spares

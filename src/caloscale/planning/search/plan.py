@@ -274,7 +274,7 @@ class _Describer:
             usd_per_hour=float(found.usd_per_hour[index]) if priced else None,
             usd=_finite(spent.usd[index]) if priced else None,
             usd_interval=(_finite(found.low.usd[index]), _finite(found.high.usd[index])) if priced else None,
-            usd_per_epoch=_finite(spent.usd[index]) / epochs if priced else None,
+            usd_per_epoch=_finite(spent.usd[index]) / epochs if priced and epochs else None,
             checkpoint_seconds=float(spent.checkpoint_seconds[index]),
             expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
             interruptions_per_node_hour=None if np.isnan(rate) else float(rate),

@@ -114,13 +114,14 @@ def break_even_rate(
         paid_seconds = float(run.seconds - unpaid * run.waiting_seconds)
         return float(np.log(paid_seconds * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)))
 
-    if logarithm_of_ratio(0.0) >= 0:
+    lowest = 1e-12  # at 0 nothing is saved, and saving alone may cost more than spot spares
+    if logarithm_of_ratio(lowest) >= 0:
         return None
     if logarithm_of_ratio(60.0) <= 0:
         return 60.0
     from scipy.optimize import brentq  # loaded when needed: half a second
 
-    return float(brentq(logarithm_of_ratio, 1e-12, 60.0, xtol=1e-9))
+    return float(brentq(logarithm_of_ratio, lowest, 60.0, xtol=1e-9))
 
 
 def _mean_lifetime(mean: Numbers, lifetime: Numbers) -> Numbers:
