@@ -395,6 +395,14 @@ def test_two_azimuths_are_refused():
         load_run(preset="flow-par04", overrides=["data.geometry.cells=[2, 9, 45]"])
 
 
+@pytest.mark.parametrize("rebin", [[51, 51, 1], [51, 3, 1], [3, 51, 1]])
+def test_a_single_cell_across_is_refused(rebin):
+    """Its training had an infinite loss: the width of all showers is the same."""
+    with pytest.raises(ConfigurationError, match=r"two cells along x and along y.*re-binned") as refused:
+        load_run(preset="flow", overrides=[f"data.preprocessing.rebin={rebin}"])
+    assert "data.preprocessing.rebin" in refused.value.remedy
+
+
 def test_operations_of_a_shower_are_those_of_its_matrices(run, network):
     """Written down for 7 x 6 x 8 cells: 20 numbers, 6 of a primary, width 16, 24 + 6 of style, 24 terms; 10 features of
     each place, 5 of an azimuth."""

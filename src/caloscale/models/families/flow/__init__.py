@@ -56,11 +56,18 @@ class Flow(Family):
     batch_of_measurements = 32
 
     def check(self, model: Model, data: Data) -> None:
-        """At least two layers, and three azimuths of a cylinder, of which each has two neighbours."""
+        """At least two layers; three azimuths of a cylinder, of which each has two neighbours; of a grid two cells
+        along x and along y, as the width of a shower in one cell is no number to learn."""
         if data.geometry.cell_shape == "cylinder" and data.shape[0] < 3:
             raise InvalidValueError(
                 f"model.family flow needs at least three azimuths, data.geometry.cells has {data.shape[0]} re-binned",
                 remedy="use a geometry with more azimuths, or set data.geometry.cellShape to grid",
+            )
+        if data.geometry.cell_shape == "grid" and min(data.shape[:2]) < 2:
+            raise InvalidValueError(
+                "model.family flow needs at least two cells along x and along y, data.geometry.cells has "
+                f"{data.shape[0]} x {data.shape[1]} re-binned",
+                remedy="lower data.preprocessing.rebin, use a geometry with more cells, or another family",
             )
         if data.shape[2] < 2:
             raise InvalidValueError(
