@@ -189,8 +189,9 @@ def test_expected_maximum_against_sampling():
 
 
 def test_measurements_travel_through_their_file(tmp_path):
-    (tmp_path / "own.csv").write_text(rows_csv(Measurement, V100[:3]))
-    assert load_measurements([tmp_path / "own.csv"])[-3:] == tuple(V100[:3])
+    own = tuple(row.model_copy(update={"source": "run mine"}) for row in V100[:3])
+    (tmp_path / "own.csv").write_text(rows_csv(Measurement, own))
+    assert load_measurements([tmp_path / "own.csv"])[-3:] == own
 
 
 @pytest.mark.parametrize(
