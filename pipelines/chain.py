@@ -84,7 +84,9 @@ def steps(form: Mapping[str, Any], *, here: bool = False, volume_claim: str | No
     simulated = simulate(simulation=planned.outputs["simulation"], workspace=workspace)
     simulated.set_display_name("Simulate showers")
     data, showers = planned.outputs["data"], simulated.outputs["showers"]
-    prepared = preprocess(data=data, workspace=workspace, showers=showers).set_display_name("Prepare showers")
+    reading = planned.outputs["reading"]
+    prepared = preprocess(data=data, reading=reading, workspace=workspace, showers=showers)
+    prepared.set_display_name("Prepare showers")
     dataset = prepared.outputs["dataset"]
     trained = train(run=run, folder=folder, dataset=dataset).set_display_name("Train")
     trained.set_caching_options(False)  # what is done is in the folder of the run, which is another each time

@@ -33,6 +33,7 @@ def plan(
         ("configuration", str),
         ("simulation", str),
         ("data", str),
+        ("reading", str),
         ("gpu_resource", str),
         ("gpu_count", str),
     ],
@@ -64,6 +65,7 @@ def plan(
         configuration: The resolved run configuration, as JSON.
         simulation: What the simulated showers depend on, as JSON.
         data: What the shards depend on, as JSON.
+        reading: The id of the pipeline run where the showers are files, not simulated.
         gpu_resource: What the pod of the training asks the node for; empty, nothing.
         gpu_count: How many of it.
     """
@@ -76,4 +78,5 @@ def plan(
     places = {"run": run, "workspace": workspace, "resume": resume, "beside": plan.uri}
     begun = stages.begin({name: form[name] for name in spec.FORM}, **places)
     Path(plan.path).write_text(begun.plan, encoding="utf-8")
-    return begun.folder, begun.run, begun.simulation, begun.data, begun.gpu_resource, begun.gpu_count
+    shared = begun.folder, begun.run, begun.simulation, begun.data, begun.reading
+    return *shared, begun.gpu_resource, begun.gpu_count

@@ -6,11 +6,14 @@ from components import IMAGE
 
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
-def preprocess(data: str, workspace: str, showers: dsl.Input[dsl.Dataset], dataset: dsl.Output[dsl.Dataset]) -> None:
+def preprocess(
+    data: str, reading: str, workspace: str, showers: dsl.Input[dsl.Dataset], dataset: dsl.Output[dsl.Dataset]
+) -> None:
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards.
 
     Args:
         data: What the shards depend on in the block data of the run configuration, as JSON.
+        reading: Another in each run that reads files: the server's cache does not know whether these have changed.
         workspace: Folder or gs://bucket/prefix with the folders of runs. Empty: beside the artifacts of the run.
         showers: Simulated showers; not used when the run configuration names other data.
         dataset: TFRecord shards and their manifest.

@@ -32,10 +32,10 @@ def keys(folder: Path, form: dict[str, Any]) -> dict[str, Any]:
         run=form["run"],
         workspace=form["workspace"] and str(folder / form["workspace"]),
         resume="",
-        beside=str(place / "clone/plan/plan"),
+        beside=str(place / str(stages.run_id()) / "plan/plan"),
     )
     said = {"configuration": begun.run, "simulation": begun.simulation, "data": begun.data, "folder": begun.folder}
-    said |= {"gpu_resource": begun.gpu_resource, "gpu_count": begun.gpu_count}
+    said |= {"reading": begun.reading, "gpu_resource": begun.gpu_resource, "gpu_count": begun.gpu_count}
     compiled = next(yaml.safe_load_all((ROOT / "pipelines/compiled/train_calorimeter_gan.yaml").read_text()))
     tasks, found = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"], dict[str, Any]()
     for step in STEPS:
@@ -92,3 +92,14 @@ def test_the_table_of_the_page_is_what_the_pipeline_does(tmp_path: Path) -> None
     for name, steps in found.items():
         row = max((key for key in stated if name == key or name.startswith(f"{key}.")), key=len)
         assert tuple(step in steps for step in STEPS) == stated[row], name
+
+
+@pytest.mark.parametrize(("source", "step"), [("gs://bucket/showers", {"preprocess"}), ("simulate", set())])
+def test_files_that_may_have_changed_are_read_in_every_run(
+    source: str, step: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {**FIRST, "run": {"data": {"source": source}}}
+    first = keys(tmp_path, form)
+    monkeypatch.setenv(RUN_VARIABLE, "another")
+    second = keys(tmp_path, form)
+    assert {name for name in ("simulate", "preprocess") if first[name] != second[name]} == step

@@ -95,6 +95,8 @@ class Begun:
     """What the simulated showers depend on, JSON."""
     data: str
     """What the shards depend on, JSON."""
+    reading: str
+    """The id of the pipeline run where the showers are files, which may be others by now; empty: they are simulated."""
     gpu_resource: str
     """What the pod of a training in its step asks the node for; empty: nothing."""
     gpu_count: str
@@ -118,6 +120,7 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
             configured.model_dump_json(by_alias=True),
             simulated_part(data).model_dump_json(by_alias=True),
             prepared_part(data).model_dump_json(by_alias=True),
+            "" if data.source == "simulate" else run_id() or "",
             GPU if gpus else "",
             str(gpus or ""),
             plan(configured, folder),
