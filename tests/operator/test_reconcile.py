@@ -491,6 +491,20 @@ def test_a_limit_that_was_raised_lets_a_run_continue(attempts: int, phase: str) 
     assert draft.status.phase == "Failed"
 
 
+@pytest.mark.parametrize(("most", "phase"), [(2, "Failed"), (3, "Recovering")])
+def test_a_run_without_restarts_continues_when_it_is_given_more(most: int, phase: str) -> None:
+    """Another edit, such as cluster.ttlSecondsAfterFinished, rents no machines."""
+    failed = Condition(type="Failed", status="True", reason="RestartBudget", last_transition_time=START)
+    made = ended_as(*[("NodeLost", 0)] * 3).attempts
+    known = {"attempts": made, "restarts": 2, "finished": START, "observed_generation": 1}
+    status = RunStatus(phase="Failed", conditions=(failed,), **known)
+    w = world({"recovery": {"maxRestarts": most}})
+    draft = Draft(dataclasses.replace(w.observe(), status=status, generation=2), START)
+    assert draft.run is not None
+    _reopen(draft, draft.run)
+    assert draft.status.phase == phase
+
+
 def test_own_machines_have_no_price_and_that_is_no_problem_without_a_budget() -> None:
     labels = {"node.kubernetes.io/instance-type": "", "topology.kubernetes.io/region": ""}
     hardware = {"accelerator": "nvidia-tesla-v100", "count": 8}

@@ -97,6 +97,7 @@ def _reopen(draft: Draft, run: AnyRun) -> None:
         draft.status.phase == "Failed"
         and failed is not None
         and failed.reason in MENDABLE
+        and (failed.reason != "RestartBudget" or draft.status.restarts < run.recovery.max_restarts)
         and draft.seen.generation > draft.status.observed_generation
         and not run.cluster.suspend  # to stop what has ended is no wish to resume it
     ):
