@@ -267,6 +267,8 @@ def test_fewer_showers_than_a_batch(shards):
         ("data.geometry.cells=[7, 8, 4]", "geometry"),
         ("data.preprocessing.power=0.8", "preprocessing"),
         ("data.geometry.cellMm=6", "geometry"),
+        ("data.energyGev=[100, 200]", "energyGev"),
+        ("data.angleDeg=[80, 100]", "angleDeg"),
     ],
 )
 def test_shards_of_another_configuration(shards, override, field):

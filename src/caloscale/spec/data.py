@@ -359,9 +359,10 @@ SEEN_BY_NETWORKS = ("preprocessing", "geometry", "particle", "azimuth_deg", "ent
 """Fields of data that shards and networks are made for; the shape follows from them."""
 
 
-def first_unlike(made: Any, data: Data) -> tuple[str, Any, Any] | None:
-    """First field in which a manifest or a model card is not as the data: name, value there and here; None: none."""
-    for name in SEEN_BY_NETWORKS:
+def first_unlike(made: Any, data: Data, *further: str) -> tuple[str, Any, Any] | None:
+    """First field, further ones included, in which a manifest or a model card is not as the data: name, value there
+    and here; None: none."""
+    for name in (*SEEN_BY_NETWORKS, *further):
         if getattr(made, name) != getattr(data, name):
             return to_camel(name), getattr(made, name), getattr(data, name)
     return None

@@ -194,8 +194,9 @@ def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -
 
 
 def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
-    """ShowerFileError unless the shards were made for these networks: same shape, detector, primary, preprocessing."""
-    if (unlike := first_unlike(manifest, data)) is not None:
+    """ShowerFileError unless the shards were made for this run: same shape, detector, preprocessing, primaries with
+    their ranges, which the networks and their model card take from the run."""
+    if (unlike := first_unlike(manifest, data, "energy_gev", "angle_deg")) is not None:
         field, found, wanted = unlike
         problem = "the shards were made for another run configuration"
         remedy = f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}"
