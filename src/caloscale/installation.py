@@ -1,7 +1,5 @@
 """Packages of extras: their import, and the command that installs them, as errors and `caloscale doctor` name it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

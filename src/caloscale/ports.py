@@ -1,7 +1,5 @@
 """Ports of this machine for processes that connect to each other."""
 
-from __future__ import annotations
-
 import random
 import socket
 

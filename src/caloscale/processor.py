@@ -1,7 +1,5 @@
 """The processor of this machine as Linux describes it, and what a process has of cores and memory."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Progress of long work: a bar in a terminal, a line every few seconds in a log."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -8,8 +8,6 @@ numbers of its showers without drawing those of the others, so a training does n
 and its random state is the number of its step.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

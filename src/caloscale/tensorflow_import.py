@@ -1,7 +1,5 @@
 """Import of TensorFlow by programs: quiet, and without packages that nothing here uses."""
 
-from __future__ import annotations
-
 import os
 import sys
 from importlib import import_module

@@ -1,7 +1,5 @@
 """Commands of machines and money: plan, bill, prices, calibration, node pools."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 from pathlib import Path

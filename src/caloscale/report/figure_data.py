@@ -190,7 +190,7 @@ def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ..
     return tuple(panels)
 
 
-def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
+def _shares(values: Mapping[str, Floats], edges: Floats, title: str = "") -> Panel:
     """Share of the showers per bin, what lies beyond in the outer bins, with the multinomial error."""
     curves = {}
     for name, sample in values.items():
@@ -198,19 +198,16 @@ def _shares(values: Mapping[str, Floats], edges: Floats) -> Panel:
         counts = np.histogram(finite, bins=edges)[0]
         share = counts / max(len(sample), 1)
         curves[name] = Curve(values=share, errors=np.sqrt(share * (1 - share) / max(len(sample), 1)))
-    return Panel(edges=edges, curves=curves)
+    return Panel(title=title, edges=edges, curves=curves)
 
 
 def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
-    names = [name for name in ORDER if name in binning.edges and len(binning.edges[name]) == 1]
-    panels = {
-        name: _shares({s: scalar_columns(name, o)[:, 0] for s, o in observed.items()}, binning.edges[name][0])
-        for name in names
-    }
-    panels["showerMaximum"] = _shares(
-        {s: o.maximum_layer for s, o in observed.items()}, np.arange(binning.layers + 1) - 0.5
-    )
-    return {name: panel.model_copy(update={"title": TITLES[name]}) for name, panel in panels.items()}
+    panels = {}
+    for name in (name for name in ORDER if name in binning.edges and len(binning.edges[name]) == 1):
+        values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
+        panels[name] = _shares(values, binning.edges[name][0], TITLES[name])
+    maxima, layers = {sample: o.maximum_layer for sample, o in observed.items()}, np.arange(binning.layers + 1) - 0.5
+    return panels | {"showerMaximum": _shares(maxima, layers, TITLES["showerMaximum"])}
 
 
 def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
@@ -219,9 +216,7 @@ def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Pa
     for group, (attribute, titles) in enumerate(MOMENTS):
         for order, title in enumerate(titles):
             values = {name: getattr(o, attribute)[:, order] for name, o in observed.items()}
-            panels[f"{attribute}{order + 1}"] = _shares(values, edges[3 * group + order]).model_copy(
-                update={"title": title}
-            )
+            panels[f"{attribute}{order + 1}"] = _shares(values, edges[3 * group + order], title)
     return panels
 
 

@@ -7,8 +7,6 @@ which a worker is lost is made again by the others, from copies of its beginning
 compiles while the others train, and gets weights, optimisers and step from one of them.
 """
 
-from __future__ import annotations
-
 import hashlib
 import multiprocessing
 import os

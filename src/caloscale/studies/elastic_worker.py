@@ -5,8 +5,6 @@ training has its update, the threads wait: the worker sends their gradients, app
 batch, and the threads continue. So nothing is compiled when parts come and go.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack

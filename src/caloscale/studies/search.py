@@ -166,7 +166,7 @@ def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[st
     from caloscale.inference.stream import generate_table
     from caloscale.physics import compare, evaluate
     from caloscale.showers.arrays import Showers
-    from caloscale.showers.primaries import rows
+    from caloscale.showers.primaries import joined, rows
     from caloscale.showers.tfrecord.shard_folder import open_shards
     from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers, training_showers
 
@@ -179,7 +179,7 @@ def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[st
     for index, folder in enumerate(folders):
         share = rows(primaries, slice(index, None, len(folders)))
         parts.append(generate_table(load_generator(folder / TRAINED), share, seed=run.validation.seed + index))
-    columns = {name: np.concatenate([part.primaries[name] for part in parts]) for name in parts[0].primaries}
+    columns = joined([part.primaries for part in parts])
     generated = Showers.of(np.concatenate([part.cells_gev for part in parts]), columns, "generated")
     compared = compare(
         reference, generated, training=training, untrained=None, data=run.data, validation=run.validation
