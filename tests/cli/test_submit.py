@@ -118,6 +118,28 @@ def test_a_solver_run_is_submitted_with_its_claim_and_without_an_estimate(comman
     assert "image" not in manifest["spec"]["cluster"]
 
 
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        ([], "registry.example/trainer:1"),
+        (["--set", "cluster.image=registry.example/mine:2"], "registry.example/mine:2"),
+        (["--image", "registry.example/mine:2", "--set", "cluster.image=us:3"], "registry.example/mine:2"),
+    ],
+)
+def test_the_environment_does_not_replace_the_image_of_a_configuration(command, given, image, monkeypatch):
+    monkeypatch.setenv("CALOSCALE_IMAGE", "registry.example/trainer:1")
+    done = command("submit", "--preset", "compact", "--set", "hardware.accelerator=cpu", "--dry-run", *given)
+    assert done.code == 0 and yaml.safe_load(done.out)["spec"]["cluster"]["image"] == image
+
+
+def test_an_image_that_a_solver_run_is_given_is_its_own(command, monkeypatch):
+    monkeypatch.setenv("CALOSCALE_IMAGE", "registry.example/both:1")
+    claim = ["--set", "hardware={}", "--set", "cluster.volumeClaim=shared"]
+    given = [*claim, "--dry-run", "--image", "registry.example/both:1"]
+    done = command("submit", "--preset", "proxy", *given)
+    assert done.code == 0 and yaml.safe_load(done.out)["spec"]["cluster"]["image"] == "registry.example/both:1"
+
+
 def test_a_solver_run_without_a_claim_or_for_azure_is_refused(command, monkeypatch):
     monkeypatch.setattr("caloscale.connection.connect", lambda context: Server(None))
     done = command(*SOLVER)

@@ -72,7 +72,9 @@ def submit(
     data: Annotated[
         str, typer.Option(help="azureml: folder of shards, such as azureml://datastores/NAME/paths/F.")
     ] = "",
-    image: Annotated[str, typer.Option(envvar=IMAGE_VARIABLE, help="Image of the workers.")] = "",
+    image: Annotated[
+        str, typer.Option(help=f"Image of the workers. Absent: cluster.image, or of trainings {IMAGE_VARIABLE}.")
+    ] = "",
     compute: Annotated[
         str | None, typer.Option(help="azureml: existing cluster; absent: serverless compute of the planned size.")
     ] = None,
@@ -117,9 +119,9 @@ def submit(
     if isinstance(run, SolverRun):
         if to == Target.AZUREML:
             raise InputError("goes to a cluster only", field="solver", remedy="leave --to out")
-        if image == os.environ.get(IMAGE_VARIABLE):
-            image = ""  # that of trainings
-    elif to == Target.AZUREML:
+    elif not image and (to == Target.AZUREML or run.cluster.image is None):
+        image = os.environ.get(IMAGE_VARIABLE, "")
+    if isinstance(run, Run) and to == Target.AZUREML:
         coordinates = (subscription, resource_group, azure_workspace)
         _to_azure(run, make_plan, data, image, compute, send is True, coordinates, as_json)
         return
