@@ -12,8 +12,8 @@ from caloscale.cluster import names
 from caloscale.connection import Connection, message_of
 from caloscale.errors import ConfigurationError
 from caloscale.spec import build_any_run, build_run
-from tests.cluster.test_schema import DOCUMENTS
 from tests.control_plane.operator.conftest import SPEC, Runs
+from tests.tools.test_custom_resource import DOCUMENTS
 from tools.cluster import ControlPlane
 
 V100 = {"accelerator": "nvidia-tesla-v100"}
