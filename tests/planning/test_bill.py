@@ -267,6 +267,13 @@ def test_calibration_refuses_nonsense():
     with pytest.raises(InputError, match="does not add up") as error:
         calibrate([odd], MEASURED)
     assert error.value.exit_code == 2
+    unknown = INTERRUPTED.model_copy(update={"observed": INTERRUPTED.observed.model_copy(update={"network": "flow"})})
+    with pytest.raises(InputError, match="not in the catalogue of networks"):
+        calibrate([unknown], MEASURED)
+    other = nodes(4000).model_copy(update={"accelerator": "nvidia-tesla-p100"})
+    mixed = run_use(Attempt(nodes=(nodes(4000), other)), observed=INTERRUPTED.observed)
+    with pytest.raises(InputError, match="several kinds"):
+        calibrate([mixed], MEASURED)
 
 
 @pytest.fixture(scope="module")

@@ -78,6 +78,14 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
             "(the field observed in docs/bill.md), or runs of this machine whose training succeeded",
         )
+    for row in rows:
+        if row.network not in load_networks():
+            raise InputError(
+                "is not in the catalogue of networks",
+                field="observed.network",
+                value=row.network,
+                remedy=f"leave {row.source} out",
+            )
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
     rates = [(market, interruption_rate(everything, *market)) for market in markets]

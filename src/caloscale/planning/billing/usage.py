@@ -136,12 +136,14 @@ def measurement_of(use: RunUse) -> Measurement | None:
     """The row that a run adds to the measurements (`caloscale calibrate`); None when the training measured nothing.
 
     The nodes are those of the last attempt, which must be of one kind; interruptions and node hours are summed over
-    all attempts on spot. Raises pydantic.ValidationError (a ValueError) when the figures do not add up.
+    all attempts on spot. Raises ValueError when they are not, or the figures do not add up.
     """
     seen = use.observed
     if seen is None:
         return None
     last = use.attempts[-1].nodes
+    if len({(held.provider, held.machine_type, held.accelerator, held.per_node, held.region) for held in last}) > 1:
+        raise ValueError("the nodes of the last attempt are of several kinds, and a step has the time of the slowest")
     nodes, count = last[0], sum(held.nodes * held.per_node for held in last)
     replicas = count * find_accelerator(nodes.accelerator, field="accelerator").replicas
     spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.capacity_type == "spot"]
