@@ -50,10 +50,15 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
         return error.exit_code
     if not _run(build(here=True), folder, training=False):
         return 130
-    failed = next((record for record in read_records(folder).values() if record.outcome != "succeeded"), None)
+    records = read_records(folder)
+    failed = next((record for record in records.values() if record.outcome != "succeeded"), None)
     if failed is not None:
         print(f"error: stage {failed.stage} {failed.outcome}: {failed.error}", file=sys.stderr)
         return failed.exit_code
+    for stage in ("solve", "validate", "report"):
+        if stage not in records:
+            print(f"error: stage {stage} has no record: its step was killed or did not begin", file=sys.stderr)
+            return 1
     solving.print_solution(folder)
     return 0
 

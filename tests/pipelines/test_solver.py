@@ -1,5 +1,6 @@
 """The pipeline of an inverse problem: compiled, and run here by Kubeflow's local runner on one rank."""
 
+import argparse
 import json
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 import yaml
 
 from caloscale.spec import load_solver_run
-from caloscale.stages.record import read_records
+from caloscale.stages.record import read_records, recorded
+from pipelines import local
 from pipelines.solve_inverse_problem import compile_pipeline, main
 
 TINY = [
@@ -56,3 +58,20 @@ def test_the_pipeline_runs_here_and_leaves_summary_report_and_bill(
     kept = load_solver_run(folder / "run.yaml")
     assert kept == load_solver_run(preset="proxy", overrides=TINY)
     assert "report:" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("stages", [[], ["solve", "report"]])
+def test_a_step_that_was_killed_without_a_record_fails_the_run(
+    stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def killed(_: object, folder: Path, **__: object) -> bool:
+        for stage in stages:
+            with recorded(stage, folder):
+                pass
+        return True
+
+    monkeypatch.setattr(local, "_run", killed)
+    monkeypatch.setattr("caloscale.stages.solving.print_solution", lambda _: None)
+    given = argparse.Namespace(configuration=None, preset="proxy", overrides=[], name="one", runs=tmp_path)
+    assert local.solve_here(given, lambda **_: None) == 1
+    assert "has no record" in capsys.readouterr().err
