@@ -84,7 +84,7 @@ cluster-up: $(VENV)/.dev ## Three real nodes on this machine, until Ctrl-C (root
 
 .PHONY: deploy
 deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1
-	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)' $(if $(DRY_RUN),--dry-run)
+	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)' $(if $(filter-out 0,$(DRY_RUN)),--dry-run)
 
 .PHONY: undeploy
 undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
