@@ -95,6 +95,7 @@ def undeploy(
 ) -> None:
     """Remove everything that deploy applied; refuses while there are runs, for they would go too."""
     check_context(context)
+    check_operator(context, namespace)
     runs = existing_runs(context)
     if runs and not force:
         problem = f"{len(runs)} runs would be deleted: {', '.join(runs[:5])}"
@@ -105,6 +106,25 @@ def undeploy(
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
     text = "---\n".join(yaml.safe_dump(each) for each in render(overlay, namespace=namespace))
     kubectl(context, "delete", "--ignore-not-found", "--filename=-", stdin=text, show=True)
+
+
+def check_operator(context: str, namespace: str) -> None:
+    """Raise InputError unless the cluster's only operator is in a namespace: definition and rights are for all."""
+    where = ("get", "deployments", "--all-namespaces", f"--field-selector=metadata.name={DEPLOYMENT}", "--output=json")
+    found = [each["metadata"]["namespace"] for each in json.loads(kubectl(context, *where))["items"]]
+    if found == [namespace]:
+        return
+    others = [each for each in found if each != namespace]
+    if namespace in found:
+        problem = f"further operators would be left without their custom resource, in {', '.join(others)}"
+        commands = [f"kubectl --context={context} -n {each} delete deployment {DEPLOYMENT}" for each in others]
+        remedy = f"{'; '.join(commands)}; then undeploy again"
+    elif others:
+        problem, remedy = f"the operator is in {', '.join(others)}", f"NAMESPACE={others[0]}"
+    else:
+        problem = "no namespace has the operator"
+        remedy = f"to remove what is left of one: kubectl --context={context} delete -k manifests/overlays/..."
+    raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
 
 
 def check_context(context: str) -> None:
