@@ -16,6 +16,7 @@ from tools.cluster.programs import folder
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAYS = ROOT / "manifests" / "overlays"
+ACCESS = ROOT / "manifests" / "run-namespace" / "operator-access.yaml"
 IMAGE = "caloscale/operator"
 DEPLOYMENT = "caloscale-operator"
 SELECTOR = "app.kubernetes.io/name=caloscale-operator"
@@ -42,6 +43,11 @@ def deploy(
     """Apply an overlay by server-side apply and wait until the operator runs."""
     check_context(context)
     rendered = render(overlay, image=image, trainer=trainer, solver=solver, namespace=namespace)
+    for each in (binding for binding in rendered if binding["kind"] == "RoleBinding"):
+        where = each["metadata"].get("namespace", namespace)
+        if where != namespace and not _exists(context, where):
+            remedy = f"kubectl --context={context} apply --server-side -k manifests/run-namespace, then deploy again"
+            raise InputError(f"its rights to runs belong into {where}, which is not there", remedy=remedy)
     # Custom resource first: what follows may speak of it.
     first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     others = [each for each in rendered if each not in first]
@@ -139,7 +145,10 @@ def check_context(context: str) -> None:
 def render(
     overlay: str, *, namespace: str, image: str = "", trainer: str = "", solver: str = ""
 ) -> list[dict[str, Any]]:
-    """The objects of an overlay with the images and the namespace put in."""
+    """The objects of an overlay with the images and the namespace put in.
+
+    For another namespace than that of the manifests, with the operator's rights in the namespaces of its runs.
+    """
     path = OVERLAYS / overlay
     if not (path / "kustomization.yaml").is_file():
         there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
@@ -163,7 +172,19 @@ def render(
         patch["spec"] = {"template": {"spec": pod}}
         document["patches"] = [{"patch": yaml.safe_dump(patch)}]
     (build / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    return [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
+    objects = [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
+    access = yaml.safe_load(ACCESS.read_text(encoding="utf-8"))
+    if namespace != access["subjects"][0]["namespace"]:
+        (operator,) = [each for each in objects if each["kind"] == "Deployment"]
+        (container,) = operator["spec"]["template"]["spec"]["containers"]
+        (runs,) = [each["value"] for each in container["env"] if each["name"] == "CALOSCALE_NAMESPACES"]
+        for name in filter(None, runs.split(",")):
+            # beside that of run-namespace, which the next `kubectl apply` would put back
+            objects.append({**access, "metadata": {"name": f"{DEPLOYMENT}-of-{namespace}", "namespace": name}})
+        for each in objects:
+            if "subjects" in each:
+                each["subjects"] = [{**subject, "namespace": namespace} for subject in each["subjects"]]
+    return objects
 
 
 def split_image(image: str) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from caloscale.errors import InputError
 from tools import deploy
+from tools.cluster.programs import folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,21 +25,42 @@ def test_only_a_value_other_than_zero_makes_a_trial(given: str, dry: bool) -> No
     assert line.endswith("--dry-run") is dry
 
 
+@pytest.fixture
+def kubectl() -> None:
+    if shutil.which("kubectl") is None and not (folder() / "bin" / "kubectl").is_file():
+        pytest.skip("no kubectl")
+
+
+@pytest.mark.usefixtures("kubectl")
+@pytest.mark.parametrize(
+    ("overlay", "runs"), [("kind", ["caloscale-runs"]), ("on-prem", ["caloscale-runs"]), ("all-namespaces", [])]
+)
+def test_an_operator_of_any_namespace_has_its_rights(overlay: str, runs: list[str]) -> None:
+    bindings = [each for each in deploy.render(overlay, namespace="mine") if each["kind"].endswith("RoleBinding")]
+    assert {subject["namespace"] for each in bindings for subject in each["subjects"]} == {"mine"}
+    elsewhere = [each for each in bindings if each["metadata"].get("namespace", "mine") != "mine"]
+    assert [each["metadata"]["namespace"] for each in elsewhere] == runs
+    assert all(each["roleRef"] == {**each["roleRef"], "kind": "ClusterRole", "name": "caloscale-operator"}
+               for each in elsewhere)  # fmt: skip
+
+
 class Server:
-    """Notes what it is told, and knows operators in some namespaces."""
+    """Notes what it is given, and knows operators in some namespaces."""
 
     def __init__(self, *operators: str) -> None:
-        self.operators = operators
-        self.told: list[tuple[str, ...]] = []
+        self.operators = self.namespaces = operators
+        self.given: list[tuple[str, ...]] = []
 
     def __call__(self, context: str, *words: str, **_: Any) -> str:
-        self.told.append(words)
+        self.given.append(words)
         items = [{"metadata": {"namespace": name}} for name in self.operators]
-        return json.dumps({"items": items}) if words[:2] == ("get", "deployments") else ""
+        if words[:2] == ("get", "deployments"):
+            return json.dumps({"items": items})
+        return f"namespace/{words[2]}" if words[:2] == ("get", "namespace") and words[2] in self.namespaces else ""
 
     @property
     def deletions(self) -> list[tuple[str, ...]]:
-        return [words for words in self.told if words[0] == "delete"]
+        return [words for words in self.given if words[0] == "delete"]
 
 
 def connect(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
@@ -69,3 +92,15 @@ def test_the_only_operator_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     server = connect(Server("here"), monkeypatch)
     deploy.undeploy(context="c", namespace="here")
     assert len(server.deletions) == 1
+
+
+def test_rights_in_a_namespace_that_is_not_there_are_refused_before_anything_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = connect(Server("mine"), monkeypatch)
+    binding = {"kind": "RoleBinding", "metadata": {"name": "b", "namespace": "runs"}}
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: [binding])
+    with pytest.raises(InputError, match="belong into runs, which is not there") as caught:
+        deploy.deploy(context="c", namespace="mine")
+    assert "apply --server-side -k manifests/run-namespace" in caught.value.remedy
+    assert all(words[0] == "get" for words in server.given)
