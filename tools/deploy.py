@@ -40,7 +40,7 @@ def deploy(
     namespace: Namespace = "caloscale-system",
     dry_run: Annotated[bool, typer.Option(help="Have the server check it, and change nothing.")] = False,
 ) -> None:
-    """Apply an overlay by server-side apply and wait until the operator runs."""
+    """Apply an overlay by server-side apply, wait until the operator runs, delete what only other overlays have."""
     check_context(context)
     rendered = render(overlay, image=image, trainer=trainer, solver=solver, namespace=namespace)
     for each in (binding for binding in rendered if binding["kind"] == "RoleBinding"):
@@ -57,12 +57,28 @@ def deploy(
         if dry_run and objects is others and not _exists(context, namespace):
             options = ["--dry-run=client"]  # the server refuses what would be in a namespace that is not there yet
         kubectl(context, "apply", *options, "--filename=-", stdin=text, show=True)
-    if dry_run:
-        return
-    try:
-        kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", "-n", namespace, "--timeout=180s", show=True)
-    except InputError as error:
-        raise not_running(context, namespace) or error from None
+    if not dry_run:
+        where = ("-n", namespace, "--timeout=180s")
+        try:
+            kubectl(context, "rollout", "status", f"deployment/{DEPLOYMENT}", *where, show=True)
+        except InputError as error:
+            raise not_running(context, namespace) or error from None
+    if former := _of_other_overlays(overlay, rendered, namespace):
+        options = ["--ignore-not-found", *(["--dry-run=server"] if dry_run else [])]
+        text = "---\n".join(yaml.safe_dump(each) for each in former)
+        kubectl(context, "delete", *options, "--filename=-", stdin=text, show=True)
+
+
+def _of_other_overlays(overlay: str, rendered: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
+    """What another overlay may have left on the cluster: rights above all."""
+    others = [each.name for each in sorted(OVERLAYS.iterdir()) if each.name != overlay]
+    known = {_identity(each) for each in rendered}
+    found = {_identity(each): each for name in others for each in render(name, namespace=namespace)}
+    return [each for identity, each in found.items() if identity not in known]
+
+
+def _identity(described: dict[str, Any]) -> tuple[str, str, str]:
+    return described["kind"], described["metadata"].get("namespace", ""), described["metadata"]["name"]
 
 
 def _exists(context: str, namespace: str) -> bool:

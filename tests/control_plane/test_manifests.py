@@ -491,7 +491,7 @@ def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
 
     monkeypatch.setattr(deploy, "kubectl", answered)
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace"}])
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace", "metadata": {"name": "n"}}])
     with pytest.raises(InputError, match=said) as caught:
         deploy.deploy(context="here")
     assert "kubectl --context=here -n caloscale-system describe" in caught.value.remedy
@@ -501,7 +501,11 @@ def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyP
     asked: list[tuple[str, ...]] = []
     monkeypatch.setattr(deploy, "kubectl", lambda context, *words, **_: asked.append(words) or "")
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace"}, {"kind": "Deployment"}])
+    monkeypatch.setattr(
+        deploy,
+        "render",
+        lambda *_, **__: [{"kind": kind, "metadata": {"name": "n"}} for kind in ("Namespace", "Deployment")],
+    )
     deploy.deploy(context="here", dry_run=True)
     changing = [words for words in asked if words[0] != "get"]
     assert len(changing) == 2 and all(any(word.startswith("--dry-run=") for word in words) for words in changing)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from caloscale.errors import InputError
 from tools import deploy
@@ -50,9 +51,11 @@ class Server:
     def __init__(self, *operators: str) -> None:
         self.operators = self.namespaces = operators
         self.given: list[tuple[str, ...]] = []
+        self.documents: list[str] = []
 
-    def __call__(self, context: str, *words: str, **_: Any) -> str:
+    def __call__(self, context: str, *words: str, stdin: str = "", **_: Any) -> str:
         self.given.append(words)
+        self.documents.append(stdin)
         items = [{"metadata": {"namespace": name}} for name in self.operators]
         if words[:2] == ("get", "deployments"):
             return json.dumps({"items": items})
@@ -66,7 +69,7 @@ class Server:
 def connect(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(deploy, "kubectl", server)
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace"}])
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace", "metadata": {"name": "n"}}])
     return server
 
 
@@ -104,3 +107,20 @@ def test_rights_in_a_namespace_that_is_not_there_are_refused_before_anything_cha
         deploy.deploy(context="c", namespace="mine")
     assert "apply --server-side -k manifests/run-namespace" in caught.value.remedy
     assert all(words[0] == "get" for words in server.given)
+
+
+@pytest.mark.usefixtures("kubectl")
+@pytest.mark.parametrize("dry", [True, False])
+def test_the_rights_of_the_overlay_before_are_deleted(dry: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    objects = {name: deploy.render(name, namespace="here") for name in ("kind", "all-namespaces")}
+    server = connect(Server("here"), monkeypatch)
+    monkeypatch.setattr(deploy, "render", lambda overlay, **_: objects.get(overlay, objects["kind"]))
+    monkeypatch.setattr(deploy, "_exists", lambda *_: True)
+    deploy.deploy(context="c", namespace="here", dry_run=dry)
+    (words,) = server.deletions
+    assert ("--dry-run=server" in words) is dry and words is server.given[-1]
+    (binding,) = yaml.safe_load_all(server.documents[-1])
+    assert (binding["kind"], binding["metadata"]["name"]) == ("ClusterRoleBinding", "caloscale-operator")
+    deploy.deploy(context="c", overlay="all-namespaces", namespace="here", dry_run=dry)
+    (binding,) = yaml.safe_load_all(server.documents[-1])
+    assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", "caloscale-runs")
