@@ -144,14 +144,37 @@ def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool
 
 
 def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Accelerators, processors and GiB of all containers together."""
-    total = dict.fromkeys((GPU, TPU, "cpu", "memory"), 0.0)
+    """Accelerators, processors and GiB of a pod, as the scheduler of Kubernetes counts them.
+
+    Containers and sidecars together, or a container that only initializes, beside the sidecars before it, if that is
+    more; processors and memory of the pod as a whole replace this; the overhead of its runtime comes in addition.
+    """
+    total, sidecars, most = (dict.fromkeys((GPU, TPU, "cpu", "memory"), 0.0) for _ in range(3))
     for container in spec.get("containers") or ():
-        resources = container.get("resources") or {}
-        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        for name in total.keys() & asked:
-            total[name] += quantity_of(asked[name])
+        _add(total, _asked(container))
+    for container in spec.get("initContainers") or ():
+        if container.get("restartPolicy") == "Always":
+            _add(total, _asked(container))
+            _add(sidecars, _asked(container))
+        else:
+            alone = dict(sidecars)
+            _add(alone, _asked(container))
+            most = {name: max(most[name], alone[name]) for name in most}
+    total = {name: max(total[name], most[name]) for name in total}
+    whole = (spec.get("resources") or {}).get("requests") or {}
+    total |= {name: quantity_of(whole[name]) for name in {"cpu", "memory"} & whole.keys()}
+    _add(total, spec.get("overhead") or {})
     return int(total[GPU] + total[TPU]), total["cpu"], total["memory"] / 2**30
+
+
+def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _add(total: dict[str, float], asked: Mapping[str, Any]) -> None:
+    for name in total.keys() & asked:
+        total[name] += quantity_of(asked[name])
 
 
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
