@@ -43,7 +43,8 @@ class Settings(BaseModel):
     debounce_seconds: float = Field(0.5, validation_alias="CALOSCALE_DEBOUNCE_SECONDS", ge=0)
     """Events of a gang within this time are answered by one reconcile, s."""
     resync_seconds: float = Field(300.0, validation_alias="CALOSCALE_RESYNC_SECONDS", gt=0)
-    """Period in which all objects are listed again, in case a watch missed an event, s."""
+    """A watch lasts so long and is resumed where it ended; a kind is listed again only after errors, and nodes when the
+    label maps change. Prices, label maps and whether Kueue is installed are looked up once in this period, s."""
 
 
 def settings_of(environment: Mapping[str, str] | None = None) -> Settings:
