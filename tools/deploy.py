@@ -47,7 +47,8 @@ def deploy(
         where = each["metadata"].get("namespace", namespace)
         if where != namespace and not _exists(context, where):
             remedy = f"kubectl --context={context} apply --server-side -k manifests/run-namespace, then deploy again"
-            raise InputError(f"its rights to runs belong into {where}, which is not there", remedy=remedy)
+            problem = f"its rights to runs belong into {where}, which is not there"
+            raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
     # Custom resource first: what follows may speak of it.
     first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     others = [each for each in rendered if each not in first]

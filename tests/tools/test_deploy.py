@@ -106,6 +106,7 @@ def test_rights_in_a_namespace_that_is_not_there_are_refused_before_anything_cha
     with pytest.raises(InputError, match="belong into runs, which is not there") as caught:
         deploy.deploy(context="c", namespace="mine")
     assert "apply --server-side -k manifests/run-namespace" in caught.value.remedy
+    assert caught.value.field == "NAMESPACE"
     assert all(words[0] == "get" for words in server.given)
 
 
