@@ -44,6 +44,7 @@ from caloscale.showers.tfrecord.manifest import (
     sha256_of,
 )
 from caloscale.showers.tfrecord.records import Prepared, member, read_batches, serialise
+from caloscale.showers.tfrecord.twins import Twins
 from caloscale.spec.data import Data, PrimaryRanges
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 
@@ -140,7 +141,8 @@ def preprocess_showers(data: Data, source: str | Path, output: Path, *, record: 
     ``source``: an HDF5 file, a folder or glob of them, or gs://bucket/prefix. ``record``: a file that is copied beside
     the shards. The folder appears when it is complete and replaces an earlier folder of shards, with or without the
     record; after a failure the output is unchanged.
-    Raises ShowerFileError (files that are broken, do not fit or leave nothing selected) and StorageError.
+    Raises ShowerFileError (files that are broken, do not fit, leave nothing selected or repeat showers) and
+    StorageError.
     """
     output = Path(output)
     _check_replaceable(output, record)
@@ -189,9 +191,11 @@ class _Preprocessor:
         self.dropped: Counter[str] = Counter()
         self.used: dict[Path, dict[Split, int]] = {}
         self.checksums: dict[str, Path] = {}
+        self.twins = Twins()
 
     def run(self) -> Manifest:
         shards = [shard for split in ("train", "validation") for shard in self._write_split(split)]
+        self.twins.check()
         splits: dict[Split, int] = {"train": 0, "validation": 0}
         for shard in shards:
             splits[shard.split] += shard.showers
@@ -252,6 +256,7 @@ class _Preprocessor:
             check_deposits(one.file, showers, start + selected, self.data)
             prepared, is_bright = prepare(showers, self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
+            self.twins.add(path, showers[is_bright], start + selected[is_bright])
             yield prepared, one.places[start + selected][is_bright]
 
     def _keep_checksum(self, path: Path) -> None:
