@@ -320,6 +320,14 @@ def test_correlations_and_faint_cells_are_those_of_the_training_showers(run, net
     assert abs(corrected / wanted - 1).max() < 0.5 * abs(without / wanted - 1).max()
 
 
+def test_hazards_stay_without_a_faint_hit(run, network, showers):
+    """Every cell of all showers is hit, and far above the threshold."""
+    bright = {name: values[:30] for name, values in showers.items()}
+    bright["cells"] = to_network(np.full(bright["cells"].shape, 0.05, np.float32), run.data.preprocessing)
+    found = training._measure_finish(run, network, bright, np.random.default_rng(5))
+    assert not found.hazards.any() and all(np.isfinite(values).all() for values in found)
+
+
 def test_spreads_of_hits_and_of_the_core_are_those_of_the_training_showers(run, network):
     """Standard deviations over showers of the number of hits of a layer, and of the share of its largest cell."""
     spreads = np.full(LAYERS, -0.5, np.float32)

@@ -237,7 +237,9 @@ def _measure_finish(
         made, _ = measured(finished)
         change = Finish(*(np.subtract(*values) for values in zip(wanted, made)))
         # As many cells are hits as before: `targets.hold_hits` has what their number should be.
-        change = change._replace(hazards=faint * (change.hazards - np.average(change.hazards, weights=faint * counts)))
+        # Showers without faint hits have no such number.
+        mean = np.average(change.hazards, weights=faint * counts) if np.any(faint * counts) else change.hazards
+        change = change._replace(hazards=faint * (change.hazards - mean))
         rounds = (gains, finish, before[0], made, before[1])
         gains = gains._replace(**{name: _gain(*(getattr(values, name) for values in rounds)) for name in _BY_GAIN})
         before = finish, made
