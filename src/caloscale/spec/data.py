@@ -207,7 +207,7 @@ class Preprocessing(Block):
     """Cells below this deposited energy are set to zero, GeV (after re-binning)."""
     minimum_sum_gev: float = Field(0.2, ge=0)
     """Showers with a smaller sum of cells are dropped, GeV (published: 10 units of 1/50 GeV)."""
-    power: float = Field(0.85, gt=0, le=1)
+    power: float = Field(0.85, ge=0.01, le=1)
     """Exponent that compresses the range of the cells (published: 0.85)."""
     energy_scale_gev: float = Field(100.0, gt=0)
     """Primary energies are divided by this, GeV (published: 100)."""
