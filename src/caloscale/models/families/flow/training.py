@@ -54,14 +54,17 @@ _ROUNDS = 4
 """Times that showers are finished: each time coefficients change by what is missing over their effect."""
 _RELAXATION = 1.5
 """Part of the missing moments by which stage 1 changes each time: the width and the mean radius follow by a third."""
-_LEAST_MOVED, _GAINS = 0.01, (0.25, 8.0)
-"""Change of a coefficient from which its effect on finished showers is known, and bounds of their ratio."""
+_WIDTH_TERMS = 2
+"""Terms of `expectation_terms` on which the missing widths of finished showers depend, a constant and ln E: the others,
+of some hundred showers near the ends of the energies, grew from round to round."""
+_LEAST_MOVED, _LARGEST_GAIN = 0.01, 8.0
+"""Change of a coefficient from which its effect on finished showers is known, and largest ratio of both."""
 _LARGEST = Finish(neighbours=0.7, core=0.7, counts=0.7, hazards=0.5)
 """Of the correlation of neighbours, and of the corrections of the logarithms of spreads and of hazards."""
 _FIRST_GAINS = Finish(neighbours=2.5, core=1.0, counts=1.0, hazards=1.0)
 """Change of what is measured on finished showers over that of a coefficient, where `_gain` does not know it yet."""
-_BY_GAIN = ("neighbours", "core", "counts")
-"""Coefficients that `_gain` follows."""
+_LEAST_GAINS = {"neighbours": 1.0, "core": 0.25, "counts": 0.25}
+"""Coefficients that `_gain` follows, and its smallest value: rare pairs of hits fluctuate."""
 _LEAST_VARIANCE = 0.01
 """Of the scores of the core and of the number of hits of a layer: an empty one has none."""
 _KERNEL = (0.25, 0.5, 0.25)
@@ -241,7 +244,12 @@ def _measure_finish(
         mean = np.average(change.hazards, weights=faint * counts) if np.any(faint * counts) else change.hazards
         change = change._replace(hazards=faint * (change.hazards - mean))
         rounds = (gains, finish, before[0], made, before[1])
-        gains = gains._replace(**{name: _gain(*(getattr(values, name) for values in rounds)) for name in _BY_GAIN})
+        gains = gains._replace(
+            **{
+                name: _gain(least, *(getattr(values, name) for values in rounds))
+                for name, least in _LEAST_GAINS.items()
+            }
+        )
         before = finish, made
         steps = zip(finish, change, gains, _LARGEST)
         finish = Finish(*((old + new / gain).clip(-most, most) for old, new, gain, most in steps))
@@ -249,6 +257,7 @@ def _measure_finish(
 
 
 def _gain(
+    least: float,
     gain: NDArray[np.float64],
     coefficients: NDArray[np.float64],
     before: NDArray[np.float64],
@@ -260,7 +269,7 @@ def _gain(
     its spread."""
     moved = coefficients - before
     known = np.abs(moved) > _LEAST_MOVED
-    return np.where(known, ((made - made_before) / np.where(known, moved, 1.0)).clip(*_GAINS), gain)
+    return np.where(known, ((made - made_before) / np.where(known, moved, 1.0)).clip(least, _LARGEST_GAIN), gain)
 
 
 def _powers(values: tf.Tensor, weight: tf.Tensor) -> NDArray[np.float64]:
@@ -311,7 +320,9 @@ def _excess(
         primaries.append(primary.numpy())
         parts.append((numbers[:, -MOMENTS:], moments(cells, axis, flow.detector).numpy()))
     design = _design(np.concatenate(primaries))
-    of_numbers, of_finished = (_fit(design, np.concatenate(values).astype(np.float64)) for values in zip(*parts))
+    of_numbers, of_finished = (
+        _fit(design, np.concatenate(values).astype(np.float64), _WIDTH_TERMS) for values in zip(*parts)
+    )
     return (np.array(of_finished) - np.array(of_numbers)) * (np.arange(MOMENTS) != CONCENTRATION)
 
 
@@ -327,15 +338,19 @@ def _corrected(
     return (numbers - design @ mean) * np.exp(design @ change) + design @ (mean + shift)
 
 
-def _fit(design: NDArray[np.float64], numbers: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coefficients (T, D) of the mean and of the logarithm of the width of numbers (N, D) in a design (N, T)."""
+def _fit(
+    design: NDArray[np.float64], numbers: NDArray[np.float64], width_terms: int | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coefficients (T, D) of the mean and of the logarithm of the width of numbers (N, D) in a design (N, T).
+    width_terms: the width depends on so many of its terms; absent: on all."""
     mean = np.asarray(np.linalg.lstsq(design, numbers, rcond=None)[0], np.float64)
     rest = numbers - design @ mean
     log_width = np.zeros_like(mean)
     log_width[0] = np.log(np.maximum(rest.std(axis=0), 1e-6))
+    of_width = design[:, :width_terms]
     for _ in range(_FIT_STEPS):
         excess = np.minimum((rest * np.exp(-design @ log_width)) ** 2, _LARGEST_SQUARE) - 1
-        log_width += np.linalg.lstsq(design, excess, rcond=None)[0] * _FIT_RATE / 2
+        log_width[: of_width.shape[1]] += np.linalg.lstsq(of_width, excess, rcond=None)[0] * _FIT_RATE / 2
     return mean, log_width
 
 
