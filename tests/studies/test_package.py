@@ -9,7 +9,7 @@ import pytest
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.studies import contenders, whole_run
 from caloscale.studies.measures import MEASURES, Context
-from caloscale.studies.points import configured_run
+from caloscale.studies.points import configured_run, validated
 from caloscale.studies.report import SweepTable
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import Study, load_study, study_names
@@ -17,6 +17,10 @@ from caloscale.studies.sweep import Study, load_study, study_names
 OWN_INPUTS = {"run": whole_run.OWN_INPUTS, "step": contenders.STEP_INPUTS, "generate": contenders.GENERATE_INPUTS}
 """Inputs that are no fields of the run configuration, by measure."""
 CONTEXT = Context(dt.date(2026, 11, 21))
+
+
+class InputsAreValidError(Exception):
+    """Raised in the place of a measurement."""
 
 
 def first_points(name: str, points: int) -> Study:
@@ -46,6 +50,27 @@ def test_what_a_measure_loads_late_is_there_and_takes_what_it_gets(name, tmp_pat
     places = MEASURES[name].compute.__closure__[0].cell_contents
     needed = [parameter for parameter in parameters.values() if parameter.default is parameter.empty]
     assert len(needed) == (1 if places == "none" else 2)
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_a_study_gives_its_measures_inputs_that_they_know(name, tmp_path, monkeypatch):
+    """Every point of a study whose measure begins with the validation of its inputs; nothing is measured."""
+
+    def only_validated(block, inputs):
+        validated(block, inputs)
+        raise InputsAreValidError
+
+    for sweep in load_study(name).sweeps:
+        module, _, function = MEASURES[sweep.measure].compute.__qualname__.partition(".")
+        if not function:
+            continue
+        module = import_module(f"caloscale.studies.{module}")
+        if "validated(" not in inspect.getsource(getattr(module, function)):
+            continue
+        monkeypatch.setattr(module, "validated", only_validated)
+        for inputs in sweep.points():
+            with pytest.raises(InputsAreValidError):
+                MEASURES[sweep.measure].compute(inputs, CONTEXT, tmp_path)
 
 
 @pytest.mark.parametrize(
