@@ -20,6 +20,10 @@ ACCESS = ROOT / "manifests" / "run-namespace" / "operator-access.yaml"
 IMAGE = "caloscale/operator"
 DEPLOYMENT = "caloscale-operator"
 SELECTOR = "app.kubernetes.io/name=caloscale-operator"
+MADE = {"app.kubernetes.io/managed-by": "caloscale-deploy"}
+"""Label of a namespace that deploy created. Another one is neither changed nor deleted."""
+SHIPPED = ("aks", "all-namespaces", "eks", "gke-gpu", "gke-tpu", "kind", "on-prem")
+"""Overlays whose objects a deploy of another one deletes. Own overlays may be of other clusters and users."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is no default.")]
@@ -40,22 +44,32 @@ def deploy(
     namespace: Namespace = "caloscale-system",
     dry_run: Annotated[bool, typer.Option(help="Have the server check it, and change nothing.")] = False,
 ) -> None:
-    """Apply an overlay by server-side apply, wait until the operator runs, delete what only other overlays have."""
+    """Apply an overlay by server-side apply, wait until the operator runs, delete what only others of SHIPPED have."""
     check_context(context)
     rendered = render(overlay, image=image, trainer=trainer, solver=solver, namespace=namespace)
+    if others := [each for each in operators(context) if each != namespace]:
+        problem = f"{', '.join(others)} has an operator, whose rights to nodes and custom resource this one would take"
+        stop = "; ".join(f"kubectl --context={context} -n {each} delete deployment {DEPLOYMENT}" for each in others)
+        remedy = f"NAMESPACE={others[0]} to update it; to replace it: {stop}; then deploy again"
+        raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
     for each in (binding for binding in rendered if binding["kind"] == "RoleBinding"):
         where = each["metadata"].get("namespace", namespace)
-        if where != namespace and not _exists(context, where):
+        if where != namespace and _labels(context, where) is None:
             remedy = f"kubectl --context={context} apply --server-side -k manifests/run-namespace, then deploy again"
             problem = f"its rights to runs belong into {where}, which is not there"
             raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
+    there = _labels(context, namespace)
+    foreign = there is not None and not MADE.items() <= there.items()
+    if foreign:
+        print(f"namespace {namespace} was there before: it stays as it is, also at undeploy")
+    applied = [each for each in rendered if not foreign or _identity(each) != ("Namespace", "", namespace)]
     # Custom resource first: what follows may speak of it.
-    first = [each for each in rendered if each["kind"] in ("CustomResourceDefinition", "Namespace")]
-    others = [each for each in rendered if each not in first]
-    for objects in (first, others):
+    first = [each for each in applied if each["kind"] in ("CustomResourceDefinition", "Namespace")]
+    rest = [each for each in applied if each not in first]
+    for objects in (first, rest):
         text = "---\n".join(yaml.safe_dump(each) for each in objects)
         options = ["--server-side", "--force-conflicts", *(["--dry-run=server"] if dry_run else [])]
-        if dry_run and objects is others and not _exists(context, namespace):
+        if dry_run and objects is rest and there is None:
             options = ["--dry-run=client"]  # the server refuses what would be in a namespace that is not there yet
         kubectl(context, "apply", *options, "--filename=-", stdin=text, show=True)
     if not dry_run:
@@ -72,7 +86,7 @@ def deploy(
 
 def _of_other_overlays(overlay: str, rendered: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
     """What another overlay may have left on the cluster: rights above all."""
-    others = [each.name for each in sorted(OVERLAYS.iterdir()) if each.name != overlay]
+    others = [name for name in SHIPPED if name != overlay]
     known = {_identity(each) for each in rendered}
     found = {_identity(each): each for name in others for each in render(name, namespace=namespace)}
     return [each for identity, each in found.items() if identity not in known]
@@ -82,8 +96,10 @@ def _identity(described: dict[str, Any]) -> tuple[str, str, str]:
     return described["kind"], described["metadata"].get("namespace", ""), described["metadata"]["name"]
 
 
-def _exists(context: str, namespace: str) -> bool:
-    return bool(kubectl(context, "get", "namespace", namespace, "--ignore-not-found", "--output=name"))
+def _labels(context: str, namespace: str) -> dict[str, str] | None:
+    """Labels of a namespace; None: it is not there."""
+    found = kubectl(context, "get", "namespace", namespace, "--ignore-not-found", "--output=json")
+    return dict(json.loads(found)["metadata"].get("labels", {})) if found else None
 
 
 def not_running(context: str, namespace: str) -> InputError | None:
@@ -116,7 +132,7 @@ def undeploy(
     namespace: Namespace = "caloscale-system",
     force: Annotated[bool, typer.Option(help="Also when there are runs, which are deleted with it.")] = False,
 ) -> None:
-    """Remove everything that deploy applied; refuses while there are runs, for they would go too."""
+    """Remove everything that deploy applied, the namespace only if deploy created it; refuses while there are runs."""
     check_context(context)
     check_operator(context, namespace)
     runs = existing_runs(context)
@@ -127,14 +143,18 @@ def undeploy(
     if runs:
         # While the operator is still there to end their workers.
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
-    text = "---\n".join(yaml.safe_dump(each) for each in render(overlay, namespace=namespace))
+    rendered = render(overlay, namespace=namespace)
+    if not MADE.items() <= (_labels(context, namespace) or {}).items():
+        rendered = [each for each in rendered if _identity(each) != ("Namespace", "", namespace)]
+        command = f"kubectl --context={context} delete namespace {namespace}"
+        print(f"namespace {namespace} stays, because make deploy did not create it; to delete all in it: {command}")
+    text = "---\n".join(yaml.safe_dump(each) for each in rendered)
     kubectl(context, "delete", "--ignore-not-found", "--filename=-", stdin=text, show=True)
 
 
 def check_operator(context: str, namespace: str) -> None:
     """Raise InputError unless the cluster's only operator is in a namespace: definition and rights are for all."""
-    where = ("get", "deployments", "--all-namespaces", f"--field-selector=metadata.name={DEPLOYMENT}", "--output=json")
-    found = [each["metadata"]["namespace"] for each in json.loads(kubectl(context, *where))["items"]]
+    found = operators(context)
     if found == [namespace]:
         return
     others = [each for each in found if each != namespace]
@@ -148,6 +168,12 @@ def check_operator(context: str, namespace: str) -> None:
         problem = "no namespace has the operator"
         remedy = f"to remove what is left of one: kubectl --context={context} delete -k manifests/overlays/..."
     raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
+
+
+def operators(context: str) -> list[str]:
+    """Namespaces of a cluster that have an operator."""
+    where = ("get", "deployments", "--all-namespaces", f"--field-selector=metadata.name={DEPLOYMENT}", "--output=json")
+    return [each["metadata"]["namespace"] for each in json.loads(kubectl(context, *where))["items"]]
 
 
 def check_context(context: str) -> None:
@@ -190,6 +216,9 @@ def render(
         document["patches"] = [{"patch": yaml.safe_dump(patch)}]
     (build / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
     objects = [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
+    for each in objects:
+        if _identity(each) == ("Namespace", "", namespace):
+            each["metadata"]["labels"] = each["metadata"].get("labels", {}) | MADE
     access = yaml.safe_load(ACCESS.read_text(encoding="utf-8"))
     if namespace != access["subjects"][0]["namespace"]:
         (operator,) = [each for each in objects if each["kind"] == "Deployment"]

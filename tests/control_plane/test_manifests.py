@@ -124,6 +124,7 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         yield control_plane
         control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"), "--wait=false")
         deploy.undeploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, force=True)
+        assert not control_plane.kubectl("get", "namespace", SYSTEM, "--ignore-not-found")
     faults.remove_nodes(api, nodes)
 
 
@@ -487,7 +488,7 @@ def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
     def answered(context: str, *arguments: str, **_: Any) -> str:
         if arguments[0] == "rollout":
             raise InputError("kubectl rollout: timed out waiting for the condition")
-        return json.dumps({"items": pods}) if arguments[:2] == ("get", "pods") else "there"
+        return json.dumps({"items": pods if arguments[1] == "pods" else [], "metadata": {}})
 
     monkeypatch.setattr(deploy, "kubectl", answered)
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
@@ -499,7 +500,8 @@ def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
 
 def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "kubectl", lambda context, *words, **_: asked.append(words) or "")
+    monkeypatch.setattr(deploy, "kubectl", lambda context, *words, **_: asked.append(words) or '{"items": []}')
+    monkeypatch.setattr(deploy, "_labels", lambda *_: None)
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
     monkeypatch.setattr(
         deploy,

@@ -46,10 +46,11 @@ def test_an_operator_of_any_namespace_has_its_rights(overlay: str, runs: list[st
 
 
 class Server:
-    """Notes what it is given, and knows operators in some namespaces."""
+    """Notes what it is given, and knows operators in some namespaces, which deploy made."""
 
     def __init__(self, *operators: str) -> None:
-        self.operators = self.namespaces = operators
+        self.operators = operators
+        self.namespaces = dict.fromkeys(operators, deploy.MADE)
         self.given: list[tuple[str, ...]] = []
         self.documents: list[str] = []
 
@@ -59,7 +60,9 @@ class Server:
         items = [{"metadata": {"namespace": name}} for name in self.operators]
         if words[:2] == ("get", "deployments"):
             return json.dumps({"items": items})
-        return f"namespace/{words[2]}" if words[:2] == ("get", "namespace") and words[2] in self.namespaces else ""
+        if words[:2] == ("get", "namespace") and words[2] in self.namespaces:
+            return json.dumps({"metadata": {"labels": self.namespaces[words[2]]}})
+        return json.dumps({"items": [{"metadata": {}, "status": {}}]}) if words[:2] == ("get", "pods") else ""
 
     @property
     def deletions(self) -> list[tuple[str, ...]]:
@@ -69,7 +72,8 @@ class Server:
 def connect(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     monkeypatch.setattr(deploy, "kubectl", server)
     monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace", "metadata": {"name": "n"}}])
+    objects = [{"kind": "Namespace", "metadata": {"name": "here"}}, {"kind": "Service", "metadata": {"name": "s"}}]
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: objects)
     return server
 
 
@@ -94,7 +98,63 @@ def test_an_operator_of_another_namespace_keeps_its_custom_resource(
 def test_the_only_operator_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     server = connect(Server("here"), monkeypatch)
     deploy.undeploy(context="c", namespace="here")
+    assert len(server.deletions) == 1 and "kind: Namespace" in server.documents[-1]
+
+
+OTHERS = {"team": "physics", "app.kubernetes.io/part-of": "caloscale"}
+
+
+@pytest.mark.parametrize("labels", [{}, OTHERS])
+def test_a_namespace_that_deploy_did_not_make_stays(
+    labels: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = connect(Server("here"), monkeypatch)
+    server.namespaces["here"] = labels
+    deploy.undeploy(context="c", namespace="here")
     assert len(server.deletions) == 1
+    assert [each["kind"] for each in yaml.safe_load_all(server.documents[-1])] == ["Service"]
+    assert "kubectl --context=c delete namespace here" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("labels", [None, deploy.MADE, OTHERS])
+def test_only_a_namespace_of_deploy_is_changed(labels: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = connect(Server(), monkeypatch)
+    if labels is not None:
+        server.namespaces["here"] = labels
+    deploy.deploy(context="c", namespace="here")
+    applied = [text for words, text in zip(server.given, server.documents, strict=True) if words[0] == "apply"]
+    assert ("kind: Namespace" in applied[0]) is (labels != OTHERS)
+    assert "kind: Namespace" not in applied[1] and "kind: Service" in applied[1]
+    assert not server.deletions
+
+
+def test_an_operator_beside_another_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = connect(Server("other"), monkeypatch)
+    with pytest.raises(InputError, match="other has an operator") as caught:
+        deploy.deploy(context="c", namespace="here")
+    assert caught.value.remedy.startswith("NAMESPACE=other") and "-n other delete deployment" in caught.value.remedy
+    assert all(words[0] == "get" for words in server.given)
+
+
+@pytest.mark.usefixtures("kubectl")
+def test_objects_of_an_own_overlay_are_not_deleted_by_the_deploy_of_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It is not even rendered."""
+    own = tmp_path / "manifests" / "overlays" / "own"
+    shutil.copytree(ROOT / "manifests", tmp_path / "manifests")
+    own.mkdir()
+    (own / "kustomization.yaml").write_text("resources: [missing.yaml]\n")
+    monkeypatch.setattr(deploy, "ROOT", tmp_path)
+    monkeypatch.setattr(deploy, "OVERLAYS", own.parent)
+    assert deploy._of_other_overlays("gke-tpu", [], "here")
+
+
+def test_overlays_of_the_repository_are_known_as_such() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "manifests/overlays"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert {Path(line).parent.name for line in listed.stdout.split()} == set(deploy.SHIPPED)
 
 
 def test_rights_in_a_namespace_that_is_not_there_are_refused_before_anything_changes(
@@ -116,7 +176,7 @@ def test_the_rights_of_the_overlay_before_are_deleted(dry: bool, monkeypatch: py
     objects = {name: deploy.render(name, namespace="here") for name in ("kind", "all-namespaces")}
     server = connect(Server("here"), monkeypatch)
     monkeypatch.setattr(deploy, "render", lambda overlay, **_: objects.get(overlay, objects["kind"]))
-    monkeypatch.setattr(deploy, "_exists", lambda *_: True)
+    server.namespaces["caloscale-runs"] = {}
     deploy.deploy(context="c", namespace="here", dry_run=dry)
     (words,) = server.deletions
     assert ("--dry-run=server" in words) is dry and words is server.given[-1]
