@@ -166,6 +166,14 @@ def test_what_is_no_list_is_refused(page, message, export) -> None:
         import_prices([export(page).with_name("absent.json")])
 
 
+def test_a_list_of_the_future_is_refused_with_the_option(export) -> None:
+    day = dt.date.today() + dt.timedelta(days=3)
+    for file, seen in ((export({"Items": AZURE}, day=day), None), (export({"Items": AZURE}, name="b.json"), day)):
+        with pytest.raises(PriceError, match="in the future") as refused:
+            import_prices([file], seen)
+        assert refused.value.field == "--seen" and refused.value.value == str(day)
+
+
 def test_a_plan_uses_imported_prices(export, command, tmp_path: Path) -> None:
     """And is warned of no age; the host keeps the price of the catalogue."""
     made = command("prices", "import", export({"skus": GOOGLE}), "-o", tmp_path / "google.csv")

@@ -106,6 +106,7 @@ def test_azure_and_n1_prices_agree_with_libcloud():
         ("effective_from", "", "is missing"),
         ("observed_on", "", "is missing"),
         ("observed_on", "June", "date"),
+        ("observed_on", "2999-01-01", "in the future"),
         ("source", "", "is missing"),
         ("capacity_type", "preemptible", "on-demand"),
         ("provider", "gpc", "gcp"),

@@ -205,6 +205,7 @@ def test_measurements_travel_through_their_file(tmp_path):
         ({"workers": "3"}, "do not divide"),
         ({"steps": "649"}, "650"),
         ({"observed_on": "yesterday"}, "observed_on"),
+        ({"observed_on": "2999-01-01"}, "in the future"),
         ({"source": ""}, "source"),
         ({"interruptions": "3"}, "node_hours"),
         ({"interruptions": "-3", "node_hours": "5"}, "interruptions"),

@@ -181,7 +181,7 @@ def import_prices(
     imported = import_prices(files, seen.date() if seen else None)
     with atomic_writer(output) as temporary:
         temporary.write_text(rows_csv(PriceRow, imported.rows), encoding="utf-8")
-    load_prices([output])
+        load_prices([temporary])
     days = sorted({row.observed_on for row in imported.rows})
     typer.echo(f"{output}: {len(imported.rows)} prices, seen on {' and '.join(map(str, days))}; use --prices {output}")
     for reason, number in imported.left_out.most_common():

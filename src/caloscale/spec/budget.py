@@ -45,8 +45,8 @@ class Budget(Block):
     deadline: Duration | None = None
     """Longest time from the start of the machines to the end of the training, such as 6h; absent: no limit."""
     max_price_age: Duration = "730d"
-    """Prices that were seen longer ago than this are not planned with. Younger ones that are likely to have
-    changed (spot after 90 days, others after a year) are used with a warning."""
+    """Prices that were seen longer ago than this are not planned with. Younger ones of more than 90 days are used with
+    a warning, as is any age in a bill: its money has been spent."""
     priced_as: PricedMachine = PricedMachine()
     """A run on a machine of one's own has no bill; its measured seconds are priced on this machine type.
     Choose one with the same number of cores: seconds are not converted between machines."""

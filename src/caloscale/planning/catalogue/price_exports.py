@@ -16,6 +16,7 @@ from typing import Any
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
 from caloscale.planning.catalogue.prices import PriceRow
+from caloscale.planning.catalogue.rows import tomorrow
 
 _GPUS = {
     "Nvidia Tesla P100": "nvidia-tesla-p100",
@@ -56,6 +57,10 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     imported = Imported()
     for file in files:
         day = observed_on or dt.datetime.fromtimestamp(_modified(file), dt.UTC).date()
+        if day > tomorrow():
+            problem = "says that a price was seen in the future" if observed_on else "was written in the future"
+            remedy = f"give the day of the export: --seen {dt.date.today()}"
+            raise PriceError(problem, file=file, field="--seen", value=str(day), remedy=remedy)
         for kind, page in _pages(file):
             imported.continues = bool(page.get("nextPageToken") or page.get("NextPageLink"))
             for entry in page[kind]:

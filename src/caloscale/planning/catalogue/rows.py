@@ -9,10 +9,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import BaseModel, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, Field, GetCoreSchemaHandler, ValidationError, field_validator
 from pydantic_core import CoreSchema
 
-from caloscale.errors import InputError
+from caloscale.errors import InputError, InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems
 
@@ -29,6 +29,19 @@ class SourcedRow(Block):
     """Publication, catalogue or run that the figures come from."""
     observed_on: dt.date
     """Day on which they were seen there (a source known to the year: its first day)."""
+
+    @field_validator("observed_on")
+    @classmethod
+    def _was_seen(cls, day: dt.date) -> dt.date:
+        if day > tomorrow():  # a figure of the future would never be old
+            problem = f"is in the future: today is {dt.date.today()} by the clock of this machine"
+            raise InvalidValueError(problem, remedy="give the day on which the figure was seen")
+        return day
+
+
+def tomorrow() -> dt.date:
+    """The latest day on which something may have been seen: somewhere the next day has begun."""
+    return dt.datetime.now(dt.UTC).date() + dt.timedelta(days=1)
 
 
 RowT = TypeVar("RowT", bound=SourcedRow)
