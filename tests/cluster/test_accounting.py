@@ -43,6 +43,11 @@ def pod(uid: str, node: str = "n0", phase: str = "Running", ended: float | None 
         ([], [pod("a", phase="Failed", ended=50)], (), [], [usage("a", "n0", 10, 50)]),
         ([], [pod("a", phase="Failed")], (), [], [usage("a", "n0", 10, 100)]),
         ([], [pod("a", phase="Succeeded", ended=5)], (), [], [usage("a", "n0", 10, 10, done=True)]),
+        # the clock of a kubelet is an hour ahead
+        ([], [pod("a", phase="Failed", ended=3700)], (), [], [usage("a", "n0", 10, 100)]),
+        ([], [], (), [pod("a", ended=3700)], [usage("a", "n0", 10, 100)]),
+        ([usage("a", "n0", 10)], [pod("a", phase="Failed", ended=3700)], (), [], [usage("a", "n0", 10, 100)]),
+        ([usage("a", "n0", 10)], [], (), [pod("a", ended=3700)], [usage("a", "n0", 10, 100)]),
         ([], [pod("a")], ("n0",), [], []),
         ([usage("a", "n0", 10)], [pod("a")], (), [], [usage("a", "n0", 10)]),
         ([usage("a", "n0", 10)], [pod("a")], ("n0",), [], [usage("a", "n0", 10, 100)]),
@@ -331,6 +336,7 @@ def test_without_a_price_hours_are_counted_and_the_reason_is_given() -> None:
     [
         ({"progress": RunProgress(eta=at(3600 + 1800))}, 19.69),
         ({"progress": RunProgress(eta=at(60))}, 9.69),
+        ({"progress": RunProgress(eta=at(7200 + 1800), updated=at(7200))}, 19.69),  # worker 0 is an hour ahead
         ({"progress": RunProgress()}, 77.0),
         ({"progress": None}, 77.0),
         ({"progress": RunProgress(eta=at(5400)), "finished": at(3600)}, 9.69),

@@ -28,8 +28,8 @@ def track(
 
     The usage of a node begins when a pod is bound to it, and ends when the worker ends or the pod or the node is gone.
     ``gone_pods``: by uid, pods of the attempt that were seen to go, as they were last: one that was never noted has
-    used its node all the same. What ended while nobody watched has ended now. The launcher of an MPIJob has no node of
-    the plan.
+    used its node all the same. What ended while nobody watched has ended now, and nothing ended later than that: the
+    clock of a kubelet may be ahead. The launcher of an MPIJob has no node of the plan.
     """
     by_uid = {pod.uid: pod for pod in pods}
     noted = {usage.uid for usage in before}
@@ -42,14 +42,14 @@ def track(
                 last = (gone_pods or {}).get(usage.uid)
                 went = last.ended if last is not None and last.ended is not None else now
                 done = last is not None and last.phase == "Succeeded"
-                usage = usage.model_copy(update={"until": max(went, usage.since), "done": done})
+                usage = usage.model_copy(update={"until": max(min(went, now), usage.since), "done": done})
             elif not pod.alive:
-                ended = max(pod.ended or now, usage.since)
+                ended = max(min(pod.ended or now, now), usage.since)
                 usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
         followed.append(usage)
     for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
         if pod.works and pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
-            until = None if pod.alive and pod.uid in by_uid else max(pod.ended or now, pod.bound)
+            until = None if pod.alive and pod.uid in by_uid else max(min(pod.ended or now, now), pod.bound)
             done = pod.phase == "Succeeded"
             followed.append(
                 NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)
@@ -147,7 +147,8 @@ def interruptions(attempt: AttemptStatus) -> int:
 def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.datetime) -> AttemptStatus:
     """An attempt that has ended with its steps, and where its time went, as worker 0 reported last.
 
-    A report that is older than the attempt is another attempt's: then no step is known to have been made.
+    A report that is older than the attempt is another attempt's: then no step is known to have been made. One from the
+    future, by a clock that is ahead, may be of either.
     """
     if progress is None or progress.updated is None or progress.updated < attempt.launched:
         return attempt
@@ -217,7 +218,8 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
         return usd
     if progress is None or progress.eta is None or placed.usd_per_hour is None:
         return placed.estimate_usd
-    left = max((progress.eta - now).total_seconds(), 0.0)
+    # the clock of worker 0 may be ahead
+    left = max((progress.eta - max(progress.updated or now, now)).total_seconds(), 0.0)
     return round(usd + usd_of(placed.usd_per_hour, left), 2)
 
 
