@@ -17,7 +17,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point, configured_run
 from caloscale.studies.report import run_study, speed_ups
-from caloscale.studies.runner import run_points
+from caloscale.studies.runner import _content_of, run_points
 from caloscale.studies.sweep import SpeedUp, Study, load_study
 
 CONTEXT = Context(dt.date(2026, 11, 21))
@@ -114,6 +114,22 @@ def test_only_what_was_added_is_computed(computed, tmp_path):
     more["sweeps"][0]["vary"][1]["c"] = [0, 7, 5]
     run_points(Study.model_validate(more), CONTEXT, tmp_path)
     assert [inputs["c"] for inputs in asked[6:]] == [7, 7, 7]
+
+
+@pytest.mark.parametrize("given", [{"data.source": "FOLDER"}, {"data": {"source": "FOLDER/*.h5"}}])
+def test_other_showers_under_the_same_name_make_another_point(computed, tmp_path, given):
+    asked, _, _ = computed
+    showers = tmp_path / "showers"
+    showers.mkdir()
+    changed = json.loads(json.dumps(DOCUMENT))
+    changed["sweeps"][0]["given"] |= json.loads(json.dumps(given).replace("FOLDER", str(showers)))
+    numbers = []
+    for content in (b"first", b"first", b"other"):
+        (showers / "a.h5").write_bytes(content)
+        _content_of.cache_clear()
+        run_points(Study.model_validate(changed), CONTEXT, tmp_path / "study")
+        numbers.append(len(asked))
+    assert numbers[1] == numbers[0] and numbers[2] == 2 * numbers[0]
 
 
 def test_a_point_that_fails_is_a_row_that_says_why_and_is_not_kept(tmp_path):
