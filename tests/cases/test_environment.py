@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from caloscale import api, spec
+from caloscale.cli import measure
 from caloscale.errors import ConfigurationError, InputError, StorageError
 from caloscale.models import build
 from caloscale.stages.solving import new_solver_folder
@@ -64,14 +65,20 @@ def test_another_keras_that_was_imported_before_is_refused(tmp_path: Path) -> No
     assert run(["-c", text.format("tensorflow")], tmp_path).returncode == 0
 
 
-def test_the_keras_json_of_the_user_is_reported(tmp_path: Path) -> None:
+def test_the_keras_json_of_the_user_is_reported(
+    command: Callable,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is ignored, unless it says the same."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(measure, "OVERRIDDEN", ())
     (tmp_path / ".keras").mkdir()
     ours = Path(spec.__file__).parent.parent / "keras_home" / "keras.json"
     for text, reported in (('{"floatx": "float16"}', True), ("{", True), (ours.read_text(), False)):
         (tmp_path / ".keras" / "keras.json").write_text(text)
-        done = run(["-m", "caloscale.cli.main", "doctor"], tmp_path, HOME=str(tmp_path))
-        assert ("keras.json: Keras 3 with" in " ".join(done.stdout.split())) == reported, done.stdout
+        done = command("doctor")
+        assert ("keras.json: Keras 3 with" in " ".join(done.out.split())) == reported, done.out
 
 
 def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tmp_path: Path) -> None:
@@ -79,20 +86,25 @@ def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tm
     assert done.returncode == 2 and r"\xb5.h5" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_pictures_are_the_same_whatever_matplotlib_was_told(tmp_path: Path) -> None:
+def test_pictures_are_the_same_whatever_matplotlib_was_told(
+    command: Callable,  # noqa: F811
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A matplotlibrc in the working directory, and a name of a drawing library that does not exist."""
     cells = np.random.default_rng(1).random((2, 4, 4, 3)).astype(np.float32)
     with h5py.File(tmp_path / "own.h5", "w") as file:
         file["ECAL"] = cells.swapaxes(1, 2) * 50
         file["energy"], file["theta"] = np.full(2, 10.0), np.full(2, np.pi / 2)
-    pictures = []
-    for number, environment in enumerate(({}, {"MPLBACKEND": "nonsense"})):
-        done = run(["-m", "caloscale.cli.main", "inspect", "own.h5", "--picture", "own.png"], tmp_path, **environment)
-        assert done.returncode == 0, done.stderr
-        pictures.append((tmp_path / "own.png").read_bytes())
-        if not number:
-            (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: black\n")
-    assert pictures[0] == pictures[1]
+    monkeypatch.chdir(tmp_path)
+    done = command("inspect", "own.h5", "--picture", "plain.png")
+    assert done.code == 0, done.err
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nfont.size: 30\naxes.facecolor: black\n")
+    told = run(
+        ["-m", "caloscale.cli.main", "inspect", "own.h5", "--picture", "own.png"], tmp_path, MPLBACKEND="nonsense"
+    )
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "own.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
 
 
 def test_a_working_directory_that_is_gone_is_named(

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,14 +17,16 @@ from kfp.pipeline_spec import pipeline_spec_pb2  # noqa: F401 (fails early when 
 from kubernetes.utils import parse_quantity
 
 from caloscale import stages
-from caloscale.errors import ClusterError, ConfigurationError, InputError
+from caloscale.errors import ClusterError, ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import EMPTY_FORM, FORM, Run, build_any_run, load_run, parse_run, run_of_form
 from caloscale.spec.model import FIRST_PRESET
 from caloscale.stages.pipeline_run import HERE, RUN_VARIABLE, own_folder, run_folder
 from caloscale.stages.record import read_earlier, read_records, recorded
 from caloscale.storage.failure import failure_kept
 from components.cost_report.component import cost_report
+from components.gate.component import gate
 from components.plan.component import plan
+from pipelines.train_calorimeter_gan import main
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPONENTS = [
@@ -31,15 +34,12 @@ COMPONENTS = [
 ]  # fmt: skip
 
 
-def compile_pipeline(path: Path, *options: str, **environment: str) -> dict:
-    command = [sys.executable, "-m", "pipelines.train_calorimeter_gan", "--compile", str(path), *options]
-    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, **environment})
-    return next(yaml.safe_load_all(path.read_text()))
-
-
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict:
-    return compile_pipeline(tmp_path_factory.mktemp("compiled") / "p.yaml", CALOSCALE_IMAGE="registry.example/us:7")
+    path = tmp_path_factory.mktemp("compiled") / "p.yaml"
+    command = [sys.executable, "-m", "pipelines.train_calorimeter_gan", "--compile", str(path)]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "CALOSCALE_IMAGE": "registry.example/us:7"})
+    return next(yaml.safe_load_all(path.read_text()))
 
 
 def test_the_image_is_a_parameter_of_the_build(compiled: dict) -> None:
@@ -100,16 +100,15 @@ def test_the_graph_shows_which_verdict_it_is(compiled: dict) -> None:
 
 @pytest.mark.parametrize("decision", ["accepted", "rejected", "undecided", "not assessed"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_run_fails_for_its_model_where_that_is_asked_for(tmp_path: Path, decision: str, fails: bool) -> None:
+def test_a_run_fails_for_its_model_where_that_is_asked_for(
+    tmp_path: Path, decision: str, fails: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "verdict").write_text(f"**{decision}**: why")
-    program = (
-        "from types import SimpleNamespace as N; from components.gate.component import gate\n"
-        f"gate.python_func(decision={decision!r}, fail_unless_accepted={fails}, "
-        f"verdict=N(path={str(tmp_path / 'verdict')!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == int(fails and decision != "accepted")
-    assert f"**{decision}**: why" in done.stdout and (decision in done.stderr) == bool(done.returncode)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # the step changes it
+    refused = pytest.raises(NotAcceptedError, match=decision) if fails and decision != "accepted" else nullcontext()
+    with refused:
+        gate.python_func(decision, fails, SimpleNamespace(path=str(tmp_path / "verdict")))
+    assert f"**{decision}**: why" in capsys.readouterr().out
 
 
 def test_every_step_knows_its_pipeline_run(compiled: dict) -> None:
@@ -227,7 +226,7 @@ open({str(tmp_path / "configuration")!r}, "w").write(done.output)
 
 
 def test_every_step_mounts_the_volume_and_has_the_key_of_the_store(tmp_path: Path) -> None:
-    compile_pipeline(tmp_path / "volume.yaml", "--volume-claim", "runs")
+    main(["--compile", str(tmp_path / "volume.yaml"), "--volume-claim", "runs"])
     compiled, platforms = yaml.safe_load_all((tmp_path / "volume.yaml").read_text())
     executors = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert executors.keys() == compiled["deploymentSpec"]["executors"].keys()
@@ -263,7 +262,8 @@ def test_components_are_thin_adapters(name: str) -> None:
 
 def test_the_pipeline_for_a_cluster_has_another_default_and_nothing_else(tmp_path: Path, compiled: dict) -> None:
     first = next(yaml.safe_load_all((ROOT / "pipelines/compiled/train_calorimeter_gan.yaml").read_text()))
-    second = compile_pipeline(tmp_path / "second.yaml", "--on-cluster")
+    main(["--compile", str(tmp_path / "second.yaml"), "--on-cluster"])
+    second = next(yaml.safe_load_all((tmp_path / "second.yaml").read_text()))
     forms = [each["root"]["inputDefinitions"]["parameters"] for each in (first, second)]
     defaults = [{name: entry.get("defaultValue") for name, entry in form.items()} for form in forms]
     rest = {name: value for name, value in defaults[1].items() if name in FORM}
