@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import make_exchange
+from caloscale.sagips.exchange import Central, make_exchange
 from caloscale.sagips.groups import equal_groups, groups_of_sizes, leaders
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
 from caloscale.spec.solver import SYNCHRONOUS
@@ -71,6 +72,32 @@ def test_averages_of_known_vectors_are_exact_for_every_number_of_ranks_and_a_bro
 
 def test_after_a_synchronous_exchange_all_ranks_have_the_same_bits_from_the_first_epoch_on(found):
     assert found["equal"] == {(method, ranks): True for method in SYNCHRONOUS for ranks in range(1, 14)}
+
+
+class RecordingCommunicator:
+    """One rank of five: keeps what it sends and from whom it receives; what arrives is full of that rank."""
+
+    size = 5
+
+    def __init__(self, rank):
+        self.rank, self.sent, self.received = rank, [], []
+
+    def Isend(self, vector, target):
+        self.sent.append((target, vector.copy()))
+
+    def Irecv(self, vector, source):
+        vector[:] = source
+        self.received.append(source)
+
+
+def test_rank_0_receives_and_sends_a_vector_of_each_other_rank_and_the_others_one_each(monkeypatch):
+    monkeypatch.setattr("caloscale.sagips.exchange.wait", list)
+    for rank in range(RecordingCommunicator.size):
+        communicator, vector = RecordingCommunicator(rank), np.full(3, 100, np.float32)
+        Central.add_others(SimpleNamespace(communicator=communicator), vector, epoch=0)
+        others = [1, 2, 3, 4] if rank == 0 else [0]
+        assert communicator.received == [target for target, _ in communicator.sent] == others
+        assert all((sent == (110 if rank == 0 else 100)).all() for _, sent in communicator.sent)
 
 
 def test_broken_gradients_were_among_them():
