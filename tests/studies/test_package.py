@@ -40,6 +40,15 @@ def test_a_study_has_known_measures_and_valid_runs(name):
                 configured_run({key: value for key, value in inputs.items() if key not in OWN_INPUTS[sweep.measure]})
 
 
+@pytest.mark.parametrize("name", study_names())
+def test_whole_runs_that_compare_strategies_or_workers_have_one_precision(name):
+    """`auto` is what was measured for one worker, and float32 for several."""
+    for sweep in load_study(name).sweeps:
+        varied = {field for axis in sweep.vary for field in axis}
+        if sweep.measure == "run" and varied & {"train.strategy", "train.workersPerNode"}:
+            assert all(inputs["train.precision"] != "auto" for inputs in sweep.points())
+
+
 @pytest.mark.parametrize("name", MEASURES)
 def test_what_a_measure_loads_late_is_there_and_takes_what_it_gets(name, tmp_path):
     """The folder of a point, or that of all points, beside the inputs."""
