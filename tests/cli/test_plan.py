@@ -86,6 +86,16 @@ def test_a_plan_for_scripts_and_the_same_for_people(command, document, tmp_path)
         assert text in shown.out
 
 
+@pytest.mark.parametrize("name", ["run", "plan"])
+@pytest.mark.parametrize(("epochs", "warned"), [(1, True), (2, False)])
+def test_a_warm_up_that_is_longer_than_the_training_is_named(command, tmp_path, name, epochs, warned):
+    absent = tmp_path / "absent"
+    options = ("--preset", "compact", "--set", f"data.source={absent}", "--set", f"train.epochs={epochs}")
+    folder = ("--runs", tmp_path) if name == "run" else ()
+    done = command(name, *options, *folder)
+    assert ("warning: train.warmupEpochs 2 is more than train.epochs 1," in done.err) is warned
+
+
 def test_old_prices_and_own_prices(command, document, tmp_path):
     old = json.loads(command("plan", document, "--json", "--as-of", "2022-06-01").out)
     assert old["chosen"]["usdPerHour"] == pytest.approx(4 * (64 * 0.007325 + 240 * 0.000987 + 8 * 0.74))

@@ -21,6 +21,7 @@ from caloscale.cli.options import (
     day_of,
     planned,
     resolve,
+    warn_of_warmup,
 )
 from caloscale.errors import InputError, StorageError
 from caloscale.spec.model import FIRST_PRESET
@@ -60,6 +61,8 @@ def plan(
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
     run = resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
+    if not generate:
+        warn_of_warmup(run)
     if measure:
         from caloscale.bench.benches import measure_machine
 

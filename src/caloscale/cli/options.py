@@ -101,6 +101,15 @@ def _file(configuration: Path | None, preset: str | None, workspace: str) -> Pat
     return kept
 
 
+def warn_of_warmup(run: Run) -> None:
+    """State on standard error that a training ends before its learning rate has reached its value."""
+    train = run.train
+    if train.warmup_epochs > train.epochs:
+        problem = f"train.warmupEpochs {train.warmup_epochs:g} is more than train.epochs {train.epochs}"
+        follows = "so the learning rate never reaches train.learningRate; lower train.warmupEpochs"
+        typer.echo(f"warning: {problem}, {follows}", err=True)
+
+
 def folder_of(workspace: str) -> Path:
     """The workspace as a folder of this machine; InputError when it is in a bucket."""
     from caloscale.storage.objects import is_remote

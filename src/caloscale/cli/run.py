@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from caloscale import stages
-from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve
+from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve, warn_of_warmup
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
 from caloscale.spec.workspace_layout import dataset_of
@@ -39,6 +39,7 @@ def run(
     from caloscale.installation import require
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
+    warn_of_warmup(run)
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
     require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
