@@ -25,7 +25,8 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
-from caloscale.spec.workspace_layout import TRAINED, dataset_of
+from caloscale.spec.workspace_layout import TRAINED
+from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.classifiers import (
     DENSE_EPOCHS,

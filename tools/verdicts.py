@@ -18,7 +18,8 @@ from caloscale.bench.results import describe_machine, machine_text
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Run, load_run
-from caloscale.spec.workspace_layout import TRAINED, dataset_of
+from caloscale.spec.workspace_layout import TRAINED
+from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.deformations import deformations
 from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained

@@ -18,7 +18,6 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.sources import survey_file
 from caloscale.spec import Run, load_run
-from caloscale.spec.workspace_layout import dataset_of
 
 if TYPE_CHECKING:
     from caloscale.physics import Evaluation
@@ -64,7 +63,7 @@ def train(configuration: Run, *, workspace: str | Path, dataset: str | Path | No
     pipeline. A training that was interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError,
     which name field and remedy.
     """
-    return stages.train(configuration, workspace, dataset or dataset_of(Path(workspace)))
+    return stages.train(configuration, workspace, dataset or stages.dataset_of(Path(workspace)))
 
 
 def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> Evaluation:
@@ -74,7 +73,7 @@ def validate(configuration: Run, *, workspace: str | Path, dataset: str | Path |
     ``<workspace>/model`` unless it is rejected. Raises ShowerFileError and CheckpointError.
     """
     trained = Path(workspace) / "training" / "model"
-    return stages.validate(configuration, workspace, dataset or dataset_of(Path(workspace)), trained)
+    return stages.validate(configuration, workspace, dataset or stages.dataset_of(Path(workspace)), trained)
 
 
 def bill(workspace: str | Path) -> Bill:

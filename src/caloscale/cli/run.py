@@ -15,7 +15,6 @@ from caloscale import stages
 from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve, warn_of_warmup
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
-from caloscale.spec.workspace_layout import dataset_of
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
@@ -150,7 +149,7 @@ def train(
     """
     _say_what_is_decided()
     run = resolve(configuration, preset, overrides, workspace)
-    record = stages.train(run, workspace, dataset or dataset_of(folder_of(workspace)))
+    record = stages.train(run, workspace, dataset or stages.dataset_of(folder_of(workspace)))
     typer.echo(
         record.as_json()
         if as_json
@@ -194,7 +193,7 @@ def validate(
     from caloscale.spec.workspace_layout import MODEL, TRAINED
 
     run = resolve(configuration, preset, overrides, workspace)
-    shards = dataset or dataset_of(folder_of(workspace))
+    shards = dataset or stages.dataset_of(folder_of(workspace))
     networks = model or folder_of(workspace) / (MODEL if int8 else TRAINED)
     if int8:
         evaluation = stages.validate_int8(run, shards, networks)

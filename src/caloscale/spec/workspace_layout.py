@@ -1,7 +1,5 @@
 """Names in the workspace of a run, on a disk or in a bucket, that several packages use."""
 
-from pathlib import Path
-
 DATASET = "dataset"
 """Shards."""
 CHECKPOINTS = "training/checkpoints"
@@ -20,9 +18,3 @@ USAGE_FILE = "usage.json"
 """What a run used (`caloscale.planning.billing.usage.RunUse`)."""
 AMPLIFICATION_FILE = "amplification.json"
 """What the generator's showers are worth (`caloscale.physics.worth.Worth`), of the networks that were validated."""
-
-
-def dataset_of(folder: Path) -> Path:
-    """The shards of a run on this machine: those of its own stages, or of the newest pipeline that made some there."""
-    made = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
-    return made[-1].parent if made and not (folder / DATASET).exists() else folder / DATASET

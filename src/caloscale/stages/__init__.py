@@ -21,6 +21,7 @@ _NAMES = {
     "solving": ("solve", "validate_solution"),
     "training": ("train", "train_as_step"),
     "validation": ("validate", "validate_int8"),
+    "workspace": ("dataset_of",),
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = list(_MODULES)

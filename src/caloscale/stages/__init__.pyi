@@ -22,3 +22,4 @@ from caloscale.stages.training import train as train
 from caloscale.stages.training import train_as_step as train_as_step
 from caloscale.stages.validation import validate as validate
 from caloscale.stages.validation import validate_int8 as validate_int8
+from caloscale.stages.workspace import dataset_of as dataset_of

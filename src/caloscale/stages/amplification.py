@@ -15,9 +15,10 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, dump_run, load_run
-from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED, dataset_of
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED
 from caloscale.stages.reporting import report
 from caloscale.stages.validation import draw_primaries, judging_showers
+from caloscale.stages.workspace import dataset_of
 from caloscale.storage.atomic import write_text
 from caloscale.training.input import check_manifest
 

@@ -18,8 +18,8 @@ from caloscale.showers.sources import outside_ranges, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
-from caloscale.spec.workspace_layout import dataset_of
 from caloscale.stages.summary import Summary
+from caloscale.stages.workspace import dataset_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 

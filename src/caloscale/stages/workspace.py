@@ -9,7 +9,7 @@ from typing import Any
 
 from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
 from caloscale.spec import AnyRun, Run, dump_run, load_run, load_solver_run
-from caloscale.spec.workspace_layout import HOLDER, UNCOPIED
+from caloscale.spec.workspace_layout import DATASET, HOLDER, UNCOPIED
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.lock import locked
@@ -131,3 +131,9 @@ def _result_configuration(run: AnyRun) -> dict[str, Any]:
 
 def _times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def dataset_of(folder: Path) -> Path:
+    """The shards of a run on this machine: those of its own stages, or of the newest pipeline that made some there."""
+    made = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
+    return made[-1].parent if made and not (folder / DATASET).exists() else folder / DATASET
