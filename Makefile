@@ -46,7 +46,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 # What developing needs on top.
 $(VENV)/.dev: $(VENV)/.run
 	@echo "installing the development tools into $(VENV)"
-	@$(BIN)/pip install --quiet --progress-bar off --constraint constraints.txt --editable '.[train,cpu,simulate,infer,cluster,buckets,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
+	@$(BIN)/pip install --quiet --progress-bar off --no-compile --constraint constraints.txt --editable '.[train,cpu,simulate,infer,cluster,buckets,azure,operator,pipeline,solver,studies,scikit-hep,docs,dev]'
 	@touch $@
 
 # What planning and deploying need: no TensorFlow, no kfp.

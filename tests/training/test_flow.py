@@ -1,4 +1,4 @@
-"""A training of the family flow: resumed bit for bit, released, exported and equal in all forms."""
+"""A training of the family flow: resumed bit for bit, released, and cells of a cylinder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pytest
 
 from caloscale.errors import Terminated
 from caloscale.inference import load_generator
-from caloscale.inference.export.files import export_model
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
@@ -78,7 +77,7 @@ def test_the_released_generator_is_adapted_and_makes_showers(whole):
     assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2
 
 
-def test_cells_of_a_cylinder_from_showers_to_a_file_of_another_runtime(tmp_path):
+def test_cells_of_a_cylinder_from_showers_to_showers(tmp_path):
     run = load_run(preset="flow-par04", overrides=[*OVERRIDES, "data.geometry.layersPerCell=1"])
     for number in range(5):
         some = random_showers(10, number)
@@ -86,7 +85,5 @@ def test_cells_of_a_cylinder_from_showers_to_a_file_of_another_runtime(tmp_path)
         write_showers(tmp_path / f"showers/{number}.h5", some, attributes={"cellShape": "cylinder"})
     preprocess_showers(run.data, tmp_path / "showers", tmp_path / "shards")
     assert train(run, tmp_path / "shards", tmp_path).steps == 10
-    exported = export_model(tmp_path / "model", "onnx", tmp_path / "onnx")
-    assert exported.deviation < 3e-5
     showers = load_generator(tmp_path / "model").generate(20.0, np.pi / 2, count=16, seed=3)
     assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2
