@@ -1,6 +1,7 @@
 """TensorFlow, ONNX Runtime and OpenVINO make the same showers; exported files are used by their metadata alone."""
 
 import contextlib
+import functools
 import json
 import re
 import shutil
@@ -54,6 +55,14 @@ def assert_same(ours, truth, threshold):
     assert at_threshold.mean() < 1e-4
 
 
+@functools.cache
+def of_tensorflow(path, count):
+    """A model in TensorFlow, what it was fed with, and its showers: traced once, for both other runtimes."""
+    truth = open_runtime(path)
+    batch = fed(truth, count)
+    return truth, batch, truth.generate_batch(*batch)
+
+
 @pytest.mark.parametrize("runtime", ["onnx", "openvino"])
 @pytest.mark.parametrize(
     ("model", "count"),
@@ -61,11 +70,10 @@ def assert_same(ours, truth, threshold):
 )
 def test_the_same_showers_in_all_runtimes(request, model, count, runtime):
     path = request.getfixturevalue(model)
-    truth, ours = open_runtime(path), open_runtime(path, runtime)
+    truth, batch, expected = of_tensorflow(path, count)
+    ours = open_runtime(path, runtime)
     assert ours.noise_size == truth.noise_size
-    batch = fed(truth, count)
     threshold = truth.card.preprocessing.threshold_gev
-    expected = truth.generate_batch(*batch)
     assert_same(ours.generate_batch(*batch), expected, threshold)
     assert_same(ours.generate_batch(*(values[:1] for values in batch)), expected[:1], threshold)
     record = json.loads((path / "exports" / runtime / "export.json").read_text())
