@@ -6,6 +6,8 @@ import os
 import signal
 import statistics
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -239,6 +241,36 @@ def test_what_a_watch_raises_ends_the_run(tmp_path, monkeypatch):
         whole_run._finish(process, watch)
     assert process.returncode == -signal.SIGTERM
     assert looks == [{"epoch": [1], "deviation": [0.5]}] * 3 and whole_run.read_validations(Path()) == {"epoch": []}
+
+
+def _runs(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_run_of_a_point_ends_with_the_study(tmp_path, number):
+    """By SIGTERM the study ends it; where the study is killed it gets SIGTERM, too."""
+    run = tmp_path / "run"
+    run.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\nexec sleep 300\n")
+    run.chmod(0o755)
+    words = ["study", "batch-size", "--set", "repetitions=1", "-o", str(tmp_path / "study")]
+    program = f"import sys; sys.argv[1:] = {words}; sys.executable = {str(run)!r}\n"
+    program += "from caloscale.cli.main import main; main()"
+    study = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "pid").is_file():
+        assert study.poll() is None, study.stderr.read()
+        time.sleep(0.05)
+    child = int((tmp_path / "pid").read_text())
+    study.send_signal(number)
+    study.communicate(timeout=60)
+    assert study.returncode == (143 if number == signal.SIGTERM else -number)
+    end = time.monotonic() + 60
+    while _runs(child):
+        assert time.monotonic() < end, "the run continues"
+        time.sleep(0.05)
 
 
 def test_a_run_that_a_cluster_made_is_read_and_not_made_again(tmp_path, monkeypatch):

@@ -189,6 +189,7 @@ def study(
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
     from caloscale.studies.sweep import load_study, parse_changes, study_names
+    from caloscale.termination import ended_by_sigterm
 
     if listed or study is None:
         titles = {name: load_study(name).title for name in study_names()}
@@ -204,7 +205,8 @@ def study(
     folder = output or Path("runs") / f"study-{asked.name}"
     context = Context(day_of(as_of), tuple(prices or ()), tuple(measurements or ()))
     words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
-    outcome = run_study(asked, context, folder, shlex.join(words))
+    with ended_by_sigterm():
+        outcome = run_study(asked, context, folder, shlex.join(words))
     if as_json:
         typer.echo(outcome.as_json())
         raise typer.Exit(outcome.exit_code)

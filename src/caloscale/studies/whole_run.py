@@ -15,6 +15,7 @@ from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run
+from caloscale.termination import end_with_parent
 
 OWN_INPUTS = ("cores", "deviation", "timesPreset")
 """Inputs beside the fields of the run configuration."""
@@ -158,7 +159,7 @@ def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen
     words = ("run", str(configuration), "--name", folder.name, "--runs", str(folder.parent))
     command = (sys.executable, "-m", "caloscale.cli.main", *words)
     with folder.with_suffix(".log").open("wb" if anew else "ab") as output:
-        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent)
 
 
 def _make(run: Run, cores: int | None, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
