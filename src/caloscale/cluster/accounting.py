@@ -31,6 +31,11 @@ def track(
     used its node all the same. What ended while nobody watched has ended now, and nothing ended later than that: the
     clock of a kubelet may be ahead. The launcher of an MPIJob has no node of the plan.
     """
+
+    def until_of(pod: Pod | None, since: dt.datetime) -> dt.datetime:
+        ended = pod.ended if pod is not None else None
+        return max(min(ended or now, now), since)
+
     by_uid = {pod.uid: pod for pod in pods}
     noted = {usage.uid for usage in before}
     unnoted = [pod for uid, pod in (gone_pods or {}).items() if uid not in noted and uid not in by_uid]
@@ -38,18 +43,16 @@ def track(
     for usage in before:
         pod = by_uid.pop(usage.uid, None)
         if usage.until is None:
-            if pod is None or usage.node in gone_nodes:
-                last = (gone_pods or {}).get(usage.uid)
-                went = last.ended if last is not None and last.ended is not None else now
-                done = last is not None and last.phase == "Succeeded"
-                usage = usage.model_copy(update={"until": max(min(went, now), usage.since), "done": done})
-            elif not pod.alive:
-                ended = max(min(pod.ended or now, now), usage.since)
-                usage = usage.model_copy(update={"until": ended, "done": pod.phase == "Succeeded"})
+            gone = pod is None or usage.node in gone_nodes
+            if gone:
+                pod = (gone_pods or {}).get(usage.uid)
+            if gone or (pod is not None and not pod.alive):
+                done = pod is not None and pod.phase == "Succeeded"
+                usage = usage.model_copy(update={"until": until_of(pod, usage.since), "done": done})
         followed.append(usage)
     for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
         if pod.works and pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
-            until = None if pod.alive and pod.uid in by_uid else max(min(pod.ended or now, now), pod.bound)
+            until = None if pod.alive and pod.uid in by_uid else until_of(pod, pod.bound)
             done = pod.phase == "Succeeded"
             followed.append(
                 NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)
