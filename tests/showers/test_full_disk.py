@@ -52,7 +52,7 @@ def test_in_a_namespace() -> None:
         pytest.skip("neither mount nor unshare -Urm is allowed here: full disks cannot be tested")
     command = ["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, WITHIN: "1"})
-    assert done.returncode == 0 and "8 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "9 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_any_writer(small_disk: Path) -> None:
@@ -90,10 +90,11 @@ def test_batches(small_disk: Path, layout: Layout) -> None:
     assert left_on(small_disk) == ["showers.h5"] and path.read_text() == "earlier"
 
 
-def test_picture(small_disk: Path) -> None:
-    (small_disk / "ballast").write_bytes(bytes(BYTES - 20_000))
-    with pytest.raises(StorageError, match=r"a\.png: cannot be written: No space left"):
-        draw_shower(make_showers(1), 0, small_disk / "a.png")
+@pytest.mark.parametrize("kind", ["png", "pdf"])
+def test_picture(small_disk: Path, kind: str) -> None:
+    (small_disk / "ballast").write_bytes(bytes(BYTES - 4096))
+    with pytest.raises(StorageError, match=rf"a\.{kind}: cannot be written: No space left"):
+        draw_shower(make_showers(1), 0, small_disk / f"a.{kind}")
     assert left_on(small_disk) == ["ballast"]
 
 

@@ -56,7 +56,6 @@ def plan(
     from caloscale.cli.tables import show
     from caloscale.report.plan import describe_speed, draw_plan, is_met, plan_blocks
     from caloscale.stages.planning import keep_speeds, load_speeds
-    from caloscale.storage.atomic import atomic_writer
 
     if figure is not None and figure.suffix not in FIGURES:
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
@@ -71,8 +70,7 @@ def plan(
         typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
     result = planned(run, prices, measurements, as_of, speeds=load_speeds(speeds), generate=generate)
     if figure is not None:
-        with atomic_writer(figure) as temporary:
-            draw_plan(result, temporary)
+        draw_plan(result, figure)
     if as_json:
         typer.echo(result.as_json())
     else:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,15 @@ def save_figures(folder: Path, draw: Sequence[Callable[[], Drawing | None]]) -> 
     return saved
 
 
+@contextmanager
+def figure_writer(path: str | Path) -> Iterator[BytesIO]:
+    """A file in memory, which becomes ``path``: of a PDF that does not fit on the disk Matplotlib raises no OSError."""
+    content = BytesIO()
+    yield content
+    with atomic_writer(path) as temporary:
+        temporary.write_bytes(content.getvalue())
+
+
 def _save(folder: Path, drawing: Drawing) -> Figure:
     """Write the files. Not with `savefig`: it draws a page with a layout engine twice for each file."""
     png, pdf = (folder / f"{drawing.name}.{kind}" for kind in ("png", "pdf"))
@@ -92,12 +102,12 @@ def _save(folder: Path, drawing: Drawing) -> Figure:
     page.set_dpi(DOTS_PER_INCH)
     page.get_layout_engine().execute(page)  # type: ignore[union-attr]
     page.set_layout_engine("none")
-    with atomic_writer(png) as temporary:
-        FigureCanvasAgg(page).print_png(temporary)  # type: ignore[no-untyped-call]
-    with atomic_writer(pdf) as temporary:
+    with figure_writer(png) as file:
+        FigureCanvasAgg(page).print_png(file)  # type: ignore[no-untyped-call]
+    with figure_writer(pdf) as file:
         # Files of the same numbers are the same: no time of day in them.
         metadata = {"CreationDate": datetime(2000, 1, 1, tzinfo=UTC)}
-        FigureCanvasPdf(page).print_pdf(temporary, metadata=metadata)  # type: ignore[no-untyped-call]
+        FigureCanvasPdf(page).print_pdf(file, metadata=metadata)  # type: ignore[no-untyped-call]
     return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, png, pdf)
 
 

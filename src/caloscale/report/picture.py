@@ -6,7 +6,6 @@ import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.showers.arrays import Showers
-from caloscale.storage.atomic import atomic_writer
 
 _DECADES = 5
 """Energies more than this many powers of ten below the highest have one colour."""
@@ -26,7 +25,7 @@ def draw_shower(
         raise InputError(f"there are {len(showers)} showers", field="shower", value=index, remedy=remedy)
     from matplotlib.colors import LogNorm
 
-    from caloscale.report.drawing import new_page, own_style
+    from caloscale.report.drawing import figure_writer, new_page, own_style
 
     cells = np.asarray(showers.cells_gev[index], np.float64)
     side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
@@ -49,8 +48,8 @@ def draw_shower(
             panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
         figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
         figure.suptitle(_title(showers, index), fontsize="x-large")
-        with atomic_writer(path) as temporary:
-            figure.savefig(temporary, dpi=150)
+        with figure_writer(path) as file:
+            figure.savefig(file, dpi=150, format=Path(path).suffix[1:])
 
 
 def _title(showers: Showers, index: int) -> str:

@@ -280,10 +280,13 @@ def _front(caption: str, rows: Sequence[tuple[str, ...]]) -> Table:
 
 
 def draw_plan(plan: Plan, path: str | Path) -> None:
-    """Draw the candidates, the Pareto front and the choice into a file; its suffix is the format (svg, png, pdf)."""
+    """Draw the candidates, the Pareto front and the choice into a file; its suffix is the format (svg, png, pdf).
+
+    Raises StorageError.
+    """
     from matplotlib.figure import Figure  # slow to import, and a plan without a figure has no need of it
 
-    from caloscale.report.drawing import own_style
+    from caloscale.report.drawing import figure_writer, own_style
 
     with own_style({}):
         figure = Figure(figsize=(7, 5), layout="constrained")
@@ -313,7 +316,9 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
             f"{plan.network}, {plan.epochs} epochs of {plan.showers:,} showers, prices of {plan.prices.as_of}"
         )
         axes.legend(fontsize="small")
-        figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None)
+        with figure_writer(path) as file:
+            kind = Path(path).suffix[1:]
+            figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def _cost(candidate: Candidate) -> float:
