@@ -54,6 +54,19 @@ def test_outside_a_pod_the_kubeconfig_names_the_namespace(kubeconfig: Path) -> N
     assert connection.active_namespace() == "default"
 
 
+def test_of_several_files_the_first_names_the_context_as_for_kubectl(
+    kubeconfig: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last file would, where the client of Kubernetes reads them: a run would go to another cluster."""
+    another, none = tmp_path / "another", tmp_path / "none"
+    another.write_text(yaml.safe_dump(kubeconfig_of("https://another")).replace("c\n", "d\n"))
+    none.write_text(yaml.safe_dump({**KUBECONFIG, "current-context": ""}))
+    files = f"{none}:{kubeconfig}:{another}"
+    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", files)
+    assert connection.connect(kubeconfig=files).api.configuration.host == "https://c"
+    assert connection.active_namespace() == "physics"
+
+
 def test_in_a_pod_it_is_the_pods_unless_a_context_is_named(kubeconfig: Path, pod: None) -> None:
     """As `connect`, which takes the pod's own cluster."""
     assert connection.active_namespace() == "team"

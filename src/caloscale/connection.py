@@ -303,11 +303,20 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
         raise ClusterError(f"no cluster is configured: {why}", file=files, remedy=remedy) from error
 
 
-def _read_kubeconfig(settings: client.Configuration, files: str, context: str | None) -> str:
-    """Read server and credentials of a context into the settings; returns its proxy, empty: none."""
+def _merged(files: str) -> kube_config.KubeConfigMerger:
+    """What several files say together. As for kubectl, the first that names a current context determines it."""
     merger = kube_config.KubeConfigMerger(files)
     if merger.config is None:
         raise ConfigException("there is no such file")
+    named = [file["current-context"] for file in merger.config_files.values() if file.get("current-context")]
+    if named:
+        merger.config.value["current-context"] = named[0]
+    return merger
+
+
+def _read_kubeconfig(settings: client.Configuration, files: str, context: str | None) -> str:
+    """Read server and credentials of a context into the settings; returns its proxy, empty: none."""
+    merger = _merged(files)
     loader = kube_config.KubeConfigLoader(
         merger.config, active_context=context, config_base_path=None, config_persister=merger.save_changes
     )
@@ -359,10 +368,10 @@ def active_namespace(context: str | None = None) -> str:
     if context is None and POD_NAMESPACE.is_file():
         return POD_NAMESPACE.read_text(encoding="utf-8").strip()
     try:
-        contexts, active = config.list_kube_config_contexts()
+        merged = _merged(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+        chosen = kube_config.KubeConfigLoader(merged, active_context=context).current_context
     except (ConfigException, OSError):
         return "default"
-    chosen = next((c for c in contexts if c["name"] == context), active)
     return str(chosen["context"].get("namespace") or "default")
 
 
