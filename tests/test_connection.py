@@ -361,7 +361,7 @@ def test_the_message_of_another_error_is_its_own() -> None:
     assert connection.message_of(OSError("no route")) == "no route"
 
 
-def kubeconfig_of(address: str, **user: str) -> dict[str, Any]:
+def kubeconfig_of(address: str, **user: Any) -> dict[str, Any]:
     cluster = {"name": "c", "cluster": {"server": address}}
     users = [{"name": "u", "user": {"token": "mine", **user}}, {"name": "other", "user": {"token": "theirs"}}]
     contexts = [{"name": name, "context": {"cluster": "c", "user": user}} for name, user in ((1, "u"), (2, "other"))]
@@ -447,6 +447,14 @@ def test_a_file_that_is_no_kubeconfig_is_named_with_a_remedy(tmp_path: Path) -> 
     Path(file).write_text("[1, 2]")
     with pytest.raises(ClusterError, match="it does not have the structure of a kubeconfig"):
         connection.connect(kubeconfig=file)
+
+
+def test_a_login_that_has_expired_is_no_missing_right(tmp_path: Path) -> None:
+    file = tmp_path / "expired"
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}
+    file.write_text(yaml.safe_dump(kubeconfig_of("https://c", exec=plugin, token="")))
+    with pytest.raises(ClusterError, match="plugin 'false' of user 'u' gave no credentials: log in"):
+        connection.connect(kubeconfig=str(file))
 
 
 @pytest.mark.parametrize("proxy", ["http://me:secret@p:1", "https://p:1", "socks5://p:1"])

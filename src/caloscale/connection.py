@@ -340,6 +340,12 @@ def _read_kubeconfig(settings: client.Configuration, files: str, context: str | 
         except ValueError as error:
             raise ConfigException(f"{field} of context {loader.current_context['name']!r} is not base64") from error
     loader.load_and_set(settings)
+    if user.get("exec") and not settings.api_key and not settings.cert_file:
+        # the loader logs why, and goes on without credentials, which a server answers as if a right was missing
+        command = user["exec"].get("command")
+        raise ConfigException(
+            f"plugin {command!r} of user {chosen['user']!r} gave no credentials: log in to the cluster again"
+        )
     return str(cluster.safe_get("proxy-url") or "")
 
 
