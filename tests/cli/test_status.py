@@ -25,3 +25,9 @@ def test_the_end_is_shown_in_local_time(there: str) -> None:
     progress = RunProgress(eta=dt.datetime(2026, 11, 21, 23, 30, tzinfo=dt.UTC))
     row = _row(RunOnCluster("gan", "physics", {}, RunStatus(progress=progress), ""))
     assert row[COLUMNS.index("ends")] == there
+
+
+@pytest.mark.parametrize("given", ["physics/trainingruns/gan", "Physics", ".."])
+def test_a_namespace_that_none_can_have_is_refused(command, given):
+    done = command("status", "-n", given)
+    assert done.code == 2 and f"--namespace: is not a name of a namespace (got '{given}')" in done.err

@@ -122,3 +122,13 @@ def test_another_does(phase: str) -> None:
             {"spec": {"cluster": {"suspend": False}}, "metadata": {"annotations": {runs.names.CLIENT_HEARTBEAT: None}}},
         )
     ]
+
+
+@pytest.mark.parametrize("name", ["", "..", "gan/status", "gan?dryRun=All"])
+def test_a_name_that_is_another_address_on_the_server_is_no_run(name: str) -> None:
+    """A merge into gan/status succeeds and changes nothing."""
+    server: Any = Server(seen("Running"))
+    server.each = lambda *_, **__: iter([seen("Running")])
+    with pytest.raises(ClusterError, match=r"no run .* in namespace physics") as problem:
+        runs.suspend(server, "physics", name)
+    assert "one of: gan" in str(problem.value) and not server.changes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -63,9 +64,24 @@ Context = Annotated[
     str | None,
     typer.Option("--context", help="Context of the kubeconfig; absent: the current one, in a pod its own cluster."),
 ]
+
+
+def _checked_namespace(name: str | None) -> str | None:
+    """A name that is no other address on the server, such as a/b."""
+    if name and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+        remedy = "at most 63 small letters, digits and '-' (kubectl get namespaces)"
+        raise InputError("is not a name of a namespace", field="--namespace", value=name, remedy=remedy)
+    return name
+
+
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", help="Namespace of the run; absent: that of the context, in a pod its own."),
+    typer.Option(
+        "--namespace",
+        "-n",
+        callback=_checked_namespace,
+        help="Namespace of the run; absent: that of the context, in a pod its own.",
+    ),
 ]
 FIGURES = (".svg", ".png", ".pdf")
 """Endings of the files into which figures are drawn."""

@@ -95,8 +95,8 @@ def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
 
 
 def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
-    """A run; raises ClusterError when there is none."""
-    run = _look(connection, namespace, name)
+    """A run; raises ClusterError when there is none, as under a text that would be another address on the server."""
+    run = _look(connection, namespace, name) if NAME.fullmatch(name) else None
     if run is None:
         there = ", ".join(other.name for other in list_runs(connection, namespace)) or "none"
         raise ClusterError(f"no run {name} in namespace {namespace}", remedy=f"one of: {there}; or another --namespace")
