@@ -9,6 +9,7 @@ import pytest
 from caloscale.cli.cluster import COLUMNS, _row
 from caloscale.client.runs import RunOnCluster
 from caloscale.status import RunProgress, RunStatus
+from tests.client.server import Server, seen
 
 
 @pytest.fixture(params=[("UTC0", "2026-11-21 23:30 UTC"), ("CET-1CEST", "2026-11-22 00:30 CET")])
@@ -25,6 +26,18 @@ def test_the_end_is_shown_in_local_time(there: str) -> None:
     progress = RunProgress(eta=dt.datetime(2026, 11, 21, 23, 30, tzinfo=dt.UTC))
     row = _row(RunOnCluster("gan", "physics", {}, RunStatus(progress=progress), ""))
     assert row[COLUMNS.index("ends")] == there
+
+
+def test_a_run_that_no_operator_sees_says_so(command, monkeypatch):
+    """In a namespace that is not among the operator's it would be Pending for ever."""
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: Server({**seen("Pending"), "status": {}}))
+    done = command("status", "gan", "-n", "physics")
+    assert done.code == 0 and "gan: no operator has seen it" in done.out and "CALOSCALE_NAMESPACES" in done.out
+
+
+def test_options_that_exclude_each_other_are_refused(command):
+    done = command("status", "--watch", "--json")
+    assert done.code == 2 and "--watch, --json: exclude each other" in done.err
 
 
 @pytest.mark.parametrize("given", ["physics/trainingruns/gan", "Physics", ".."])

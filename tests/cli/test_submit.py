@@ -84,6 +84,21 @@ def test_a_run_that_has_finished_is_not_submitted_again(command, monkeypatch, ph
     assert not server.changes and not done.out
 
 
+@pytest.mark.parametrize("limit", ["50", None])
+def test_what_a_submission_changes_of_a_run_that_is_there_is_said(command, monkeypatch, limit):
+    """Another person's run of the same name, or one that was stopped and given a budget since."""
+    given = ("submit", "--preset", "variable-angle", "--set", "hardware.count=8", "--name", "gan")
+    spec = yaml.safe_load(command(*given, "--dry-run").out)["spec"]
+    if limit is not None:
+        spec["budget"]["maxUsd"] = limit
+    server = Server(seen("Running", spec=spec))
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: server)
+    done = command(*given, "-n", "physics", "--yes")
+    what, how = ("nothing", "as it was") if limit is None else (f'budget.maxUsd: "{limit}" -> none', "changed")
+    assert done.code == 0 and f"there already in namespace physics (running); changes: {what}\n" in done.err
+    assert f"gan is {how}; caloscale status" in done.err and done.out == "gan\n"
+
+
 @pytest.mark.parametrize("preset", ["variable-angle", "proxy"])
 def test_a_dry_run_prints_plan_and_manifest_without_a_cluster(command, monkeypatch, tmp_path, preset):
     monkeypatch.delattr("caloscale.connection.connect")
@@ -92,10 +107,18 @@ def test_a_dry_run_prints_plan_and_manifest_without_a_cluster(command, monkeypat
     done = command("submit", *given, *(("--set", "cluster.volumeClaim=shared") if preset == "proxy" else ()))
     assert done.code == 0, done.err
     made = yaml.safe_load(done.out)
-    assert (made["kind"], made["metadata"]) == ("TrainingRun", {"name": "gan", "namespace": "default"})
+    assert (made["kind"], made["metadata"]) == ("TrainingRun", {"name": "gan"})
     assert ("chosen: " in done.err) == (preset == "variable-angle") and ("solver" in made["spec"]) == (
         preset == "proxy"
     )
+
+
+def test_ctrl_c_ends_the_command_and_not_the_run(command, monkeypatch):
+    server = Server(None, KeyboardInterrupt())
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: server)
+    given = ("--preset", "variable-angle", "--set", "hardware.count=8", "--name", "gan", "-n", "physics")
+    done = command("submit", *given, "--yes", "--follow")
+    assert done.code == 130 and done.err.endswith("a run on the cluster continues; caloscale stop NAME stops it\n")
 
 
 def test_a_plan_is_shown_without_a_kubeconfig(command, monkeypatch, tmp_path):

@@ -95,10 +95,12 @@ def test_a_finished_run_is_submitted_again_only_if_it_resumes(
     server: Any = Server(there)
     manifest = {"metadata": {"name": "gan", "namespace": "physics"}, "spec": document}
     if refused is None:
-        runs.refuse_finished(server, manifest)
+        found, changes = runs.check(server, manifest)
+        assert (found is None) == (there is None)
+        assert changes == (["budget.maxUsd: 5 -> 9"] if found is not None and document is MORE else [])
     else:
         with pytest.raises(InputError, match=refused) as problem:
-            runs.refuse_finished(server, manifest)
+            runs.check(server, manifest)
         assert problem.value.exit_code == 2 and "caloscale stop gan -n physics --delete" in str(problem.value)
     assert not server.changes
 

@@ -131,7 +131,7 @@ def submit(
     name = name or f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
     if send is False:
         _show_plan(run, make_plan)
-        typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace or "default"), sort_keys=False), nl=False)
+        typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace), sort_keys=False), nl=False)
         return
     _to_cluster(run, make_plan, name, context, namespace, yes=yes, follow=follow)
 
@@ -160,14 +160,19 @@ def _to_cluster(
     _show_plan(run, make_plan)
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
-    runs.refuse_finished(connection, manifest)
-    runs.submit(connection, manifest, dry_run=True)
+    before, changes = runs.check(connection, manifest)
+    question, done = f"submit it as {name} into namespace {where}?", "submitted"
+    if before is not None:
+        question, done = f"change {name}?", "changed" if changes else "as it was"
+        what = ", ".join(changes) or "nothing"
+        phase = before.status.phase.lower()
+        typer.echo(f"{name} is there already in namespace {where} ({phase}); changes: {what}", err=True)
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")
-        typer.confirm(f"submit it as {name} into namespace {where}?", abort=True, err=True)
+        typer.confirm(question, abort=True, err=True)
     runs.submit(connection, manifest)
-    typer.echo(f"{name} is submitted; caloscale status {name} -n {where} shows its state", err=True)
+    typer.echo(f"{name} is {done}; caloscale status {name} -n {where} shows its state", err=True)
     typer.echo(name)
     if follow:
         _follow(runs.follow(connection, where, name))
@@ -260,6 +265,8 @@ def status(
     from caloscale.cli.tables import console
     from caloscale.client.runs import find_run, list_runs
 
+    if watch and as_json:
+        raise InputError("exclude each other", field="--watch, --json", remedy="give one of them")
     connection, where = reach(context, namespace)
 
     def read() -> list[RunOnCluster]:

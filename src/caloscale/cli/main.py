@@ -231,7 +231,10 @@ def main() -> None:
         _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
-            print("stopped; the same command resumes (a run with its --name)", file=sys.stderr)
+            of_cluster = sys.argv[1] in map(_name, COMMANDS["Cluster"])
+            what = "a run on the cluster continues; caloscale stop NAME stops it"
+            what = what if of_cluster else "the same command resumes (a run with its --name)"
+            print(f"stopped; {what}", file=sys.stderr)
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

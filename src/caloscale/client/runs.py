@@ -27,6 +27,7 @@ POLL_SECONDS = 2.0
 """Pause before a server that does not answer, or lets nobody watch, is asked again, s."""
 WATCH_SECONDS = 300.0
 """Length of a watch, s."""
+UNSEEN = "no operator has seen it; if that lasts, none runs, or this namespace is not in its CALOSCALE_NAMESPACES"
 _REMEDIES = {
     0: "see whether the server of the context is the API server, and what stands before it (kubectl cluster-info)",
     401: "log in to the cluster again, or name another --context",
@@ -50,8 +51,8 @@ class RunOnCluster(NamedTuple):
     uid: str = ""
 
 
-def manifest_of(run: AnyRun, name: str, namespace: str, client_pod: str | None = None) -> dict[str, Any]:
-    """The TrainingRun of a run configuration, every field resolved.
+def manifest_of(run: AnyRun, name: str, namespace: str | None, client_pod: str | None = None) -> dict[str, Any]:
+    """The TrainingRun of a run configuration, every field resolved; namespace: None where kubectl is to choose it.
 
     Raises ConfigurationError for a name that is not valid for pods, and for what a cluster needs besides.
 
@@ -65,7 +66,7 @@ def manifest_of(run: AnyRun, name: str, namespace: str, client_pod: str | None =
         raise ConfigurationError("is needed on a cluster", field="hardware", remedy=remedy)
     if isinstance(run, SolverRun):
         require_shared_folder(run)
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace}
+    metadata: dict[str, Any] = {"name": name} | ({"namespace": namespace} if namespace else {})
     if client_pod:
         metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}
     spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
@@ -80,18 +81,32 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
     return ask(lambda: connection.apply(manifest, manager=MANAGER, dry_run=dry_run), "the run cannot be submitted")
 
 
-def refuse_finished(connection: Connection, manifest: dict[str, Any]) -> None:
-    """Raise InputError when a run of that name has finished and this run configuration does not resume it.
+def check(connection: Connection, manifest: dict[str, Any]) -> tuple[RunOnCluster | None, list[str]]:
+    """Let the server check a run; returns that of the same name, where there is one, and what of it would change.
 
-    Submitting it would change nothing, and its old end would be taken for the new one.
+    Raises ClusterError, and InputError when that run has finished and this run configuration does not resume it:
+    submitting it would change nothing, and its old end would be taken for the new one.
     """
     run = _look(connection, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
-    if run is None or run.status.phase not in FINISHED:
-        return
-    if _is_mendable(run) and submit(connection, manifest, dry_run=True)["spec"] != run.spec:
-        return
-    problem = f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}"
-    raise InputError(problem, field="--name", value=run.name, remedy=_after_the_end(run))
+    finished = run is not None and run.status.phase in FINISHED
+    changes: list[str] = []
+    if run is None or not finished or _is_mendable(run):
+        checked = submit(connection, manifest, dry_run=True)
+        changes = list(_changes(run.spec, checked["spec"])) if run is not None else []
+    if run is not None and finished and not changes:
+        problem = f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}"
+        raise InputError(problem, field="--name", value=run.name, remedy=_after_the_end(run))
+    return run, changes
+
+
+def _changes(before: Any, after: Any, field: str = "") -> Iterator[str]:
+    """What differs between two run configurations, such as budget.maxUsd: 50 -> none."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}):
+            yield from _changes(before.get(key), after.get(key), f"{field}.{key}".removeprefix("."))
+    elif before != after:
+        values = ("none" if value is None else json.dumps(value) for value in (before, after))
+        yield f"{field}: {' -> '.join(values)}"
 
 
 def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
@@ -193,7 +208,7 @@ def describe(run: RunOnCluster) -> str:
 def _run_of(raw: dict[str, Any]) -> RunOnCluster:
     metadata = raw["metadata"]
     try:
-        status = RunStatus.model_validate(raw.get("status") or {})
+        status = RunStatus.model_validate(raw.get("status") or {"message": UNSEEN})
     except ValidationError as error:
         raise ClusterError(
             f"the status of run {metadata['name']} cannot be read: {error.errors()[0]['msg']}",
