@@ -84,6 +84,21 @@ def test_shared_pools_are_refused_with_the_reason() -> None:
     assert found == [] and len(refused) == 1 and "pool cheap shares its GPUs" in refused[0]
 
 
+@pytest.mark.parametrize(
+    ("taint", "shown"),
+    [
+        ({"key": "team", "value": "b", "effect": "NoSchedule"}, "team=b:NoSchedule, which workers do not tolerate"),
+        ({"key": "broken", "effect": "NoExecute"}, "broken:NoExecute, which workers do not tolerate: remove it"),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute"}, None),
+        ({"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}, None),
+    ],
+)
+def test_a_pool_with_a_taint_of_an_administrator_says_so(taint: dict[str, str], shown: str | None) -> None:
+    found, refused = ex.pools_of([node_of(ex.node("n0", "X", spec={"taints": [taint]}))], ())
+    assert found == [] and refused == ([] if shown is None else refused[:1])
+    assert shown is None or f"pool X has the taint {shown}" in refused[0]
+
+
 def test_a_node_of_which_a_stranger_has_a_gpu_is_not_whole() -> None:
     run = ex.run_of(*V100, "hardware.count=8")
     there = ex.pools(ex.node("n0", "X"), uses=(Use("n0", 1, 1.0, 1.0),))

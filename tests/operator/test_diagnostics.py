@@ -122,6 +122,7 @@ IMAGE = "check that the image exists under this name and that the nodes may pull
 SECRET = (
     "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json), or correct "
 )
+LIMITS = "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
 OTHER_NAME = "delete or rename that object, or delete this run and submit it under another name"
 
 
@@ -135,6 +136,8 @@ OTHER_NAME = "delete or rename that object, or delete this run and submit it und
             "exceeded quota: small",
             "raise the quota of the namespace (kubectl describe quota), or ask for less",
         ),
+        ("FailedCreatePod", 'Invalid value: "144Gi": must be less than or equal to memory limit of 1Gi', LIMITS),
+        ("FailedCreatePod", "maximum cpu usage per Pod is 4, but request is 38400m", LIMITS),
         (NAME_TAKEN, "is there already", OTHER_NAME),
         ("FailedCreate", 'serviceaccount "w" not found', "kubectl apply --server-side -k manifests/run-namespace in"),
         (REFUSED, 'serviceaccount "w" may not', "create what is missing; an unknown kind comes with its operator"),

@@ -1,6 +1,7 @@
 """Nodes as the API server reports them, and the pools that they form."""
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ _READ: tuple[Concept, ...] = (
 """What the labels of a node are read for; node selectors are in this order."""
 _MEMORY_SHARE = 0.85
 """Part of the catalogue's memory of a GPU that its driver reports at least."""
+_PASSING = re.compile(r"kubernetes\.io/|ClusterAutoscaler|^karpenter\.sh/|/impending-")
+"""Keys of taints by which Kubernetes, an autoscaler or a cloud keeps pods away from a node for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ class Node:
     open: bool
     """Whether our pods may be scheduled there: not cordoned, no taint that is not ours."""
     refused: str | None
-    """Why no run goes there whatever it asks for: shared GPUs, or labels that contradict each other; None: one may."""
+    """Why no run goes there whatever it asks for: shared GPUs, labels that contradict each other, an administrator's
+    taint; None: one may."""
 
 
 def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
@@ -119,6 +123,7 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
         capacity_type=capacity_type,
     )
     tolerations = tolerated(accelerator, topology, capacity_type, table)
+    strange = [taint for taint in spec.get("taints") or () if not _is_tolerated(taint, tolerations)]
     return Node(
         name=raw["metadata"]["name"],
         key=key,
@@ -126,9 +131,8 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
         cpus=quantity_of(allocatable.get("cpu", 0)),
         memory_gib=quantity_of(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
-        open=not spec.get("unschedulable", False)
-        and all(_is_tolerated(taint, tolerations) for taint in spec.get("taints") or ()),
-        refused=_refusal(said, key),
+        open=not spec.get("unschedulable", False) and not strange,
+        refused=_refusal(said, key) or _refusal_by_taint(strange, key),
     )
 
 
@@ -200,6 +204,17 @@ def _refusal(said: Mapping[Concept, Meaning], key: PoolKey) -> str | None:
             f"{said['memory'].row.label} is {said['memory'].value} MiB: name the GPU by a row of the ConfigMap "
             "caloscale-labels"
         )
+    return None
+
+
+def _refusal_by_taint(strange: Iterable[Mapping[str, str]], key: PoolKey) -> str | None:
+    """Why no run goes to a node with accelerators and a taint that an administrator has set."""
+    for taint in strange:
+        if key.accelerator != CPU and not _PASSING.search(taint["key"]):
+            title = "=".join(filter(None, (taint["key"], taint.get("value")))) + f":{taint['effect']}"
+            row = ", or add its key with the concept taint to the ConfigMap caloscale-labels"
+            row = row if taint["effect"] == "NoSchedule" else ""
+            return f"pool {key.name} has the taint {title}, which workers do not tolerate: remove it{row}"
     return None
 
 
