@@ -35,6 +35,16 @@ def test_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseExc
     assert target.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_pipe_and_a_link_to_an_open_file_are_not_replaced(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe", tmp_path / "stdout"
+    os.mkfifo(pipe)
+    link.symlink_to("/proc/self/fd/1")
+    for target in (pipe, link):
+        with pytest.raises(StorageError, match="give the name of a file"), atomic_writer(target) as temporary:
+            temporary.write_text("text")
+    assert pipe.is_fifo() and link.is_symlink()
+
+
 def test_folder_is_replaced_as_a_whole_only_when_asked(tmp_path: Path) -> None:
     target = tmp_path / "dataset"
     for name in ("one", "two"):

@@ -31,6 +31,7 @@ _REMEDIES = {
     errno.EISDIR: "there is a folder of this name: choose another path",
     errno.EEXIST: "a component of the path is a file: choose another path",
     errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EFBIG: "raise the limit of the size of files (ulimit -f), or choose a disk that takes larger ones",
     errno.ENOTEMPTY: "there is a folder of this name with files in it: choose another path",
 }
 _CLEANED: set[Path] = set()
@@ -46,9 +47,13 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
     whatever was written is removed and ``path`` is unchanged. A file replaces a file; a folder replaces
     an empty folder, and with ``replace_folder`` also a full one. What killed processes of this machine left of the same
     file goes when the block has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass.
+    A device, a pipe or a link to an open file (/dev/stdout) is a StorageError, too: a file would take its name.
     """
     refuse_address(path)
     path = Path(path)
+    leads_to_process = path.is_symlink() and path.readlink().is_relative_to("/proc")
+    if leads_to_process or (path.exists() and not path.is_file() and not path.is_dir()):
+        raise StorageError("is a device, a pipe or an open file", file=path, remedy="give the name of a file")
     temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
