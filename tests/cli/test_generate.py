@@ -92,6 +92,12 @@ def test_divided_samples_other_layouts_and_the_primaries_of_a_file(
     for name, values in whole.items():
         np.testing.assert_allclose(np.concatenate([first[name], second[name]]), values, rtol=1e-4, atol=1e-6)
 
+    same = command("generate", "--model", model, "-o", tmp_path / "whole.h5", "--energies", tmp_path / "whole.h5")
+    assert (
+        same.code == 2
+        and "is the file of the energies" in same.err
+        and len(read(tmp_path / "whole.h5")["energy"]) == 40
+    )
     like = generate("like.h5", "--energies", tmp_path / "whole.h5")
     np.testing.assert_array_equal(like["energy"], whole["energy"])
     np.testing.assert_allclose(like["ECAL"], whole["ECAL"], rtol=1e-4, atol=1e-6)
@@ -139,9 +145,9 @@ def test_the_precision_that_was_taken_is_said_and_recorded(command: Callable, mo
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        (["--energies", "500..10"], "energies: must be above 0 GeV"),
+        (["--energies", "500..10"], "energies: is no range or list of numbers above 0 GeV"),
         (["--energies", "absent.h5"], "absent.h5: cannot be read"),
-        (["--angles", "0..90"], "angles: must be between 0 and 180 degrees"),
+        (["--angles", "0..90"], "angles: is no range or list of numbers between 0 and 180 degrees"),
         (["--layout", "fixed-angle"], "layout: is not written"),
         (["--runtime", "torch"], "runtime: is not known"),
         (["--precision", "int8"], "--runtime openvino, or --precision bfloat16"),
@@ -149,9 +155,11 @@ def test_the_precision_that_was_taken_is_said_and_recorded(command: Callable, mo
         (["--count", "0"], "count"),
         (["--batch", "0"], "batch"),
         (["--seed", "-1"], "seed"),
+        (["--seed", str(2**63)], "seed"),
         (["--model", "absent"], "model.json: cannot be read"),
         (["--output", "."], "is a folder"),
         (["--output", "/proc/none/a.h5"], "cannot be written"),
+        (["--output", "a.npz"], "would be HDF5 under the name of another kind of file"),
     ],
 )
 def test_bad_input(command: Callable, model: Path, tmp_path: Path, options: list[str], problem: str) -> None:

@@ -87,7 +87,7 @@ def test_a_file_gives_pairs(tmp_path):
     ],
 )
 def test_texts_that_mean_nothing(energies, angles, field):
-    with pytest.raises(InputError, match="must be") as error:
+    with pytest.raises(InputError, match="is no range or list of numbers") as error:
         parse(energies, angles)
     assert error.value.field == field
     assert error.value.exit_code == 2

@@ -10,6 +10,9 @@ from caloscale.cli.options import Json
 from caloscale.errors import InputError
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
+LARGEST = 2**63 - 1
+"""Of an attribute of HDF5."""
+
 
 def generate(
     model: Annotated[Path, typer.Option(help="Model folder, such as runs/latest/model.")],
@@ -58,8 +61,8 @@ def generate(
     batch: Annotated[
         int | None, typer.Option(help="Showers in a batch. Absent: by the size of a shower.", min=1)
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0)] = 1,
-    first: Annotated[int, typer.Option(help="Number of the first shower, to divide a sample.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0, max=LARGEST)] = 1,
+    first: Annotated[int, typer.Option(help="Number of the first shower, to divide a sample.", min=0, max=LARGEST)] = 0,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Also energies and angles that were not trained on.")
     ] = False,

@@ -26,6 +26,7 @@ from caloscale.inference.primaries import check_ranges
 from caloscale.models.card import ModelCard, read_card
 from caloscale.processor import peak_memory_mib
 from caloscale.progress import bar
+from caloscale.showers.files import SUFFIXES
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
@@ -141,9 +142,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
             primaries, count = _primaries(card, wanted)
             warnings = (*_warnings(card, primaries, wanted), *_doubts(model, wanted))
-            if wanted.output.is_dir():
-                remedy = "give the name of a file, such as showers.h5"
-                raise StorageError("is a folder", file=wanted.output, remedy=remedy)
+            _check_output(wanted)
             started = time.perf_counter()
             # Where it is only computed in other runtimes, TensorFlow's seconds and half a gigabyte are spared.
             format = format_of(wanted.runtime, wanted.precision)
@@ -184,6 +183,17 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
         if complete:
             raise
         raise GenerationStoppedError(Terminated.exit_code if isinstance(stopped, Terminated) else 130) from None
+
+
+def _check_output(wanted: Generation) -> None:
+    """Raises StorageError for a folder, the file of the energies, and a name of another kind of file."""
+    output, remedy = wanted.output, "give the name of another file, such as showers.h5"
+    if output.is_dir():
+        raise StorageError("is a folder", file=output, remedy=remedy)
+    if output.exists() and wanted.energies is not None and Path(wanted.energies).resolve() == output.resolve():
+        raise StorageError("is the file of the energies, which would be replaced", file=output, remedy=remedy)
+    if output.suffix in SUFFIXES and output.suffix not in (".h5", ".hdf5"):
+        raise StorageError("would be HDF5 under the name of another kind of file", file=output, remedy=remedy)
 
 
 def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
