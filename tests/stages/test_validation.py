@@ -145,6 +145,17 @@ def test_inputs_of_another_configuration_are_not_compared(
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.usefixtures("without_networks")
+def test_a_verdict_is_on_the_whole_range_that_was_trained(
+    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    networks = shared_model(tmp_path_factory, "compact", (*DETECTOR, "data.energyGev=[5, 41]"))
+    with pytest.raises(
+        CheckpointError, match=r"(?s)energyGev: .* wider range than is judged.*set data.energyGev to \[5"
+    ):
+        validate(spec.load_run(preset="compact", overrides=DETECTOR), tmp_path, shards, networks)
+
+
 @pytest.fixture
 def without_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The card of a model is read, its networks are neither loaded nor used: nothing of them is looked at."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.alias_generators import to_camel
 
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference import Runtime, load_generator, open_runtime
@@ -115,6 +116,12 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
         problem = "the networks were trained for another run configuration"
         remedy = f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}"
         raise CheckpointError(problem, file=trained / CARD, field=field, value=str(found)[:200], remedy=remedy)
+    for name in ("energy_gev", "angle_deg"):
+        (low, high), judged = getattr(card, name), getattr(run.data, name)
+        if not judged[0] <= low <= high <= judged[1]:
+            problem = "the networks were trained on a wider range than is judged, and are used in all of it"
+            remedy = f"set data.{to_camel(name)} to {[low, high]}, or train on {list(judged)} alone"
+            raise CheckpointError(problem, file=trained / CARD, field=to_camel(name), value=[low, high], remedy=remedy)
 
 
 def monte_carlo(run: Run, shards: ShardFolder) -> tuple[Showers, Showers]:
