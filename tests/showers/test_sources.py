@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -215,3 +216,22 @@ def test_survey_refuses_other_units(tmp_path: Path, data: Data, change: dict[str
     with pytest.raises(ShowerFileError) as error:
         survey_file(tmp_path / "bad.h5", data)
     assert all(part in str(error.value) for part in says)
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        ({"mirror": True}, None),
+        ({"mirror": False}, "data.angleDeg is 60 to 120"),
+        ({"mirror": True, "energy_gev": (10.0, 23.0)}, r"data.energyGev is 10 to 23.*set data.energyGev to \[10"),
+    ],
+)
+def test_an_end_of_a_range_without_showers_is_reported(
+    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, change: dict[str, object], warned: str | None
+) -> None:
+    """A generator would be used there without a warning."""
+    showers = make_showers(200)
+    write_showers(tmp_path / "s.h5", showers[showers.angle_rad < 1.5], attributes={})
+    data = data.model_copy(update=change)
+    check_selection(split_files([survey_file(tmp_path / "s.h5", data)], data)[0], data, "s.h5")
+    assert re.search(warned, caplog.text, re.DOTALL) if warned else not caplog.records

@@ -28,6 +28,9 @@ _LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR = 4.0
 """A ratio that differs from the detector's sampling by more than this factor is reported."""
+_EMPTY, _EMPTY_SHOWERS = 0.1, 10
+"""Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
+uniform in the range."""
 _ROUNDING, _ENERGY_ROUNDING = 1e-4, 1e-6
 """Degrees or mm, and a relative difference: float32 files must not lose the showers at the edge of a range, such as 90
 degrees of [90, 90]."""
@@ -207,7 +210,8 @@ def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
 
 
 def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path) -> None:
-    """Raise ShowerFileError when the ranges of the run configuration leave a split empty, or without a primary."""
+    """Raise ShowerFileError when the ranges of the run configuration leave a split empty, or without a primary; warn
+    where the showers leave an end of a range empty."""
     for split in ("train", "validation"):
         mine = [one for one in slices if one.split == split]
         if sum(one.selected for one in mine) == 0:
@@ -219,6 +223,26 @@ def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path)
             problem = f"no showers of {', '.join(missing)} are left for {split}"
             remedy = f"give more files of {', '.join(missing)}, or leave it out of data.particle"
             raise ShowerFileError(problem, file=source, field="data.particle", value=data.particle_text, remedy=remedy)
+    _report_empty_ends(slices, data, source)
+
+
+def _report_empty_ends(slices: Sequence[FileSlice], data: Data, source: str | Path) -> None:
+    energies, angles = (
+        np.concatenate([one.file.primaries[column][one.is_selected] for one in slices])
+        for column in ("energy_gev", "angle_rad")
+    )
+    angles = np.degrees(angles)
+    for field, values, (low, high) in (
+        ("energyGev", energies, data.energy_gev),
+        ("angleDeg", np.concatenate([angles, 180 - angles]) if data.mirror else angles, data.angle_deg),
+    ):
+        found = _range(values)
+        if max(values.min() - low, high - values.max()) > (high - low) * max(_EMPTY, _EMPTY_SHOWERS / len(energies)):
+            log.warning(
+                "%s: the showers have %s, data.%s is %g to %g, in all of which the generator will be used\n"
+                "  remedy: set data.%s to [%s], or give showers of all of the range",
+                source, found, field, low, high, field, found.replace(" to ", ", "),
+            )  # fmt: skip
 
 
 def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source: str | Path) -> ShowerFileError:
