@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
 from caloscale.operator.workqueue import Turns, WorkQueue
+from caloscale.planning.catalogue.prices import PriceRow, load_prices
+from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.test_store import pod, versioned
@@ -757,6 +760,18 @@ def test_a_table_that_cannot_be_read_is_left_aside_and_named(
     again = controller.catalogue()
     assert again is not known and len(again.labels.rows) == len(known.labels.rows) + 1
     assert controller.watches._to_list == {("Node", "")}
+
+
+def test_prices_stay_when_a_hand_breaks_them_and_runs_say_so(server: Server, tmp_path: Path) -> None:
+    """With the package's prices a run would meet its budget earlier, or later."""
+    own = tmp_path / "own.csv"
+    own.write_text(rows_csv(PriceRow, [row := load_prices().rows[0].model_copy(update={"usd_per_unit_hour": 9.5})]))
+    controller = Controller(server, Settings(prices=tmp_path), Metrics())  # type: ignore[arg-type]
+    assert controller.catalogue().prices.rows[0] == row and not controller.catalogue().problem
+    own.write_text(own.read_text().replace("9.5", "9;5"))
+    os.utime(own, (1, 1))
+    broken = controller.catalogue()
+    assert broken.prices.rows[0] == row and "own.csv:2: usd_per_unit_hour" in broken.problem
 
 
 def test_prices_are_those_of_today(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -398,7 +398,7 @@ BESIDE = {"hardware": {"diskGib": 500, "controlPlane": True}}
 def beside(tmp_path: Path) -> Catalogue:
     """With prices of boot disks and of the control plane."""
     (tmp_path / "beside.csv").write_text(ex.BESIDE)
-    return replace(ex.CATALOGUE, prices=load_prices([tmp_path / "beside.csv"]))
+    return replace(ex.CATALOGUE, prices=load_prices([tmp_path / "beside.csv"]), problem="newer ones are left aside")
 
 
 def test_disks_and_the_control_plane_are_in_estimate_cost_and_bill(beside: Catalogue) -> None:
@@ -419,6 +419,8 @@ def test_disks_and_the_control_plane_are_in_estimate_cost_and_bill(beside: Catal
     placed = status.placement
     assert placed is not None and placed.usd_per_hour == pytest.approx(4 * node_usd + 0.25)
     assert placed.control_plane_usd_per_hour == 0.25
+    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    assert priced["message"] == "all machines have a price; newer ones are left aside"
 
 
 def test_what_has_no_price_beside_the_nodes_is_no_cost() -> None:

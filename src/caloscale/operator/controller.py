@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -352,11 +353,13 @@ class Controller:
         day = today()
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            table = _read("labels", load_labels, labels)
+            last = None if self._catalogue is None else self._catalogue[1]
+            table, _ = _read("labels", load_labels, labels, last.labels if last else None)
             if self.store.read_labels_by(table):
                 self.watches.list_again("Node")
-            known = _read("prices", lambda files: load_prices(files, added=IN_CONFIG_MAP), prices)
-            self._catalogue = (state, Catalogue(known, load_measurements(), day, table))
+            load = partial(load_prices, added=IN_CONFIG_MAP)
+            known, problem = _read("prices", load, prices, last.prices if last else None)
+            self._catalogue = (state, Catalogue(known, load_measurements(), day, table, problem))
         return self._catalogue[1]
 
 
@@ -367,13 +370,14 @@ def _seconds(now: dt.datetime, then: dt.datetime) -> float:
 ReadT = TypeVar("ReadT")
 
 
-def _read(what: str, read: Callable[[list[Path]], ReadT], files: list[Path]) -> ReadT:
-    """What the files add to the package's own; without them where they cannot be read."""
+def _read(what: str, read: Callable[[list[Path]], ReadT], files: list[Path], last: ReadT | None) -> tuple[ReadT, str]:
+    """What the files and the package say together, and why the files do not count: then the last ones do, or none."""
     try:
-        return read(files)
+        return read(files), ""
     except InputError as error:
-        log.error("the %s of the ConfigMap are left aside: %s", what, error)
-        return read([])
+        problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
+        log.error("%s", problem)
+        return (read([]) if last is None else last), problem
 
 
 def _files(folder: Path | None) -> list[Path]:

@@ -207,7 +207,8 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
             unkept = "; budget.maxUsd is not kept until there is one" if limited else ""
             draft.condition("Priced", "False", "NoPrice", f"{problem}{unkept}")
         else:
-            draft.condition("Priced", "True", "Priced", "all machines have a price")
+            message = "; ".join(filter(None, ("all machines have a price", draft.seen.catalogue.problem)))
+            draft.condition("Priced", "True", "Priced", message)
         if run is not None and draft.queue(run) is not None:
             _publish_eviction_cost(draft)
     if in_use:

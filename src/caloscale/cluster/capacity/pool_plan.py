@@ -39,6 +39,8 @@ class Catalogue:
     """Day of the prices."""
     labels: NodeLabels = field(default_factory=load_labels)
     """What labels and taints of nodes say."""
+    problem: str = ""
+    """Why newer prices of the administrator do not count; empty: there are none."""
     known: dict[tuple[bytes, PoolKey, int], Placed | str | InputError] = field(default_factory=dict, compare=False)
     """Plans that were made: a run that waits is planned again with every node that comes and goes."""
 
