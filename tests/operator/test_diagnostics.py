@@ -123,6 +123,7 @@ SECRET = (
     "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json), or correct "
 )
 LIMITS = "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
+CLAIM = "make the claim and have it bound (kubectl get pvc), or correct cluster.volumeClaim"
 OTHER_NAME = "delete or rename that object, or delete this run and submit it under another name"
 
 
@@ -138,6 +139,9 @@ OTHER_NAME = "delete or rename that object, or delete this run and submit it und
         ),
         ("FailedCreatePod", 'Invalid value: "144Gi": must be less than or equal to memory limit of 1Gi', LIMITS),
         ("FailedCreatePod", "maximum cpu usage per Pod is 4, but request is 38400m", LIMITS),
+        ("FailedScheduling", '0/5 nodes are available: persistentvolumeclaim "c" not found', CLAIM),
+        ("FailedScheduling", "pod has unbound immediate PersistentVolumeClaims", CLAIM),
+        ("FailedCreatePod", "no PriorityClass with name p was found", "an administrator makes it, or correct cluster"),
         (NAME_TAKEN, "is there already", OTHER_NAME),
         ("FailedCreate", 'serviceaccount "w" not found', "kubectl apply --server-side -k manifests/run-namespace in"),
         (REFUSED, 'serviceaccount "w" may not', "create what is missing; an unknown kind comes with its operator"),

@@ -182,6 +182,10 @@ def _remedy(diagnostic: Diagnostic) -> str:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
     if "must be less than or equal to" in diagnostic.message or "usage per" in diagnostic.message:
         return "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
+    if "persistentvolumeclaim" in diagnostic.message.lower():
+        return "make the claim and have it bound (kubectl get pvc), or correct cluster.volumeClaim"
+    if "PriorityClass" in diagnostic.message:
+        return "an administrator makes it, or correct cluster.priorityClassName (kubectl get priorityclasses)"
     if diagnostic.reason == NAME_TAKEN:
         return "delete or rename that object, or delete this run and submit it under another name"
     if "serviceaccount" in diagnostic.message and "not found" in diagnostic.message:
