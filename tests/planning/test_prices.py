@@ -402,6 +402,8 @@ HEADER = "source,observed_on,name,number"
             "unknown or doubled columns.*source,observed_on,name,number",
         ),
         ("source,source\n", "", None, ["source", "source"], "unknown or doubled columns"),
+        ("source;name\n", "", None, ["source;name"], "by commas, and write decimal points: use source"),
+        (f"{HEADER}\na b c,1.2.2026,x,1\n", ":2", "observed_on", "1.2.2026", "write a date such as 2026-11-21"),
         (f"{HEADER}\n\n# c\na b c,2026-01-02\n", ":4", None, None, "has 2 cells, the header has 4.*check the commas"),
         (f'{HEADER}\na b c,2026-01-02,"x\ny",1\n', "", None, None, "line break inside quotes"),
         (f'{HEADER}\na b c,2026-01-02,"x"y,1\n', "", None, None, "is not CSV"),

@@ -1,5 +1,6 @@
 """The problems that a pydantic model finds in its input: where, what, and what to write instead."""
 
+import datetime as dt
 import difflib
 import json
 from collections.abc import Iterable
@@ -123,6 +124,7 @@ def _noun(kind: Any) -> str:
         inner = [a for a in get_args(kind) if a is not Ellipsis]
         return "a list" if Ellipsis in get_args(kind) else f"a list of {len(inner)}: {', '.join(map(_noun, inner))}"
     nouns = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text"}
+    nouns |= {dt.date: "a date such as 2026-11-21"}
     return nouns.get(getattr(kind, "__origin__", kind), "a value of the type in the JSON schema")
 
 

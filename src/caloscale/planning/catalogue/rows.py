@@ -79,7 +79,8 @@ def read_rows(
     header = table[0]
     unknown = [column for column in header if column not in columns]
     if unknown or len(set(header)) != len(header):
-        remedy = f"use {','.join(columns)}"
+        semicolons = "separate the cells by commas, and write decimal points: " if ";" in header[0] else ""
+        remedy = f"{semicolons}use {','.join(columns)}"
         raise error("has a header with unknown or doubled columns", file=name, value=header, remedy=remedy)
     return [
         (f"{name}:{number}", _row(f"{name}:{number}", header, cells, row, error))
