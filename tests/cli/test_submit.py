@@ -1,6 +1,8 @@
 """caloscale submit, as its user sees it."""
 
 import sys
+from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -111,6 +113,17 @@ def test_a_dry_run_prints_plan_and_manifest_without_a_cluster(command, monkeypat
     assert ("chosen: " in done.err) == (preset == "variable-angle") and ("solver" in made["spec"]) == (
         preset == "proxy"
     )
+
+
+def test_the_question_names_the_cluster(command, monkeypatch):
+    server = Server(None)
+    server.api = SimpleNamespace(configuration=SimpleNamespace(host="https://c"))
+    monkeypatch.setattr("caloscale.connection.connect", lambda context: server)
+    monkeypatch.setattr(sys, "stdin", StringIO("n\n"))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    given = ("--preset", "variable-angle", "--set", "hardware.count=8", "--name", "gan", "-n", "physics")
+    done = command("submit", *given)
+    assert done.code == 1 and "submit it as gan into namespace physics of https://c?" in done.err and not server.changes
 
 
 def test_ctrl_c_ends_the_command_and_not_the_run(command, monkeypatch):

@@ -161,16 +161,16 @@ def _to_cluster(
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
     before, changes = runs.check(connection, manifest)
-    question, done = f"submit it as {name} into namespace {where}?", "submitted"
+    question, done = f"submit it as {name} into namespace {where}", "submitted"
     if before is not None:
-        question, done = f"change {name}?", "changed" if changes else "as it was"
+        question, done = f"change {name} in namespace {where}", "changed" if changes else "as it was"
         what = ", ".join(changes) or "nothing"
         phase = before.status.phase.lower()
         typer.echo(f"{name} is there already in namespace {where} ({phase}); changes: {what}", err=True)
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")
-        typer.confirm(question, abort=True, err=True)
+        typer.confirm(f"{question} of {connection.api.configuration.host}?", abort=True, err=True)
     runs.submit(connection, manifest)
     typer.echo(f"{name} is {done}; caloscale status {name} -n {where} shows its state", err=True)
     typer.echo(name)
