@@ -86,12 +86,12 @@ def test_a_plan_for_scripts_and_the_same_for_people(command, document, tmp_path)
         assert text in shown.out
 
 
-@pytest.mark.parametrize("name", ["run", "plan"])
+@pytest.mark.parametrize("name", ["run", "plan", "submit"])
 @pytest.mark.parametrize(("epochs", "warned"), [(1, True), (2, False)])
 def test_a_warm_up_that_is_longer_than_the_training_is_named(command, tmp_path, name, epochs, warned):
     absent = tmp_path / "absent"
     options = ("--preset", "compact", "--set", f"data.source={absent}", "--set", f"train.epochs={epochs}")
-    folder = ("--runs", tmp_path) if name == "run" else ()
+    folder = {"run": ("--runs", tmp_path), "submit": ("--dry-run",)}.get(name, ())
     done = command(name, *options, *folder)
     assert ("warning: train.warmupEpochs 2 is more than train.epochs 1," in done.err) is warned
 

@@ -31,6 +31,7 @@ from caloscale.cli.options import (
     planned,
     reach,
     resolve_any,
+    warn_of_warmup,
 )
 from caloscale.errors import InputError
 from caloscale.spec import AnyRun, Run, SolverRun, build_any_run
@@ -114,6 +115,8 @@ def submit(
     }
     _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
     run = resolve_any(configuration, preset, overrides)
+    if isinstance(run, Run):
+        warn_of_warmup(run)
 
     make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
     if isinstance(run, SolverRun):

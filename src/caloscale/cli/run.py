@@ -149,6 +149,7 @@ def train(
     """
     _say_what_is_decided()
     run = resolve(configuration, preset, overrides, workspace)
+    warn_of_warmup(run)
     record = stages.train(run, workspace, dataset or stages.dataset_of(folder_of(workspace)))
     typer.echo(
         record.as_json()
