@@ -41,6 +41,17 @@ def ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def signal_of_system_error() -> Iterator[None]:
+    """Raise what a signal raised where a library's C code called Python: Python makes a SystemError of it there."""
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KeyboardInterrupt | Terminated):
+            raise error.__cause__ from None
+        raise
+
+
 class StopRequest:
     """Ctrl-C and SIGTERM as a request that a loop looks at, instead of an exception at any place; a context manager.
 

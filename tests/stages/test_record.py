@@ -63,6 +63,12 @@ def test_core_seconds_count_children(tmp_path: Path) -> None:
     assert read_records(tmp_path)["simulate"].core_seconds >= 0.3
 
 
+def test_a_signal_in_the_c_code_of_a_library_is_no_failure(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), recorded("train", tmp_path):
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+    assert read_records(tmp_path)["train"].outcome == "interrupted"
+
+
 def test_failure_is_recorded_with_its_exit_code(tmp_path: Path) -> None:
     with pytest.raises(ShowerFileError), recorded("preprocess", tmp_path):
         raise ShowerFileError("is torn", file="a.h5", remedy="make it anew")

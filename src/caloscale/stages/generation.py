@@ -31,7 +31,7 @@ from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIB
 from caloscale.showers.hdf5.writer import WRITABLE, open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
-from caloscale.termination import StopRequest, ended_by_sigterm
+from caloscale.termination import StopRequest, ended_by_sigterm, signal_of_system_error
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
     """
     complete = False
     try:
-        with ended_by_sigterm():
+        with ended_by_sigterm(), signal_of_system_error():
             card = read_card(model)
             if wanted.layout not in WRITABLE:
                 raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")

@@ -18,6 +18,7 @@ from caloscale.processor import cores, processor_name
 from caloscale.spec.block import Block, read_block
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import write_text
+from caloscale.termination import signal_of_system_error
 
 STAGES = ("simulate", "preprocess", "train", "solve", "validate", "report")
 EARLIER_FILE = "earlier.json"
@@ -104,7 +105,8 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
     message, code = None, 1
     with _PeakMemory() as memory:
         try:
-            yield figures
+            with signal_of_system_error():
+                yield figures
             outcome, code = "succeeded", 0
         except KeyboardInterrupt:
             outcome, message, code = "interrupted", "stopped by the user", 130
