@@ -214,6 +214,11 @@ def test_bad_files_are_refused(tmp_path: Path, geometry: Geometry, fault: str) -
         assert word in str(caught.value)
 
 
+def test_a_part_beyond_the_end_has_no_showers(tmp_path: Path, geometry: Geometry) -> None:
+    write_showers(tmp_path / "s.h5", make_showers(3), attributes={})
+    assert len(read_showers(tmp_path / "s.h5", geometry=geometry, start=3)) == 0
+
+
 def test_shower_number_counts_from_the_beginning_of_the_file(tmp_path: Path, geometry: Geometry) -> None:
     path = write_published(tmp_path / "bad.h5", make_showers(5), "variable-angle", libver="v110")
     with h5py.File(path, "a") as file:
@@ -264,3 +269,5 @@ def test_other_files_are_refused(tmp_path: Path, geometry: Geometry, content: by
         read_showers(path, geometry=geometry)
     with pytest.raises(ShowerFileError, match="cannot be read"):
         read_showers(tmp_path, geometry=geometry)
+    with pytest.raises(ShowerFileError, match="is a device or a pipe"):
+        read_showers("/dev/zero", geometry=geometry)

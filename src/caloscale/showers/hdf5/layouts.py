@@ -272,6 +272,8 @@ def open_layout(path: str | Path) -> Iterator[OpenFile]:
 
 def _check_is_hdf5(path: Path) -> None:
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise ShowerFileError("is a device or a pipe", file=path, remedy="copy its content into an HDF5 file")
         with path.open("rb") as file:
             beginning = file.read(8)
         position = signature_position(path)

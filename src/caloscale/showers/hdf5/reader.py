@@ -107,7 +107,7 @@ def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primari
 
 def check_cells(path: str | Path, field: str, cells_gev: NDArray[np.floating], start: int) -> None:
     """Physical cells only; an error names the first shower that has another."""
-    per_shower = cells_gev.reshape(len(cells_gev), -1)
+    per_shower = cells_gev.reshape(len(cells_gev), math.prod(cells_gev.shape[1:]))
     lowest, highest = (np.min(per_shower, axis=1), np.max(per_shower, axis=1)) if len(cells_gev) else (np.empty(0),) * 2
     checks = [
         (field, "a cell that is not finite", ~np.isfinite(lowest + highest), highest, REMOVE),
