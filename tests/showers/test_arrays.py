@@ -22,6 +22,11 @@ def test_selection_keeps_showers_together() -> None:
     assert len(showers[showers.energy_gev > 1e6]) == 0
 
 
+def test_a_list_is_no_array() -> None:
+    with pytest.raises(InputError, match=r"energy_gev: is no array \(got 'list'\)"):
+        Showers(np.zeros((1, 2, 2, 2), np.float32), [3.0], np.ones(1, np.float32))  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("wrong", ["cells", "energy", "angle"])
 def test_arrays_that_do_not_belong_together_are_refused(wrong: str) -> None:
     cells, energy, angle = np.zeros((3, 2, 2, 2), np.float32), np.ones(3, np.float32), np.ones(3, np.float32)

@@ -41,6 +41,10 @@ class Showers:
         return cls(cells_gev, energy_gev, angle_rad, source, further)
 
     def __post_init__(self) -> None:
+        arrays = {"cells_gev": self.cells_gev, **self.primaries}
+        if others := [name for name, array in arrays.items() if not hasattr(array, "shape")]:
+            kind, remedy = type(arrays[others[0]]).__name__, f"give numpy.asarray({others[0]}, numpy.float32)"
+            raise InputError("is no array", field=others[0], value=kind, remedy=remedy)
         count = len(self.cells_gev)
         if self.cells_gev.ndim != 4 or any(column.shape != (count,) for column in self.primaries.values()):
             raise InputError(
