@@ -70,3 +70,21 @@ def test_empty_showers_and_equal_primaries_are_no_twins(data: Data, tmp_path: Pa
         data.model_copy(update={"preprocessing": preprocessing}), tmp_path / "in", tmp_path / "out"
     )
     assert sum(manifest.splits.values()) == 45
+
+
+@pytest.mark.parametrize(("copied", "refused"), [(3, True), (1, False)])
+@pytest.mark.parametrize("change", ["rounded", "scaled", "another energy"])
+def test_copies_that_differ_a_little_are_refused_where_they_are_many(change: str, copied: int, refused: bool) -> None:
+    showers, twins = make_showers(100, cells=(8, 8, 8)), Twins()
+    copies = showers[:copied]
+    if change == "another energy":
+        copies = replace(copies, energy_gev=copies.energy_gev * np.float32(1.001))
+    else:
+        cells = copies.cells_gev.astype(np.float16) if change == "rounded" else copies.cells_gev * 1.01
+        copies = replace(copies, cells_gev=cells.astype(np.float32))
+    twins.add(Path("a.h5"), showers, np.arange(100))
+    twins.add(Path("b.h5"), copies, np.arange(copied))
+    if not refused:
+        return twins.check()
+    with pytest.raises(ShowerFileError, match=r"b\.h5: .*3 showers look like rounded or scaled copies"):
+        twins.check()
