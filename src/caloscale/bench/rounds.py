@@ -48,7 +48,7 @@ class Contender:
         self._errors = TemporaryFile()
         environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "caloscale.bench.worker"],
+            [sys.executable, "-P", "-m", "caloscale.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -97,7 +97,7 @@ def _start(
         "cores": list(cores),
         "result": str(scratch / RESULT_FILE) if index == 0 else None,
     }
-    command = [sys.executable, "-m", "caloscale.stages.node_worker", json.dumps(order)]
+    command = [sys.executable, "-P", "-m", "caloscale.stages.node_worker", json.dumps(order)]
     # Ctrl-C reaches this process only, which asks each worker once to stop: a second signal would not let it save.
     options: dict[str, Any] = {
         "env": environment,

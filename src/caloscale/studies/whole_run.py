@@ -157,7 +157,7 @@ def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen
     configuration = folder.with_suffix(".yaml")
     configuration.write_text(dump_run(run), encoding="utf-8")
     words = ("run", str(configuration), "--name", folder.name, "--runs", str(folder.parent))
-    command = (sys.executable, "-m", "caloscale.cli.main", *words)
+    command = (sys.executable, "-P", "-m", "caloscale.cli.main", *words)
     with folder.with_suffix(".log").open("wb" if anew else "ab") as output:
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent)
 

@@ -214,6 +214,15 @@ def test_bad_files_are_refused(tmp_path: Path, geometry: Geometry, fault: str) -
         assert word in str(caught.value)
 
 
+def test_a_module_of_the_user_is_not_taken_for_a_library(
+    tmp_path: Path, geometry: Geometry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that reads the file first does not import from the current folder."""
+    (tmp_path / "h5py.py").write_text("raise ValueError")
+    monkeypatch.chdir(tmp_path)
+    assert len(read_showers(write_published(Path("s.h5"), make_showers(3), "fixed-angle"), geometry=geometry)) == 3
+
+
 def test_a_part_beyond_the_end_has_no_showers(tmp_path: Path, geometry: Geometry) -> None:
     write_showers(tmp_path / "s.h5", make_showers(3), attributes={})
     assert len(read_showers(tmp_path / "s.h5", geometry=geometry, start=3)) == 0

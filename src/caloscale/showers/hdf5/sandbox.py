@@ -87,7 +87,7 @@ def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, dict[str, Pla
 
     Raises DamagedError.
     """
-    command = [sys.executable, "-m", "caloscale.showers.hdf5.sandbox", str(path)]
+    command = [sys.executable, "-P", "-m", "caloscale.showers.hdf5.sandbox", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)
         attributes: dict[str, dict[str, Plain]] = json.loads(done.stdout)
