@@ -1,6 +1,7 @@
 """Settings of the operator and what must agree with them."""
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import yaml
 
 import caloscale
 from caloscale.errors import ConfigurationError
+from caloscale.operator.__main__ import serve_health
 from caloscale.operator.settings import settings_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,15 +30,26 @@ def test_workers_and_steps_have_the_same_image_where_none_is_named() -> None:
 
 def test_settings_come_from_the_environment() -> None:
     assert settings_of({}) == settings_of({"CALOSCALE_PRICES": "", "CALOSCALE_NAMESPACES": "", "HOME": "/root"})
-    made = settings_of({"CALOSCALE_NAMESPACES": "a, b,c", "CALOSCALE_THREADS": "3", "CALOSCALE_PRICES": "/prices"})
-    assert made.namespaces == ("a", "b", "c") and made.threads == 3 and made.prices == Path("/prices")
+    made = settings_of({"CALOSCALE_NAMESPACES": "a, b,c", "CALOSCALE_THREADS": "3", "CALOSCALE_PRICES": str(ROOT)})
+    assert made.namespaces == ("a", "b", "c") and made.threads == 3 and made.prices == ROOT
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CALOSCALE_THREADS", "0"), ("CALOSCALE_HEALTH_PORT", "http"), ("CALOSCALE_RESYNC_SECONDS", "5m")],
+    [
+        ("CALOSCALE_THREADS", "0"),
+        ("CALOSCALE_HEALTH_PORT", "http"),
+        ("CALOSCALE_RESYNC_SECONDS", "5m"),
+        ("CALOSCALE_NAMESPACES", "Runs"),  # no run would ever be seen
+        ("CALOSCALE_PRICES", "/nowhere"),  # the package's would count
+    ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_a_remedy(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         settings_of({name: value})
-    assert error.value.field == name and error.value.value == value and error.value.remedy
+    assert error.value.field == name and str(error.value.value) == value and error.value.remedy
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("", 0)) as taken, pytest.raises(ConfigurationError, match="CALOSCALE_HEALTH_PORT"):
+        serve_health(taken.getsockname()[1], {})

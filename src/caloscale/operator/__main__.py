@@ -6,13 +6,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import start_http_server
 
 from caloscale.connection import REQUEST_SECONDS, connect
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.operator.controller import Controller
 from caloscale.operator.election import RENEW_SECONDS, Election
 from caloscale.operator.metrics import Metrics, RunsCollector
@@ -47,7 +47,8 @@ def main() -> None:
     if settings.health_port:
         serve_health(settings.health_port, checks)
     if settings.metrics_port:
-        start_http_server(settings.metrics_port, registry=metrics.registry)
+        with port_of("CALOSCALE_METRICS_PORT", settings.metrics_port):
+            start_http_server(settings.metrics_port, registry=metrics.registry)
     # What the cluster holds is read before the lease is had: a successor decides at once, and a process that was killed
     # and started again does not take its lease from one that has read it already.
     worker.start()
@@ -70,6 +71,16 @@ def _lost() -> None:
     os._exit(1)
 
 
+@contextlib.contextmanager
+def port_of(variable: str, port: int) -> Iterator[None]:
+    """Raise ConfigurationError where a port cannot be served, such as one that another program has."""
+    try:
+        yield
+    except OSError as error:
+        problem = f"the port cannot be served: {error.strerror}"
+        raise ConfigurationError(problem, field=variable, value=port, remedy="another port, or 0 for none") from error
+
+
 def serve_health(port: int, checks: Mapping[str, Callable[[], bool]]) -> ThreadingHTTPServer:
     """Answer GET on each path: 200 when its check holds, else 503."""
 
@@ -86,7 +97,8 @@ def serve_health(port: int, checks: Mapping[str, Callable[[], bool]]) -> Threadi
         def log_message(self, *_: object) -> None:
             """Probes come all the time: they are not logged."""
 
-    server = ThreadingHTTPServer(("", port), Handler)  # probes come from the node
+    with port_of("CALOSCALE_HEALTH_PORT", port):
+        server = ThreadingHTTPServer(("", port), Handler)  # probes come from the node
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server
 

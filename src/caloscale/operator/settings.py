@@ -2,10 +2,9 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, DirectoryPath, Field, ValidationError
 
 import caloscale
 from caloscale.errors import ConfigurationError
@@ -13,6 +12,9 @@ from caloscale.errors import ConfigurationError
 
 def _split(value: object) -> object:
     return value.replace(",", " ").split() if isinstance(value, str) else value
+
+
+_Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
 class Settings(BaseModel):
@@ -24,9 +26,9 @@ class Settings(BaseModel):
     """Image of the workers where a run names none."""
     solver_image: str = Field(caloscale.SOLVER_IMAGE, validation_alias="CALOSCALE_SOLVER_IMAGE")
     """Image of launcher and workers of a solver run where it names none."""
-    prices: Path | None = Field(None, validation_alias="CALOSCALE_PRICES")
+    prices: DirectoryPath | None = Field(None, validation_alias="CALOSCALE_PRICES")
     """Folder of price files (*.csv), a ConfigMap, that replace rows of the catalogue; absent: none."""
-    labels: Path | None = Field(None, validation_alias="CALOSCALE_LABELS")
+    labels: DirectoryPath | None = Field(None, validation_alias="CALOSCALE_LABELS")
     """Folder of label maps (*.csv), a ConfigMap, whose rows go before those of the package; absent: none."""
     identity: str = Field("operator", validation_alias="POD_NAME")
     """Holder of the Lease."""
@@ -36,7 +38,9 @@ class Settings(BaseModel):
     """/healthz and /readyz; 0: none."""
     metrics_port: int = Field(9090, validation_alias="CALOSCALE_METRICS_PORT", ge=0, le=65535)
     """/metrics; 0: none."""
-    namespaces: Annotated[tuple[str, ...], BeforeValidator(_split)] = Field((), validation_alias="CALOSCALE_NAMESPACES")
+    namespaces: Annotated[tuple[_Namespace, ...], BeforeValidator(_split)] = Field(
+        (), validation_alias="CALOSCALE_NAMESPACES"
+    )
     """Namespaces of the runs, separated by commas; none: all of the cluster."""
     threads: int = Field(16, validation_alias="CALOSCALE_THREADS", ge=1)
     """Concurrent reconciles; most of the time they wait for the API server."""
