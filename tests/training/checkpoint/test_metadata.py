@@ -44,6 +44,9 @@ def test_another_global_batch_is_refused_with_what_is_possible(shards, tmp_path)
     with pytest.raises(CheckpointError, match=r"another global batch than 16") as error:
         other.newest()
     assert "train.globalBatchSize=8" in error.value.remedy
+    fewer = identity_of(small_run(), manifest.model_copy(update={"shards": manifest.shards[1:]}), 8)
+    with pytest.raises(CheckpointError, match=r"showers: .* another run: its training showers are not those of data"):
+        CheckpointFolder(tmp_path, keep=1, identity=fewer).newest()
 
 
 def test_progress_survives_json():

@@ -148,8 +148,11 @@ class CheckpointFolder:
             remedy = f"set train.globalBatchSize={value}, which any number of replicas that divides it can resume from"
             raise CheckpointError(problem, file=saved.path, field=field, remedy=remedy)
         of = "another network" if field.startswith(("model", "data.geometry", "data.preprocessing")) else "another run"
+        differs = "the run configuration differs"
+        if field == "showers":
+            differs = "its training showers are not those of data.source now"
         raise CheckpointError(
-            f"is a checkpoint of {of}: the run configuration differs",
+            f"is a checkpoint of {of}: {differs}",
             file=saved.path,
             field=field,
             value=value,
