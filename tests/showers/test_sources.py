@@ -9,18 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.sources import (
     FileSlice,
     SurveyedFile,
     check_deposits,
+    check_inclination,
     check_one_origin,
     check_selection,
     find_files,
     split_files,
     survey_file,
 )
-from caloscale.spec import Data
+from caloscale.spec import Data, Preprocessing
 
 from .conftest import make_showers, write_published
 
@@ -235,3 +237,31 @@ def test_an_end_of_a_range_without_showers_is_reported(
     data = data.model_copy(update=change)
     check_selection(split_files([survey_file(tmp_path / "s.h5", data)], data)[0], data, "s.h5")
     assert re.search(warned, caplog.text, re.DOTALL) if warned else not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda cells: cells, None),
+        (lambda cells: cells.swapaxes(1, 2), r"inclined along y .*store the axes \(N, Y, X, Z\)"),
+        (lambda cells: cells[:, ::-1], "inclined to the other side of x.*reverse x"),
+        (lambda cells: cells[:49, ::-1], None),
+    ],
+)
+def test_axes_that_are_exchanged_or_reversed_are_refused(
+    tmp_path: Path, data: Data, change: Callable[[np.ndarray], np.ndarray], says: str | None
+) -> None:
+    """Lines through the middle of 8 x 8 x 5 cells, from 60 to 120 degrees."""
+    angle = np.radians(np.linspace(60, 120, 60)).astype(np.float32)
+    x = 4 + (np.arange(5) - 2) / np.tan(angle)[:, None]
+    cells = change(np.exp(-((np.arange(8)[:, None] + 0.5 - x[:, None]) ** 2))[:, :, None] * np.ones((8, 1), np.float32))
+    energy = np.full(len(cells), 10, np.float32)
+    showers = Showers(cells.astype(np.float32), energy, angle[: len(cells)], "geant4")
+    geometry = data.geometry.model_copy(update={"cells": (8, 8, 5)})
+    data = data.model_copy(update={"geometry": geometry, "preprocessing": Preprocessing(rebin=(1, 1, 1))})
+    write_showers(tmp_path / "s.h5", showers, attributes={})
+    file = survey_file(tmp_path / "s.h5", data)
+    if says is None:
+        return check_inclination(file, showers, data)
+    with pytest.raises(ShowerFileError, match=f"(?s){says}"):
+        check_inclination(file, showers, data)

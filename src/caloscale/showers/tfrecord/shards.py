@@ -26,6 +26,7 @@ from caloscale.showers.sources import (
     FileSlice,
     SurveyedFile,
     check_deposits,
+    check_inclination,
     check_one_origin,
     check_selection,
     empty_selection,
@@ -255,6 +256,8 @@ class _Preprocessor:
             showers = replace(showers, further=further)
             check_deposits(one.file, showers, start + selected, self.data)
             prepared, is_bright = prepare(showers, self.data)
+            seen = replace(showers[is_bright], cells_gev=to_gev(prepared.cells, self.data.preprocessing))
+            check_inclination(one.file, seen, self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
             self.twins.add(path, showers[is_bright], start + selected[is_bright])
             yield prepared, one.places[start + selected][is_bright]
