@@ -9,13 +9,15 @@ from kubernetes.client.exceptions import ApiException
 Answer = dict[str, Any] | BaseException | None
 
 
-def seen(phase: str, reason: str = "", spec: dict[str, Any] | None = None, *, changed: bool = False) -> dict[str, Any]:
+def seen(
+    phase: str, reason: str = "", spec: dict[str, Any] | None = None, *, changed: bool = False, version: str = "7"
+) -> dict[str, Any]:
     """A run as the API server has it; ``changed``: its document, since the operator has looked."""
     status: dict[str, Any] = {"phase": phase, "message": reason, "observedGeneration": 1}
     if reason:
         moment = "2026-11-21T10:00:00Z"
         status["conditions"] = [{"type": "Failed", "status": "True", "reason": reason, "lastTransitionTime": moment}]
-    metadata = {"name": "gan", "namespace": "physics", "generation": 2 if changed else 1, "resourceVersion": "7"}
+    metadata = {"name": "gan", "namespace": "physics", "generation": 2 if changed else 1, "resourceVersion": version}
     return {"metadata": metadata, "spec": spec or {}, "status": status}
 
 
@@ -55,8 +57,14 @@ class Server:
 
     def apply(self, manifest: dict[str, Any], *, dry_run: bool = False, **_: object) -> dict[str, Any]:
         if not dry_run:
+            self._refuse_conflict(manifest["metadata"].get("resourceVersion"))
             self.changes.append(("apply", manifest))
         return manifest
+
+    def _refuse_conflict(self, version: str | None) -> None:
+        there = self.answers[0]
+        if version is not None and isinstance(there, dict) and there["metadata"]["resourceVersion"] != version:
+            raise refusal(409, "the object has been modified")
 
     def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
         self.changes.append(("merge", change))

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from urllib3.exceptions import MaxRetryError
 
 from caloscale.client import runs
 from caloscale.errors import ClusterError, InputError
+from caloscale.spec import build_any_run
 from tests.client.server import Answer, Server, refusal, seen
 
 
@@ -105,6 +107,44 @@ def test_a_finished_run_is_submitted_again_only_if_it_resumes(
     assert not server.changes
 
 
+@pytest.mark.parametrize(
+    ("checked", "now", "refused"),
+    [
+        (None, None, None),
+        (None, seen("Pending", spec=SPEC), "was made in namespace physics"),
+        (seen("Running", spec=SPEC), seen("Running", spec=SPEC), None),
+        (seen("Running", spec=SPEC), seen("Recovering", spec=SPEC, version="8"), None),
+        (seen("Running", spec=SPEC), seen("Running", spec=MORE, version="8"), "was changed in namespace physics"),
+    ],
+)
+def test_what_was_checked_is_submitted_unless_another_was_quicker(
+    checked: Answer, now: Answer, refused: str | None
+) -> None:
+    """Of two submissions of a name in the same second, both said that they had submitted, and the later one counted."""
+    server: Any = Server(checked, now)
+    manifest = {"metadata": {"name": "gan", "namespace": "physics"}, "spec": MORE}
+    found, _ = runs.check(server, manifest)
+    if refused is None:
+        runs.submit_checked(server, manifest, found)
+        assert [what for what, _ in server.changes] == ["apply"]
+    else:
+        with pytest.raises(InputError, match=refused) as problem:
+            runs.submit_checked(server, manifest, found)
+        assert "gan" in str(problem.value) and not server.changes
+
+
+@pytest.mark.parametrize(("epochs", "says"), [(3, "in train.epochs: 42 -> 3"), (None, "not state all of them (")])
+def test_a_field_that_differs_from_a_run_of_a_preset_alone_is_named(epochs: int | None, says: str) -> None:
+    """Made with kubectl; the server names blocks."""
+    there = {"model": {"preset": "compact"}, "hardware": {}}
+    server: Any = Server(seen("Running", spec=there))
+    server.apply = Mock(side_effect=refusal(422, "model cannot be changed: checkpoints and bill belong to it"))
+    run = build_any_run({**there, "train": {"epochs": epochs}} if epochs else there)
+    with pytest.raises(ClusterError, match="model cannot be changed") as problem:
+        runs.check(server, runs.manifest_of(run, "gan", "physics"))
+    assert says in str(problem.value) and problem.value.exit_code == 4
+
+
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("run", [seen("Succeeded"), seen("Failed", "UserError"), seen("Failed", "Budget")])
 def test_a_finished_run_neither_stops_nor_resumes(run: Answer, on: bool) -> None:
@@ -117,7 +157,7 @@ def test_a_finished_run_neither_stops_nor_resumes(run: Answer, on: bool) -> None
 @pytest.mark.parametrize("phase", ["Suspended", "Running", "Waiting"])
 def test_another_does(phase: str) -> None:
     server: Any = Server(seen(phase))
-    runs.suspend(server, "physics", "gan", on=False)
+    assert runs.suspend(server, "physics", "gan", on=False) == (phase == "Suspended")
     assert server.changes == [
         (
             "merge",

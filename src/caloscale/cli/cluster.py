@@ -174,7 +174,7 @@ def _to_cluster(
         if not sys.stdin.isatty():
             raise InputError("the question needs a terminal", field="--yes", remedy="add --yes to submit without it")
         typer.confirm(f"{question} of {connection.api.configuration.host}?", abort=True, err=True)
-    runs.submit(connection, manifest)
+    runs.submit_checked(connection, manifest, before)
     typer.echo(f"{name} is {done}; caloscale status {name} -n {where} shows its state", err=True)
     typer.echo(name)
     if follow:
@@ -327,11 +327,14 @@ def logs(
     context: Context = None,
 ) -> None:
     """Print the logs of all workers, each line with its worker."""
-    from caloscale.client.runs import logs
+    from caloscale.client.runs import describe, find_run, logs
 
     connection, where = reach(context, namespace)
+    line = None
     for line in logs(connection, where, name, follow=follow, tail=tail):
         typer.echo(line)
+    if line is None:
+        typer.echo(f"no log of a worker is there: {describe(find_run(connection, where, name))}", err=True)
 
 
 def stop(
@@ -352,8 +355,11 @@ def stop(
         runs.delete(connection, where, name)
         typer.echo(f"{name} is deleted; its workers save a checkpoint")
         return
-    runs.suspend(connection, where, name, on=not resume)
-    typer.echo(f"{name} resumes" if resume else f"{name} stops after a checkpoint; caloscale stop --resume resumes it")
+    stopped = runs.suspend(connection, where, name, on=not resume)
+    if resume:
+        typer.echo(f"{name} resumes" if stopped else f"{name} was not stopped")
+        return
+    typer.echo(f"{name} stops after a checkpoint; caloscale stop --resume resumes it")
 
 
 def fetch(

@@ -15,9 +15,19 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.backends import require_shared_folder
-from caloscale.connection import FORBIDDEN, GONE, TOO_MANY, Connection, is_passing, is_unknown, message_of, status_of
+from caloscale.connection import (
+    CONFLICT,
+    FORBIDDEN,
+    GONE,
+    TOO_MANY,
+    Connection,
+    is_passing,
+    is_unknown,
+    message_of,
+    status_of,
+)
 from caloscale.errors import ClusterError, ConfigurationError, InputError
-from caloscale.spec import AnyRun, SolverRun
+from caloscale.spec import AnyRun, SolverRun, build_any_run
 from caloscale.status import FINISHED, MENDABLE, RunStatus
 
 MANAGER = "caloscale-submit"
@@ -27,6 +37,10 @@ POLL_SECONDS = 2.0
 """Pause before a server that does not answer, or lets nobody watch, is asked again, s."""
 WATCH_SECONDS = 300.0
 """Length of a watch, s."""
+NEVER_STORED = "1"
+"""A resource version that no run has: the server makes a run that is applied with it, or refuses where there is one."""
+SET_ONCE = "cannot be changed"
+"""What the server says of a field, or of a block of them, that is set once."""
 UNSEEN = "no operator has seen it; if that lasts, none runs, or this namespace is not in its CALOSCALE_NAMESPACES"
 _REMEDIES = {
     0: "see whether the server of the context is the API server, and what stands before it (kubectl cluster-info)",
@@ -49,6 +63,8 @@ class RunOnCluster(NamedTuple):
     created: str
     """When it was made."""
     uid: str = ""
+    version: str = ""
+    """Resource version: that of the last change, also of its status."""
 
 
 def manifest_of(run: AnyRun, name: str, namespace: str | None, client_pod: str | None = None) -> dict[str, Any]:
@@ -69,8 +85,11 @@ def manifest_of(run: AnyRun, name: str, namespace: str | None, client_pod: str |
     metadata: dict[str, Any] = {"name": name} | ({"namespace": namespace} if namespace else {})
     if client_pod:
         metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}
-    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
-    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": spec}
+    return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": _spec_of(run)}
+
+
+def _spec_of(run: AnyRun) -> dict[str, Any]:
+    return dict(json.loads(run.model_dump_json(by_alias=True, exclude_none=True)))
 
 
 def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
@@ -79,6 +98,30 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
     Returns it as it is then. Raises ClusterError.
     """
     return ask(lambda: connection.apply(manifest, manager=MANAGER, dry_run=dry_run), "the run cannot be submitted")
+
+
+def submit_checked(connection: Connection, manifest: dict[str, Any], found: RunOnCluster | None) -> None:
+    """Submit a run that `check` has let pass, where the cluster still has what that found.
+
+    Raises ClusterError, and InputError when another one has made, changed or deleted the run since.
+    """
+    while True:
+        version = NEVER_STORED if found is None else found.version
+        try:
+            submit(connection, {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}})
+            return
+        except ClusterError as error:
+            if getattr(error.__cause__, "status", None) != CONFLICT:
+                raise
+            namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
+            now = _look(connection, namespace, name)
+            if now is not None and found is not None and (now.uid, now.spec) == (found.uid, found.spec):
+                found = now  # only its status has changed
+                continue
+            done = "made" if found is None else "deleted" if now is None else "changed"
+            problem = f"was {done} in namespace {namespace} by another submission or command meanwhile"
+            remedy = "submit it again to see what that changes"
+            raise InputError(problem, field="--name", value=name, remedy=remedy) from error
 
 
 def check(connection: Connection, manifest: dict[str, Any]) -> tuple[RunOnCluster | None, list[str]]:
@@ -91,12 +134,33 @@ def check(connection: Connection, manifest: dict[str, Any]) -> tuple[RunOnCluste
     finished = run is not None and run.status.phase in FINISHED
     changes: list[str] = []
     if run is None or not finished or _is_mendable(run):
-        checked = submit(connection, manifest, dry_run=True)
+        try:
+            checked = submit(connection, manifest, dry_run=True)
+        except ClusterError as error:
+            if run is not None and SET_ONCE in error.problem:
+                error.problem = f"{error.problem}; {_difference(run, manifest['spec'], error.problem)}"
+            raise
         changes = list(_changes(run.spec, checked["spec"])) if run is not None else []
     if run is not None and finished and not changes:
         problem = f"is there already in namespace {run.namespace} and has {run.status.phase.lower()}"
         raise InputError(problem, field="--name", value=run.name, remedy=_after_the_end(run))
     return run, changes
+
+
+def _difference(run: RunOnCluster, spec: dict[str, Any], refused: str) -> str:
+    """In which fields a run that is there differs from a run configuration that is ``refused``, its preset resolved."""
+    try:
+        there = _spec_of(build_any_run(run.spec))
+    except ConfigurationError:  # of another version of caloscale
+        there = run.spec
+    if changes := ", ".join(_changes(there, spec)):
+        return f"it differs from {run.name}, which is there already, in {changes}"
+    unset = [change.partition(":")[0] for change in _changes(run.spec, spec)]
+    unset = [field for field in unset if f"{field.partition('.')[0]} {SET_ONCE}" in refused]
+    return (
+        f"{run.name} is there already with the same values, but does not state all of them ({', '.join(unset)}): "
+        "change it as it was made, with kubectl"
+    )
 
 
 def _changes(before: Any, after: Any, field: str = "") -> Iterator[str]:
@@ -167,10 +231,10 @@ def _await_change(connection: Connection, namespace: str, raw: dict[str, Any]) -
         time.sleep(POLL_SECONDS)  # `follow` asks for it, and says what is refused
 
 
-def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> None:
+def suspend(connection: Connection, namespace: str, name: str, *, on: bool = True) -> bool:
     """Stop a run after a checkpoint, or resume it, also without the pod of its client.
 
-    Raises ClusterError, and InputError when it has finished.
+    Returns whether it was stopped before. Raises ClusterError, and InputError when it has finished.
     """
     run = find_run(connection, namespace, name)
     if run.status.phase in FINISHED:
@@ -180,6 +244,7 @@ def suspend(connection: Connection, namespace: str, name: str, *, on: bool = Tru
     if not on:
         change["metadata"] = {"annotations": {names.CLIENT_HEARTBEAT: None}}
     ask(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+    return run.status.phase in ("Suspending", "Suspended") or bool((run.spec.get("cluster") or {}).get("suspend"))
 
 
 def delete(connection: Connection, namespace: str, name: str) -> None:
@@ -216,7 +281,8 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
             remedy="use the version of caloscale that its operator has",
         ) from error
     namespace, created = metadata.get("namespace", ""), metadata.get("creationTimestamp", "")
-    return RunOnCluster(metadata["name"], namespace, raw.get("spec") or {}, status, created, metadata.get("uid", ""))
+    ids = metadata.get("uid", ""), metadata.get("resourceVersion", "")
+    return RunOnCluster(metadata["name"], namespace, raw.get("spec") or {}, status, created, *ids)
 
 
 def _is_mendable(run: RunOnCluster) -> bool:

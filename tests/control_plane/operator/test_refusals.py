@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from kubernetes.client.exceptions import ApiException
 
-from caloscale.client.runs import manifest_of
+from caloscale.client.runs import manifest_of, submit_checked
 from caloscale.cluster import names
 from caloscale.connection import Connection, message_of
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import build_any_run, build_run
 from tests.control_plane.operator.conftest import SPEC, Runs
 from tests.tools.test_custom_resource import DOCUMENTS
@@ -159,6 +159,12 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
         assert f"{field} cannot be changed" in message_of(refused.value)
     changed = {**spec, "budget": {"maxUsd": "5.50"}, "recovery": {"maxRestarts": 1}}
     assert server.apply(manifest(changed, runs.namespace))["metadata"]["generation"] == 2
+
+
+def test_of_two_submissions_of_a_name_one_is_refused(server: Connection, runs: Runs) -> None:
+    submit_checked(server, manifest(SPEC, runs.namespace), None)
+    with pytest.raises(InputError, match="was made"):
+        submit_checked(server, manifest(SPEC, runs.namespace), None)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
