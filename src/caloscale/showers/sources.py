@@ -327,7 +327,9 @@ def check_inclination(file: SurveyedFile, showers: Showers, data: Data) -> None:
         problem, remedy = "are inclined along y", f"store the axes {store}: showers are inclined along x"
     elif along_x < -_INCLINED:
         problem = "are inclined to the other side of x than their angles"
-        remedy = "store pi - theta, or reverse x: the direction is (cos theta, 0, sin theta)"
+        remedy = (
+            "store pi - theta, or reverse x, or the layers: 0 is the front, the direction (cos theta, 0, sin theta)"
+        )
     else:
         return
     found = f"correlation of theta with the angle in the cells: {along_x:.2f} along x, {along_y:.2f} along y"
