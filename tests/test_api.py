@@ -108,6 +108,8 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
         assert len(list(page.iter("tr"))) == len(evaluation.gates) and page.find("b") is not None
         return evaluation.decision
 
+    with pytest.raises(InputError, match=r"(?s)reference: are generated, .* exchange generated and reference"):
+        caloscale.evaluate(reference, reference=replace(reference, source="generated"), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
     assert decide(make_showers(600, 3, response=1.3)) == "rejected"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale import stages
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
@@ -124,8 +124,8 @@ def evaluate(
     and the classifier need it. None: half of the reference, drawn by ``validation.seed``, which is then not compared.
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
-    Raises InputError for empty samples, other shapes, a file of another primary, and Monte Carlo cells that are
-    negative or not finite.
+    Raises InputError for empty samples, other shapes, a file of another primary, a reference that is generated where
+    the others are not, and Monte Carlo cells that are negative or not finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
@@ -137,13 +137,14 @@ def evaluate(
             survey_file(Path(given), run.data, run.data.preprocessing.rebin)
         return read_showers(given, run)
 
-    held_out = showers(reference)
+    held_out, made = showers(reference), showers(generated)
+    if held_out.source == "generated" != made.source:
+        problem = "are generated, and those that they would judge are not"
+        raise InputError(problem, field="reference", value=made.source, remedy="exchange generated and reference")
     if training is None:
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
         trained = showers(training)
-    comparison = compare(
-        held_out, showers(generated), training=trained, untrained=None, data=run.data, validation=run.validation
-    )
+    comparison = compare(held_out, made, training=trained, untrained=None, data=run.data, validation=run.validation)
     return evaluate_comparison(comparison).with_histograms(comparison.histograms())
