@@ -110,6 +110,10 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
 
     with pytest.raises(InputError, match=r"(?s)reference: are generated, .* exchange generated and reference"):
         caloscale.evaluate(reference, reference=replace(reference, source="generated"), run=run)
+    with pytest.raises(InputError, match=r"generated: 300 of 300 showers have their energy outside"):
+        decide(replace(reference, energy_gev=reference.energy_gev * 100))
+    with pytest.raises(InputError, match="reference: have cells that sum up to more"):
+        caloscale.evaluate(training, reference=replace(reference, cells_gev=reference.cells_gev * 1000), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
     assert decide(make_showers(600, 3, response=1.3)) == "rejected"
 

@@ -16,7 +16,8 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
-from caloscale.showers.sources import survey_file
+from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.sources import LARGEST_DEPOSIT, outside_ranges, survey_file
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -124,20 +125,30 @@ def evaluate(
     and the classifier need it. None: half of the reference, drawn by ``validation.seed``, which is then not compared.
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
-    Raises InputError for empty samples, other shapes, a file of another primary, a reference that is generated where
-    the others are not, and Monte Carlo cells that are negative or not finite.
+    Raises InputError for empty samples, other shapes, a file of another primary, energies and angles outside of the
+    ranges of the run, a reference that is generated where the others are not, and Monte Carlo cells that are negative
+    or not finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
 
-    def showers(given: Showers | str | Path) -> Showers:
-        if isinstance(given, Showers):
-            return given
-        if Path(given).suffix in (".h5", ".hdf5"):  # these name their primary
-            survey_file(Path(given), run.data, run.data.preprocessing.rebin)
-        return read_showers(given, run)
+    def showers(given: Showers | str | Path, name: str) -> Showers:
+        found = given
+        if not isinstance(found, Showers):
+            if Path(found).suffix in (".h5", ".hdf5"):  # these name their primary
+                survey_file(Path(found), run.data, run.data.preprocessing.rebin)
+            found = read_showers(found, run)
+        check_primaries(name, "plain", found.primaries)
+        for reason, outside in outside_ranges(found.primaries, run.data).items():
+            if outside.any():
+                problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
+                raise InputError(problem, field=name, remedy="select those of the run: energies in GeV, angles in rad")
+        return found
 
-    held_out, made = showers(reference), showers(generated)
+    held_out, made = showers(reference, "reference"), showers(generated, "generated")
+    if len(held_out) and (deposit := float(np.median(held_out.ecal_sum_gev / held_out.energy_gev))) > LARGEST_DEPOSIT:
+        problem = "have cells that sum up to more than the primary's energy: this many times (median)"
+        raise InputError(problem, field="reference", value=deposit, remedy="give cells and energies in GeV")
     if held_out.source == "generated" != made.source:
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=made.source, remedy="exchange generated and reference")
@@ -145,6 +156,6 @@ def evaluate(
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
-        trained = showers(training)
+        trained = showers(training, "training")
     comparison = compare(held_out, made, training=trained, untrained=None, data=run.data, validation=run.validation)
     return evaluate_comparison(comparison).with_histograms(comparison.histograms())

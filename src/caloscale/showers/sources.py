@@ -24,7 +24,7 @@ from caloscale.storage.objects import download, is_remote
 log = logging.getLogger(__name__)
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
-_LARGEST_DEPOSIT, _LARGEST_MEDIAN_DEPOSIT = 5.0, 1.5
+_LARGEST_OF_ONE, LARGEST_DEPOSIT = 5.0, 1.5
 """Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR = 4.0
@@ -286,7 +286,7 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
         f"correct the file's attribute unitsPerGev, which divides cells to give GeV (this detector samples about "
         f"{expected:.2g} of the energy), or remove the shower"
     )
-    if ratios[largest] > _LARGEST_DEPOSIT or median > _LARGEST_MEDIAN_DEPOSIT:
+    if ratios[largest] > _LARGEST_OF_ONE or median > LARGEST_DEPOSIT:
         raise ShowerFileError(
             f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a primary of "
             f"{showers.energy_gev[largest]:.4g} GeV: more energy is deposited than the primary had (median of "
