@@ -109,6 +109,18 @@ def test_old_prices_and_own_prices(command, document, tmp_path):
     assert made["chosen"]["usdPerHour"] == pytest.approx(4 * node)
 
 
+@pytest.mark.parametrize(("provider", "region"), [("gcp", "europe-west4"), ("gcp", "europe-west44"), ("none", "cern")])
+def test_rows_of_a_mistyped_region_are_reported(command, tmp_path, provider, region):
+    own = tmp_path / "own.csv"
+    own.write_text(
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
+        f"{provider},{region},gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
+    )
+    done = command("prices", "--prices", own)
+    warning = "warning: --prices: no machine of the catalogue has all its prices in the region europe-west44,"
+    assert done.code == 0 and (warning in done.err) == ("44" in region) == bool(done.err)
+
+
 def test_a_cap_on_the_training_stands_in_the_first_line(command):
     """The compact preset ends after five minutes: of ten million showers that is a part of an epoch."""
     accelerator = ("--set", "hardware.accelerator=nvidia-a100-80gb")

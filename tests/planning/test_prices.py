@@ -124,6 +124,14 @@ def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value,
     assert error.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("kind", "sku", "unit"), [("vcpu", "n11", "vcpu"), ("tpu_chip", "v55", "chip"), ("disk_gib", "b", "gib")]
+)
+def test_a_row_that_no_node_is_priced_by_is_refused(tmp_path, kind, sku, unit):
+    with pytest.raises(PriceError, match=f"catalogue has as {kind}"):
+        load_prices([write(tmp_path / "mine.csv", {**GOOD, "sku_kind": kind, "sku": sku, "unit": unit})])
+
+
 def test_a_machine_without_a_price_is_not_called_misspelt():
     with pytest.raises(PriceError) as error:
         load_prices().find(Key("gcp", "europe-west4", "vm", "a3-ultragpu-8g", "spot"), TODAY)

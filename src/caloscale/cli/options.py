@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,9 +41,29 @@ Workspace = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Show all columns; without it tables fit 80 columns.")]
+
+
+def _with_warnings(prices: list[Path] | None) -> list[Path] | None:
+    """State on standard error which rows of files of prices are never used, as those of a mistyped region are not."""
+    from caloscale.planning.catalogue.prices import load_prices
+
+    regions: list[str] = []
+    with suppress(InputError):  # the command reports it
+        regions = load_prices(prices).unusable_regions() if prices else []
+    for region in regions:
+        problem = f"no machine of the catalogue has all its prices in the region {region}, so its rows are not used"
+        typer.echo(f"warning: --prices: {problem}; correct the region, or add the rows that are missing", err=True)
+    return prices
+
+
 Prices = Annotated[
     list[Path] | None,
-    typer.Option("--prices", metavar="FILE", help="CSV of prices that replace the catalogue's. May be repeated."),
+    typer.Option(
+        "--prices",
+        metavar="FILE",
+        callback=_with_warnings,
+        help="CSV of prices that replace the catalogue's. May be repeated.",
+    ),
 ]
 Measurements = Annotated[
     list[Path] | None,

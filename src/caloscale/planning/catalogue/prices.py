@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from caloscale.errors import InvalidValueError, PriceError
-from caloscale.planning.catalogue.hardware import OWN, Machine, Slice, load_accelerators, load_machines
+from caloscale.planning.catalogue.hardware import OWN, Machine, Slice, load_accelerators, load_machines, load_slices
 from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
 from caloscale.spec.block import Block
 from caloscale.spec.problem import suggest
@@ -71,7 +71,7 @@ class PriceRow(SourcedRow):
     @classmethod
     def _is_sold(cls, sku: str, info: ValidationInfo) -> str:
         provider, kind = info.data.get("provider"), info.data.get("sku_kind")
-        if provider in (None, "none") or kind not in ("gpu", "vm"):
+        if provider in (None, "none") or kind is None:
             return sku
         known = _sold(kind)
         if sku not in known:
@@ -189,6 +189,17 @@ class Prices:
         """Regions of which there is any price."""
         return sorted({key.region for layer in self._layers for key in layer if key.provider == provider})
 
+    def unusable_regions(self) -> list[str]:
+        """Regions of clouds where something has a price, but no node all of its parts: their rows are never used."""
+        sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for key in {key for layer in self._layers for key in layer if key.provider != "none"}:
+            sold.setdefault((key.provider, key.region), set()).add((key.sku_kind, key.sku))
+        return sorted(
+            region
+            for (provider, region), there in sold.items()
+            if not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider)
+        )
+
 
 def today() -> dt.date:
     """The day whose prices count where none is named: that of UTC, as in the status and the bill of a run."""
@@ -258,11 +269,27 @@ def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FI
 
 
 @cache
-def _sold(kind: Literal["gpu", "vm"]) -> frozenset[str]:
-    """All that machines of the catalogue are priced by: GPUs, or hosts and whole machines."""
+def _sold(kind: Kind) -> frozenset[str]:
+    """All of a kind that nodes of the catalogue, their disks and clusters are priced by."""
     if kind == "gpu":
         return frozenset(name for name, chip in load_accelerators().items() if chip.kind == "gpu")
-    return frozenset(machine.price_sku for machine in load_machines() if machine.priced_by in ("host", "whole"))
+    others = {("disk_gib", "boot"), ("control_plane", "cluster")}
+    sold = {sku for part, sku in others.union(*(parts for _, parts in _nodes_of_clouds())) if part == kind}
+    if kind in ("vcpu", "mem_gib"):  # imported lists have those of hosts, too, from which the price of a host is made
+        sold |= {
+            machine.machine_type.partition("-")[0].upper() for machine in load_machines() if machine.priced_by == "host"
+        }
+    return frozenset(sold)
+
+
+@cache
+def _nodes_of_clouds() -> tuple[tuple[str, frozenset[tuple[str, str]]], ...]:
+    """Of each node and slice of a cloud the cloud, and kind and name of all that it is priced by."""
+    nodes: tuple[Machine | Slice, ...] = (
+        *(machine for machine in load_machines() if machine.priced_by != "none"),
+        *load_slices(),
+    )
+    return tuple((node.provider, frozenset((kind, sku) for kind, sku, _ in _parts(node))) for node in nodes)
 
 
 def _key(row: PriceRow) -> Key:
@@ -393,24 +420,28 @@ def _node_rows(
     a whole, the host of a slice as its part of it, a machine that is not in the catalogue by a row of its machine type
     or of its GPUs.
     """
-    parts: list[tuple[str, str, float]]
-    if isinstance(kind, Slice):
-        parts = [(kind.price_kind, kind.price_sku, (1 if kind.price_kind == "tpu_slice" else kind.chips) / kind.hosts)]
-    elif kind.priced_by == "own":
+    if isinstance(kind, Machine) and kind.priced_by == "own":
         return [_own_row(prices, kind, region, capacity_type, as_of)]
-    elif kind.priced_by == "none":
+    if isinstance(kind, Machine) and kind.priced_by == "none":
         problem = "has no price: it is a machine of your own"
         remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
         raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
-    else:
-        parts = [("vm", kind.price_sku, kind.price_units)]
-        if kind.priced_by == "parts":
-            parts = [("vcpu", kind.price_sku, kind.vcpus), ("mem_gib", kind.price_sku, kind.memory_gib)]
-        if kind.priced_by != "whole" and kind.accelerator:
-            parts.append(("gpu", kind.accelerator, kind.per_node))
     return [
-        (prices.find(Key(kind.provider, region, part, sku, capacity_type), as_of), units) for part, sku, units in parts
+        (prices.find(Key(kind.provider, region, part, sku, capacity_type), as_of), units)
+        for part, sku, units in _parts(kind)
     ]
+
+
+def _parts(node: Machine | Slice) -> list[tuple[str, str, float]]:
+    """Kind, name and units of all that a node of a cloud is priced by."""
+    if isinstance(node, Slice):
+        return [(node.price_kind, node.price_sku, (1 if node.price_kind == "tpu_slice" else node.chips) / node.hosts)]
+    parts: list[tuple[str, str, float]] = [("vm", node.price_sku, node.price_units)]
+    if node.priced_by == "parts":
+        parts = [("vcpu", node.price_sku, node.vcpus), ("mem_gib", node.price_sku, node.memory_gib)]
+    if node.priced_by != "whole" and node.accelerator:
+        parts.append(("gpu", node.accelerator, node.per_node))
+    return parts
 
 
 def _own_row(
