@@ -223,6 +223,12 @@ def test_a_module_of_the_user_is_not_taken_for_a_library(
     assert len(read_showers(write_published(Path("s.h5"), make_showers(3), "fixed-angle"), geometry=geometry)) == 3
 
 
+def test_summed_cells_that_the_file_does_not_state(tmp_path: Path, geometry: Geometry) -> None:
+    write_showers(tmp_path / "s.h5", make_showers(1, cells=(3, 4, 5)), attributes={})
+    with pytest.raises(ShowerFileError, match=r"rebin=\(2, 1, 1\)"):
+        read_showers(tmp_path / "s.h5", geometry=geometry, rebin=(2, 1, 1))
+
+
 def test_a_part_beyond_the_end_has_no_showers(tmp_path: Path, geometry: Geometry) -> None:
     write_showers(tmp_path / "s.h5", make_showers(3), attributes={})
     assert len(read_showers(tmp_path / "s.h5", geometry=geometry, start=3)) == 0

@@ -209,7 +209,10 @@ class OpenFile:
             cells = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else stored
             advice = list(cells) if cells else "three numbers whose product is the number of voxels"
             fault = f"showers have another shape than data.geometry.cells {list(geometry.cells)}"
-            raise self.error(fault, name, stored, f"set data.geometry.cells to {advice}, with layers to match")
+            remedy = f"set data.geometry.cells to {advice}, with layers to match"
+            if stored == tuple(number // factor for number, factor in zip(geometry.cells, rebin)):
+                remedy = f"write how its cells were summed: caloscale.write_showers(showers, path, rebin={rebin})"
+            raise self.error(fault, name, stored, remedy)
         if self.cell_shape != geometry.cell_shape:
             fault = f"holds showers in the cells of a {self.cell_shape}, data.geometry.cellShape is"
             remedy = f"set data.geometry.cellShape to {self.cell_shape}, or give other files"
