@@ -133,6 +133,15 @@ def test_showers_of_few_files_are_split_by_shower(folder_of_showers: MakeFolder,
     assert sorted([*train.energy_gev, *held_out.energy_gev]) == sorted(given)
 
 
+def test_own_showers_are_not_taken_for_simulated_ones(
+    folder_of_showers: MakeFolder, data: Data, tmp_path: Path
+) -> None:
+    """Whole files of them would be held out, which may be sorted by energy."""
+    simulated = data.model_copy(update={"source": "simulate"})
+    with pytest.raises(ShowerFileError, match="are no simulated showers"):
+        preprocess_showers(simulated, folder_of_showers(5, 5, source="file"), tmp_path / "out")
+
+
 def test_dropped_showers_are_counted_by_reason(tmp_path: Path, data: Data) -> None:
     for index in range(3):
         showers = make_showers(10, seed=index)

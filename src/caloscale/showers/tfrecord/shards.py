@@ -187,6 +187,10 @@ class _Preprocessor:
     def __init__(self, data: Data, source: str, files: list[SurveyedFile], folder: Path) -> None:
         self.data, self.source, self.files, self.folder = data, source, files, folder
         self.origin = check_one_origin(files)
+        if data.source == "simulate" and self.origin == "file":
+            problem = "are no simulated showers, whose energies and order are known (data.source: simulate)"
+            remedy = "set data.source to this path"
+            raise ShowerFileError(problem, file=source, field="attribute source", value=self.origin, remedy=remedy)
         self.slices, self.split_method = split_files(files, data)
         check_selection(self.slices, data, source)
         self.dropped: Counter[str] = Counter()
