@@ -29,7 +29,7 @@ _LARGEST_OF_ONE, LARGEST_DEPOSIT = 5.0, 1.5
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR = 4.0
 """A ratio that differs from the detector's sampling by more than this factor is reported."""
-_INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.5, 50, 0.05
+_INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 """Correlation that shows the axis of the inclination, and showers and range of angles that it takes: with 200 Geant4
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
