@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
@@ -261,7 +262,8 @@ def test_axes_that_are_exchanged_or_reversed_are_refused(
     data = data.model_copy(update={"geometry": geometry, "preprocessing": Preprocessing(rebin=(1, 1, 1))})
     write_showers(tmp_path / "s.h5", showers, attributes={})
     file = survey_file(tmp_path / "s.h5", data)
+    given = file, showers.angle_rad, measured_angle_rad(showers.cells_gev, geometry), showers.cells_gev, data
     if says is None:
-        return check_inclination(file, showers, data)
+        return check_inclination(*given)
     with pytest.raises(ShowerFileError, match=f"(?s){says}"):
-        check_inclination(file, showers, data)
+        check_inclination(*given)

@@ -307,21 +307,24 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
         )
 
 
-def check_inclination(file: SurveyedFile, showers: Showers, data: Data) -> None:
-    """Compare the angles of the primaries with those that re-binned cells show along x and y.
+def check_inclination(
+    file: SurveyedFile,
+    angle_rad: NDArray[np.floating],
+    along_x_rad: NDArray[np.floating],
+    cells_gev: NDArray[np.floating],
+    data: Data,
+) -> None:
+    """Compare the angles of the primaries (N,) with those that re-binned cells (N, X, Y, Z) show along x (N,) and y.
 
     Raises ShowerFileError when the showers are inclined along y or to the other side of x: axes that are exchanged or
     reversed. Some showers, angles that are nearly equal, and azimuths show nothing.
     """
-    angle = showers.angle_rad.astype(np.float64)
+    angle = angle_rad.astype(np.float64)
     if len(angle) < _INCLINED_SHOWERS or data.azimuth_deg is not None or np.ptp(angle) < _INCLINED_RAD:
         return
-    rebin = data.preprocessing.rebin
+    along_y_rad = measured_angle_rad(cells_gev.swapaxes(1, 2), data.geometry, data.preprocessing.rebin)
     with np.errstate(invalid="ignore"):  # showers of one layer show no angle
-        along_x, along_y = (
-            float(np.corrcoef(angle, measured_angle_rad(cells, data.geometry, rebin))[0, 1])
-            for cells in (showers.cells_gev, showers.cells_gev.swapaxes(1, 2))
-        )
+        along_x, along_y = (float(np.corrcoef(angle, shown)[0, 1]) for shown in (along_x_rad, along_y_rad))
     store = {"variable-angle": "(N, Y, X, Z)", "fixed-angle": "(N, X, Y, Z)"}.get(file.layout, "(layer, x, y)")
     if abs(along_y) > max(_INCLINED, abs(along_x)):
         problem, remedy = "are inclined along y", f"store the axes {store}: showers are inclined along x"

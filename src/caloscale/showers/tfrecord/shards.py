@@ -259,11 +259,12 @@ class _Preprocessor:
             further = {name: one.file.primaries[name][start + selected] for name in self.data.spans}
             showers = replace(showers, further=further)
             check_deposits(one.file, showers, start + selected, self.data)
-            prepared, is_bright = prepare(showers, self.data)
-            seen = replace(showers[is_bright], cells_gev=to_gev(prepared.cells, self.data.preprocessing))
-            check_inclination(one.file, seen, self.data)
+            prepared, is_bright, cells_gev = prepare(showers, self.data)
+            bright = showers[is_bright]
+            measured = prepared.numbers["measured_angle_rad"]
+            check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
-            self.twins.add(path, showers[is_bright], start + selected[is_bright])
+            self.twins.add(path, bright, start + selected[is_bright])
             yield prepared, one.places[start + selected][is_bright]
 
     def _keep_checksum(self, path: Path) -> None:
@@ -305,8 +306,9 @@ class _Preprocessor:
         )
 
 
-def prepare(showers: Showers, data: Data) -> tuple[Prepared, NDArray[np.bool_]]:
-    """The showers in network units, from GeV, whose sum is not too small, and which of those given they are (N,)."""
+def prepare(showers: Showers, data: Data) -> tuple[Prepared, NDArray[np.bool_], NDArray[np.float32]]:
+    """The showers in network units, from GeV, whose sum is not too small, which of those given they are (N,), and the
+    energies in GeV that networks see of all that are given (N, X, Y, Z)."""
     preprocessing = data.preprocessing
     cells = to_network(rebin(showers.cells_gev, preprocessing.rebin), preprocessing)
     cells_gev = to_gev(cells, preprocessing)
@@ -320,7 +322,7 @@ def prepare(showers: Showers, data: Data) -> tuple[Prepared, NDArray[np.bool_]]:
         },
     )
     is_bright = sums_gev > preprocessing.minimum_sum_gev
-    return prepared[is_bright], is_bright
+    return prepared[is_bright], is_bright, cells_gev
 
 
 def _check_replaceable(output: Path, record: Path | None) -> None:
