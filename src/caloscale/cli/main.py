@@ -231,9 +231,9 @@ def main() -> None:
         _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
-            of_cluster = sys.argv[1] in map(_name, COMMANDS["Cluster"])
-            what = "a run on the cluster continues; caloscale stop NAME stops it"
-            what = what if of_cluster else "the same command resumes (a run with its --name)"
+            what = "the same command resumes (a run with its --name)"
+            if sys.argv[1] in map(_name, COMMANDS["Cluster"]):
+                what = "a run on the cluster continues; caloscale stop NAME stops it"
             print(f"stopped; {what}", file=sys.stderr)
         raise
     except BrokenPipeError:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from caloscale.cluster import names
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import AnyRun, Run, load_any_run, load_run
 
@@ -89,7 +90,7 @@ Context = Annotated[
 
 def _checked_namespace(name: str | None) -> str | None:
     """A name that is no other address on the server, such as a/b."""
-    if name and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+    if name and not re.fullmatch(names.NAMESPACE, name):
         remedy = "at most 63 small letters, digits and '-' (kubectl get namespaces)"
         raise InputError("is not a name of a namespace", field="--namespace", value=name, remedy=remedy)
     return name

@@ -9,6 +9,9 @@ KIND = "TrainingRun"
 PLURAL = "trainingruns"
 SHORT_NAME = "trun"
 
+NAMESPACE = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+"""Pattern of the name of a namespace."""
+
 FIELD_MANAGER = "caloscale-operator"
 """Owner of the fields that the operator sets by server-side apply."""
 

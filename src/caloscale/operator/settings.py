@@ -7,14 +7,12 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, DirectoryPath, Field, ValidationError
 
 import caloscale
+from caloscale.cluster import names
 from caloscale.errors import ConfigurationError
 
 
 def _split(value: object) -> object:
     return value.replace(",", " ").split() if isinstance(value, str) else value
-
-
-_Namespace = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
 
 
 class Settings(BaseModel):
@@ -38,7 +36,7 @@ class Settings(BaseModel):
     """/healthz and /readyz; 0: none."""
     metrics_port: int = Field(9090, validation_alias="CALOSCALE_METRICS_PORT", ge=0, le=65535)
     """/metrics; 0: none."""
-    namespaces: Annotated[tuple[_Namespace, ...], BeforeValidator(_split)] = Field(
+    namespaces: Annotated[tuple[Annotated[str, Field(pattern=names.NAMESPACE)], ...], BeforeValidator(_split)] = Field(
         (), validation_alias="CALOSCALE_NAMESPACES"
     )
     """Namespaces of the runs, separated by commas; none: all of the cluster."""
