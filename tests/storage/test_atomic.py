@@ -64,8 +64,12 @@ def test_nothing_written_is_an_error(tmp_path: Path) -> None:
 
 def test_folder_that_refuses(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="a component of the path is a file"), atomic_writer(tmp_path / "file" / "a"):
-        pass
+    for path, remedy in (
+        (tmp_path / "file" / "a", "a component of the path is a file"),
+        (tmp_path / ("a" * 300), "shorter"),
+    ):
+        with pytest.raises(StorageError, match=remedy), atomic_writer(path):
+            pass
     if os.geteuid() == 0:
         return  # root may write anywhere
     locked = tmp_path / "locked"

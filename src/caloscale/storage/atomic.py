@@ -51,11 +51,11 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
     """
     refuse_address(path)
     path = Path(path)
-    leads_to_process = path.is_symlink() and path.readlink().is_relative_to("/proc")
-    if leads_to_process or (path.exists() and not path.is_file() and not path.is_dir()):
-        raise StorageError("is a device, a pipe or an open file", file=path, remedy="give the name of a file")
     temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
+        leads_to_process = path.is_symlink() and path.readlink().is_relative_to("/proc")
+        if leads_to_process or (path.exists() and not path.is_file() and not path.is_dir()):
+            raise StorageError("is a device, a pipe or an open file", file=path, remedy="give the name of a file")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _synchronise(temporary)
@@ -157,8 +157,8 @@ def machine() -> str:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        with suppress(OSError):
+    with suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
             path.unlink(missing_ok=True)
