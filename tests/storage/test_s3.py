@@ -33,6 +33,16 @@ def test_what_is_uploaded_comes_back(s3_server: str, tmp_path: Path, scheme: str
     assert [path.name for path in download(f"{uri}/run1/large.h5", tmp_path / "one")] == ["large.h5"]
 
 
+@pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
+def test_a_server_gets_the_region_that_the_environment_names(
+    s3_server: str, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    """Garage and others refuse requests for another region than their own."""
+    monkeypatch.delenv("AWS_REGION", raising=False)
+    monkeypatch.setenv(variable, "garage")
+    assert s3._new_client("s3").meta.region_name == "garage"
+
+
 def test_more_objects_than_a_page_has(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "2")
     for number in range(5):

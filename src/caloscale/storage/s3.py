@@ -57,14 +57,14 @@ def _new_client(scheme: str) -> Any:
     import boto3
     from botocore.config import Config
 
-    endpoint = _endpoint(scheme)
+    session, endpoint = boto3.session.Session(), _endpoint(scheme)
     own = [os.environ.get(name) if scheme == "minio" else None for name in KUBEFLOW_KEY.values()]
-    return boto3.session.Session().client(
+    return session.client(
         "s3",
         endpoint_url=endpoint,
         aws_access_key_id=own[0],
         aws_secret_access_key=own[1],
-        region_name=os.environ.get("AWS_REGION") or ("us-east-1" if endpoint else None),
+        region_name=os.environ.get("AWS_REGION") or session.region_name or ("us-east-1" if endpoint else None),
         config=Config(
             connect_timeout=answers.TIMEOUT_SECONDS,
             read_timeout=answers.TIMEOUT_SECONDS,
