@@ -130,4 +130,7 @@ class LocalStore:
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
-        (self._root / name).unlink(missing_ok=True)
+        try:
+            (self._root / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise storage_error(error, self._root / name) from error
