@@ -3,7 +3,7 @@ import math
 import pytest
 
 from caloscale.models.optimizers import Schedule
-from caloscale.training.schedule import progress
+from caloscale.training.schedule import Calendar
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,6 @@ def test_warm_up_is_linear_and_cosine_falls_to_a_hundredth(warm_up, decay, step,
 
 
 def test_progress_is_of_steps_or_of_minutes_whichever_is_further():
-    assert progress(30, 120, 6.0, None) == 0.25
-    assert progress(30, 120, 6.0, 1.0) == 0.25
-    assert progress(30, 120, 45.0, 1.0) == 0.75
+    calendar = Calendar(epochs=12, steps_per_epoch=10)
+    minutes = ((6.0, None), (6.0, 1.0), (45.0, 1.0), (61.0, 1.0))
+    assert [calendar.progress(30, seconds, most) for seconds, most in minutes] == [0.25, 0.25, 0.75, 1.0]

@@ -27,7 +27,7 @@ from caloscale.training.checkpoint.format import decode, encode
 from caloscale.training.checkpoint.manager import from_host, to_host
 from caloscale.training.coordination.peers import Peers
 from caloscale.training.input import TrainingShowers
-from caloscale.training.schedule import Calendar, progress
+from caloscale.training.schedule import Calendar
 from caloscale.training.state import TrainingState, count_step
 from caloscale.training.transfer import adapt, start_from_model
 
@@ -115,8 +115,7 @@ class Worker:
         """One step. mine: numbers of this worker's parts. exchange: from the packed gradients of its parts to the sum
         over all; called for each update. What it raises leaves the step, with all variables as they were before."""
         before = to_host(self.state.variables())
-        number, steps = self.state.steps_made, self.calendar.steps
-        self.state.progress.assign(progress(number, steps, 0.0, None))
+        self.state.progress.assign(self.calendar.progress(self.state.steps_made, 0.0, None))
         running = [self._threads.submit(self._run, part, batch[part]) for part in mine]
         try:
             while updates := self._updates(running):

@@ -22,7 +22,7 @@ CACHED_BYTES = 512 * 2**20
 
 
 def epoch_order(seed: int, epoch: int, showers: int) -> NDArray[np.intp]:
-    """The order of an epoch: the numbers of ``showers`` showers (showers,), all permutations equally likely.
+    """The order of an epoch: a random permutation of the numbers of the showers (showers,).
 
     It sorts 64 random bits for each shower: the bits of Philox are the same with every version of NumPy.
     """
@@ -32,9 +32,8 @@ def epoch_order(seed: int, epoch: int, showers: int) -> NDArray[np.intp]:
 class TrainingShowers:
     """The training split of a folder of shards, as one worker of several sees it.
 
-    batch: showers in the global batch. Step s of an epoch has the showers s * batch up to (s + 1) * batch of
-    `epoch_order`, whatever the number of workers; a worker has consecutive positions in the batch. The showers that do
-    not fill a last batch (`left_out`, others in each epoch) are not used in that epoch.
+    batch: showers in the global batch, of which a worker has consecutive positions. Step s of an epoch has the showers
+    s * batch up to (s + 1) * batch of `epoch_order`. Those that do not fill a last batch are not used in that epoch.
     Memory: 24 bytes for each shower of the split, and the showers themselves where they take less than CACHED_BYTES.
     """
 
@@ -49,10 +48,6 @@ class TrainingShowers:
         worker_index: int = 0,
     ) -> None:
         self.folder, self.manifest, self.batch, self.seed, self.mirror = folder, manifest, batch, seed, mirror
-        if not 0 <= worker_index < workers:
-            raise ValueError(f"worker {worker_index} of {workers} does not exist")
-        if batch % workers:
-            raise ValueError(f"a batch of {batch} cannot be shared by {workers} workers")
         self.shards = manifest.shards_of("train")
         """Each worker reads records of all of them."""
         self.showers = manifest.splits["train"]
@@ -68,13 +63,11 @@ class TrainingShowers:
             raise ShowerFileError(problem, file=folder, field="splits.train", value=self.showers, remedy=remedy)
 
     def batches(self, *, start: int, stop: int, slices: int = 1) -> tf.data.Dataset:
-        """A tf.data.Dataset of this worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all
-        epochs), each in ``slices`` elements one after the other.
+        """This worker's share of the batches of steps ``start`` up to ``stop`` (numbered over all epochs), each in
+        ``slices`` elements one after the other.
 
         An element is a dict of float32 tensors: cells (B, X, Y, Z) in network units, the columns of the table of
-        primaries, measured_angle_rad, ecal_sum (B,). The batches of a step do not depend on where a training was
-        resumed.
-        Raises ShowerFileError for shards whose records cannot be found.
+        primaries, measured_angle_rad, ecal_sum (B,). Raises ShowerFileError for shards whose records cannot be found.
         """
         count, records = self.share // slices, self._records
         order = lru_cache(maxsize=2)(partial(epoch_order, self.seed, showers=self.showers))
@@ -165,10 +158,10 @@ def _threads() -> int:
 
 
 def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y.
+    """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y; bool (B,), which showers.
 
     The displacement along the axis changes its sign, and so does the azimuth, in both: of (cos a cos p, cos a sin p,
-    sin a), pi - a and -p change the first component alone, -p the second. across_x, across_y: bool (B,), which showers.
+    sin a), pi - a and -p change the first component alone, -p the second.
     """
     cells = batch["cells"]
     cells = tf.where(across_x[:, None, None, None], tf.reverse(cells, axis=[1]), cells)
@@ -182,10 +175,9 @@ def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tens
 
 
 def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The batch, cells in azimuth, radius and depth, with showers turned around the axis and some of them mirrored.
+    """The batch, cells in azimuth, radius and depth, with showers turned around the axis.
 
-    steps (B,): by how many cells of azimuth, 0 up to their number; mirrored, bool (B,): which are mirrored before,
-    y -> -y.
+    steps (B,): by how many cells of azimuth; mirrored, bool (B,): which are mirrored before, y -> -y.
     """
     cells = batch["cells"]
     numbers = tf.range(cells.shape[1])[None] - steps[:, None]  # of the cells that come to 0, 1, 2 ...

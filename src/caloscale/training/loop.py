@@ -1,8 +1,4 @@
-"""The loop of a training, from its first step, or from any checkpoint, to the released model.
-
-`Calendar` decides what follows a step, `CheckpointManager.agree` when all workers save or stop together; the `Trainer`
-carries it out.
-"""
+"""The loop of a training, from its first step, or from any checkpoint, to the released model."""
 
 import json
 import logging
@@ -24,7 +20,6 @@ from caloscale.training.coordination.failures import Retries, brief, failed, is_
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.record import TrainingRecord
-from caloscale.training.schedule import progress
 from caloscale.training.state import TrainingState, make_steps, replica_step
 from caloscale.training.strategy import DistributionContext, open_context, worker_of
 from caloscale.training.trainer import Trainer
@@ -42,13 +37,12 @@ def train(
 ) -> TrainingRecord:
     """Train the networks of a run on a folder of shards, on a disk or in a bucket.
 
-    begin: called with the state before the first step of this attempt. One worker of several (by TF_CONFIG) when there
-    are several; worker 0 writes.
-    Leaves in ``output``: model/ (the released generator, see `release`), checkpoints/, logs/ (TensorBoard) and
-    history.json. Resumes from the newest checkpoint there (or in checkpoint.uri). Raises ShowerFileError (shards that
-    are damaged or of another run configuration), CheckpointError, StorageError, PeerLostError, and TrainingError when a
-    loss or weight is not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it after a step, with a
-    checkpoint; after the last step, with the released model. docs/recovery.md says what is lost when.
+    begin: called with the state before the first step of this attempt. Of several workers (TF_CONFIG) worker 0 writes.
+    Leaves in ``output``: model/ (the released generator), checkpoints/, logs/ (TensorBoard) and history.json. Resumes
+    from the newest checkpoint there (or in checkpoint.uri). Raises ShowerFileError (shards that are damaged or of
+    another run configuration), CheckpointError, StorageError, PeerLostError, and TrainingError when a loss or weight is
+    not finite. SIGTERM (Terminated) and Ctrl-C (KeyboardInterrupt) end it after a step, with a checkpoint; after the
+    last step, with the released model.
     """
     started = time.perf_counter()
     if run.train.deterministic:
@@ -80,8 +74,11 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
     # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
     peers = rendezvous(cluster, index)
     try:
-        with _alarm(ALARM_SECONDS if workers > 1 else 0):
+        signal.alarm(ALARM_SECONDS if workers > 1 else 0)
+        try:
             distribution = open_context(run, os.environ)
+        finally:
+            signal.alarm(0)
         signals.renew()
         peers.expect_heartbeats()
         yield distribution, peers
@@ -94,16 +91,6 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
         peers.disconnect()
         raise
     peers.close()
-
-
-@contextmanager
-def _alarm(seconds: int) -> Iterator[None]:
-    """The kernel ends the process by SIGALRM when the block takes longer; 0: it may take any time."""
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
 
 
 class _Loop:
@@ -147,11 +134,11 @@ class _Loop:
         trainer, train, steps = self.trainer, self.trainer.run.train, self.calendar.steps
         make = fit if train.loop == "builtin" else make_steps
         slices = trainer.placement.replicas_per_worker
-        shards = trainer.showers.batches(start=trainer.number, stop=steps, slices=slices)
+        batches = trainer.showers.batches(start=trainer.number, stop=steps, slices=slices)
         make(
             trainer.state,
             Schedule(train.warmup_epochs * self.calendar.steps_per_epoch, train.decay),
-            trainer.distribution.distribute(shards),
+            trainer.distribution.distribute(batches),
             steps - trainer.number,
             before=self._before_step,
             after=self._after_step,
@@ -160,7 +147,7 @@ class _Loop:
     def _before_step(self) -> float:
         trainer = self.trainer
         trainer.profiler.batch_ready()
-        return min(1.0, progress(trainer.number, self.calendar.steps, trainer.seconds, trainer.run.train.max_minutes))
+        return self.calendar.progress(trainer.number, trainer.seconds, trainer.run.train.max_minutes)
 
     def _after_step(self, losses: Losses) -> bool:
         """What is done after a step; whether another step follows."""
@@ -170,19 +157,16 @@ class _Loop:
             trainer.record_losses(losses)
         if self.calendar.validates(trainer.number):
             trainer.validate()
-        decision = self.checkpoints.agree(trainer.number)
-        if decision.save or decision.stopped_by is not None:
+        save, self.stopped_by = self.checkpoints.agree(trainer.number)
+        if save or self.stopped_by is not None:
             trainer.save()
-        self.stopped_by = decision.stopped_by
         # All workers agree on this figure, so that they end together.
         self.out_of_time = trainer.run.train.max_minutes is not None and float(losses["progress"]) >= 1
         trainer.report_step()
         return self._continues()
 
     def _prepare_retry(self, error: tf.errors.OpError, retries: Retries) -> None:
-        """Return when the steps that remain can be tried again; else raise the cause, with a checkpoint of the steps
-        before where that is possible.
-        """
+        """Return when the steps that remain can be tried again; else raise the cause, with a checkpoint if possible."""
         trainer, showers = self.trainer, self.trainer.showers
         if not is_of_input(error):
             if trainer.placement.workers > 1:
@@ -209,11 +193,8 @@ def fit(
     """Make ``steps`` steps by Keras' own loop, or fewer: a model whose ``train_step`` it is, compiled and fitted.
 
     batches: as `DistributionContext.distribute` gives them. before: called before each step, returns the progress of
-    the training (0 to 1).
-    after: called with the losses of each step; False ends the training.
+    the training (0 to 1). after: called with the losses of each step; False ends the training.
     """
-    if steps <= 0:
-        return
     # Outside of the scope: for a model that is made within, Keras averages a batch over the workers, which fails (its
     # issue 20585).
     model = _Model(replica_step(state, schedule))

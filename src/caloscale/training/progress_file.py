@@ -8,7 +8,7 @@ from pathlib import Path
 
 from caloscale.errors import StorageError
 from caloscale.status import PROGRESS_FILE_VARIABLE, RunProgress
-from caloscale.storage.atomic import atomic_writer
+from caloscale.storage.atomic import write_text
 
 log = logging.getLogger(__name__)
 
@@ -20,10 +20,10 @@ class ProgressFile:
     """The file that a variable of the environment names; without the variable nothing is written."""
 
     def __init__(
-        self, *, steps: int, steps_per_epoch: int, batch: int | None, environment: Mapping[str, str] | None = None
+        self, *, steps: int, steps_per_epoch: int, batch: int | None, environment: Mapping[str, str] = os.environ
     ) -> None:
         """``steps``: of the whole training; ``batch``: showers in a step of all replicas; None: a step has none."""
-        path = (os.environ if environment is None else environment).get(PROGRESS_FILE_VARIABLE)
+        path = environment.get(PROGRESS_FILE_VARIABLE)
         self._path = Path(path) if path else None
         self._steps, self._per_epoch, self._batch = steps, steps_per_epoch, batch
         self._losses: dict[str, float] = {}
@@ -66,9 +66,8 @@ class ProgressFile:
             step_seconds=step_seconds,
         )
         try:
-            with atomic_writer(self._path) as temporary:
-                temporary.write_text(progress.model_dump_json(by_alias=True, exclude_none=True), encoding="utf-8")
-        except (StorageError, OSError) as error:  # the training does not depend on this file
+            write_text(self._path, progress.model_dump_json(by_alias=True, exclude_none=True))
+        except StorageError as error:  # the training does not depend on this file
             log.warning("progress is not written: %s", error)
 
     def _step_seconds(self, number: int) -> float | None:

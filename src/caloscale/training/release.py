@@ -32,11 +32,8 @@ def parameters(networks: Networks) -> dict[str, int]:
     return {role: count_parameters(network) for role, network in networks.items()}
 
 
-def release(folder: Path, networks: Networks, run: Run, manifest: Manifest, selected: Progress) -> ModelCard:
-    """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError.
-
-    networks: those that are released.
-    """
+def release(folder: Path, networks: Networks, run: Run, manifest: Manifest, selected: Progress) -> None:
+    """Write the model folder; one of an earlier training is replaced as a whole. Raises StorageError."""
     card = ModelCard.of(
         run,
         source=manifest.source,
@@ -50,5 +47,4 @@ def release(folder: Path, networks: Networks, run: Run, manifest: Manifest, sele
     with atomic_writer(folder, replace_folder=True) as temporary:
         temporary.mkdir()
         save_networks(run, networks, temporary)
-        (temporary / CARD).write_text(card.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
-    return card
+        (temporary / CARD).write_text(card.as_json() + "\n", encoding="utf-8")

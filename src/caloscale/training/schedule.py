@@ -32,8 +32,7 @@ class Calendar:
         """The epoch whose end is nearest to this step."""
         return round(step / self.steps_per_epoch)
 
-
-def progress(step: int, steps: int, seconds: float, max_minutes: float | None) -> float:
-    """Finished fraction of the training: of its steps, or of its minutes, whichever is further."""
-    by_steps = step / steps
-    return by_steps if max_minutes is None else max(by_steps, seconds / (60 * max_minutes))
+    def progress(self, step: int, seconds: float, max_minutes: float | None) -> float:
+        """Finished fraction of the training, at most 1: of its steps, or of its minutes, whichever is further."""
+        by_minutes = 0.0 if max_minutes is None else seconds / (60 * max_minutes)
+        return min(1.0, max(step / self.steps, by_minutes))

@@ -22,8 +22,7 @@ NOWHERE = -1
 class TrainingState:
     """Networks, optimisers, average and counters, on the devices of a distribution context.
 
-    The random state is the seed of the run configuration and the step. build: makes the networks, as `models.build`.
-    Raises InputError for bfloat16 where it is wrong (`models.layers.convolution.has_bfloat16`).
+    build: makes the networks, as `models.build`. Raises InputError for bfloat16 where it is wrong.
     """
 
     def __init__(
@@ -60,10 +59,9 @@ class TrainingState:
         return int(self.step.numpy())
 
     def variables(self) -> dict[str, tf.Variable]:
-        """The variables of a checkpoint by name: tf.Variables, equal in all replicas at the end of a step.
+        """The variables of a checkpoint, equal in all replicas at the end of a step.
 
-        Names state the role of the network or optimiser and the index of the variable in it. They do not depend on the
-        Keras that is loaded, the strategy or the number of workers.
+        Names state the role of the network or optimiser and the index of the variable in it, whatever the strategy.
         """
         networks = dict(self.networks)
         if self.average is not None:
@@ -144,10 +142,8 @@ def count_step(state: TrainingState) -> None:
 
 
 def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, float], Losses]:
-    """The step of all replicas of this process as a function of a batch and the progress of the training (0 to 1).
-
-    batch: that of each replica, where there are several (`DistributionContext.distribute`). It returns the losses as
-    tensors, which need not be read.
+    """The step of all replicas of this process as a function of a batch, as `DistributionContext.distribute` gives it,
+    and the progress of the training (0 to 1). It returns the losses as tensors, which need not be read.
     """
     strategy, one = state.distribution.strategy, replica_step(state, schedule)
 

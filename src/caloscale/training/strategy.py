@@ -44,7 +44,6 @@ class Placement:
     strategy: Name
     device: Kind
     worker: int = 0
-    """Number of this worker."""
     workers: int = 1
     """Processes that train together."""
     replicas_per_worker: int = 1
@@ -70,10 +69,7 @@ class DistributionContext:
     strategy: tf.distribute.Strategy
 
     def distribute(self, dataset: tf.data.Dataset) -> Iterable[Batch]:
-        """The input of a step: batches for each replica.
-
-        dataset: batches of one replica each, one after the other for the replicas of this worker.
-        """
+        """The input of a step. dataset: batches of one replica, one after the other for those of this worker."""
         if self.placement.replicas == 1:
             return dataset
         return self.strategy.distribute_datasets_from_function(lambda _: dataset)
@@ -82,9 +78,9 @@ class DistributionContext:
 def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Placement:
     """Decide the placement of a worker.
 
-    environment: TF_CONFIG (several workers), TPU_NAME, TPU_WORKER_ID and TPU_WORKER_HOSTNAMES (TPU),
-    NVIDIA_VISIBLE_DEVICES (accelerators that a container was given). Raises ConfigurationError (a strategy that is
-    impossible here) and DeviceError (accelerators that were given and that TensorFlow does not see).
+    environment: TF_CONFIG (several workers), TPU_NAME and TPU_WORKER_HOSTNAMES (TPU), NVIDIA_VISIBLE_DEVICES
+    (accelerators that a container was given). Raises ConfigurationError (a strategy that is impossible here) and
+    DeviceError (accelerators that were given and that TensorFlow does not see).
     """
     worker, workers = worker_of(environment)
     _check_accelerators(run, environment, devices, workers)
@@ -174,9 +170,7 @@ def visible_devices() -> Devices:
 
 
 def open_context(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> DistributionContext:
-    """Create the strategy of this worker. With several workers it waits for all of them, and must be the first call of
-    TensorFlow.
-    """
+    """Create the strategy of this worker; with several it waits for all, and must be the first call of TensorFlow."""
     placement = resolve(run, environment, devices or visible_devices())
     strategy = _create(placement)
     if placement.strategy == "tpu":
@@ -184,10 +178,8 @@ def open_context(run: Run, environment: Mapping[str, str], devices: Devices | No
     elif strategy.num_replicas_in_sync != placement.replicas:
         problem = f"TensorFlow made {strategy.num_replicas_in_sync} replicas of {placement.replicas}"
         raise DeviceError(problem, remedy="give every worker equally many accelerators")
-    here = (
-        f"worker {placement.worker} of {placement.workers}, {placement.replicas_per_worker} x {placement.device} each"
-    )
-    log.info("strategy %s: %s (%s)", placement.strategy, here, placement.reason)
+    each = f"{placement.replicas_per_worker} x {placement.device} each ({placement.reason})"
+    log.info("strategy %s: worker %d of %d, %s", placement.strategy, placement.worker, placement.workers, each)
     return DistributionContext(placement, strategy)
 
 

@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 class Trainer:
     """One attempt of a training: its networks, showers and files. `resume` comes first.
 
-    started: time.perf_counter() at its start. number: steps that were made. Actions that can fail raise StorageError,
-    and TrainingError when a loss or weight is not finite.
+    started: time.perf_counter() at its start. Actions that can fail raise StorageError, and TrainingError when a loss
+    or weight is not finite.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Trainer:
         self.resumed_from: int | None = None
         self.started_from: StartedFrom | None = None
         self.first_step = self.number = 0
+        """Steps that were made before this attempt, and until now."""
         self.seconds_first_step = 0.0
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
@@ -29,17 +28,14 @@ from caloscale.training.state import TrainingState, network_variables
 
 log = logging.getLogger(__name__)
 
-_FIELD = "train.startFrom"
-
 
 def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     """Assign what fits of the weights of the model `train.startFrom` to the new networks of a training.
 
     A weight fits if the weight at the same position of the model's network has the same shape. A weight that begins
-    with a constant which follows from the run configuration, such as the mean response of a detector, keeps its
-    trained distance from that constant: it is assigned the trained value, plus the constant of this run, minus that of
-    the model's. Every worker assigns the same. Raises CheckpointError for a folder that is no model, ConfigurationError
-    for one of another preset or of which nothing fits, StorageError.
+    with a constant of the run configuration, such as the mean response of a detector, keeps its trained distance from
+    that constant. Raises CheckpointError for a folder that is no model, ConfigurationError for one of another preset or
+    of which nothing fits, StorageError.
     """
     source = run.train.start_from
     assert source is not None
@@ -54,11 +50,11 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     taken, new = 0, []
     for name, began in before.items():
         network = state.networks[name]
-        values = dict(zip((f"{index:03d}" for index in range(len(weights[name]))), weights[name]))
+        values = {f"{index:03d}": value for index, value in enumerate(weights[name])}
         begun = {index: variable.numpy() for index, variable in network_variables(began, state.family).items()}
         labels = {f"{index:03d}": weight.path for index, weight in enumerate(network.weights)}
         for index, variable in network_variables(network, state.family).items():
-            if _fits(variable, index, begun, values):
+            if index in begun and tuple(variable.shape) == begun[index].shape == values[index].shape:
                 variable.assign(_taken_over(values[index], variable.numpy(), begun[index]))
                 taken += int(np.prod(variable.shape))
             else:
@@ -66,14 +62,10 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     if not taken:
         problem = "none of its weights has the shape of one of this run"
         remedy = "give a model of a more similar detector, or leave train.startFrom out"
-        raise ConfigurationError(problem, field=_FIELD, value=source, remedy=remedy)
+        raise ConfigurationError(problem, field="train.startFrom", value=source, remedy=remedy)
     if state.average is not None:
         state.average.set_weights(state.networks[GENERATOR].get_weights())
     return StartedFrom(model=source, weights=taken, new=tuple(new))
-
-
-def _fits(variable: tf.Variable, index: str, begun: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    return index in begun and tuple(variable.shape) == begun[index].shape == values[index].shape
 
 
 def _taken_over(trained: NDArray[Any], fresh: NDArray[Any], began: NDArray[Any]) -> NDArray[Any]:

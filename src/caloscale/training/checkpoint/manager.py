@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -31,16 +31,6 @@ log = logging.getLogger(__name__)
 _OF_SELECTED = ("selected_epoch", "selected_step", "selected_deviation")
 INTERRUPTED_SECONDS = 30.0
 """How long a training that was stopped waits for the bucket; after SIGTERM the grace period decides."""
-
-
-@dataclass(frozen=True)
-class StepDecision:
-    """What all workers do after a step."""
-
-    save: bool = False
-    """Worker 0 writes a checkpoint."""
-    stopped_by: int | None = None
-    """Number of a worker that got a stop signal; all stop."""
 
 
 class CheckpointManager:
@@ -109,8 +99,7 @@ class CheckpointManager:
 
     def save(self, variables: Mapping[str, Any], progress: Progress) -> None:
         """Save a checkpoint while the training continues. Raises StorageError when the save before it failed, and
-        TrainingError, with nothing saved, when a value is not finite.
-        """
+        TrainingError, with nothing saved, when a value is not finite."""
         if self.peers.is_chief:
             started = time.monotonic()
             self.saves += 1
@@ -125,10 +114,10 @@ class CheckpointManager:
             self.saver.save_selected(self._copies(variables, progress), progress.model_copy(update=self.figures()))
             self.seconds_saving += time.monotonic() - started
 
-    def agree(self, step: int) -> StepDecision:
-        """What all workers do after this step. A collective: every worker calls it after every step.
+    def agree(self, step: int) -> tuple[bool, int | None]:
+        """Whether worker 0 writes a checkpoint after this step, and the worker that got a stop signal: all stop then.
 
-        Raises PeerLostError, and StorageError when a checkpoint could not be written.
+        A collective. Raises PeerLostError, and StorageError when a checkpoint could not be written.
         """
         self.signals.defer()
         self.saver.check()
@@ -138,7 +127,7 @@ class CheckpointManager:
         messages = self.peers.all_gather({"step": step, "save": due, "stop": self.signals.received is not None})
         if any(message["step"] != step for message in messages):
             raise PeerLostError(None, f"is at another step: {[message['step'] for message in messages]}")
-        return StepDecision(messages[0]["save"], _stopped_by(messages))
+        return messages[0]["save"], _stopped_by(messages)
 
     def stop(self, stopped_by: int) -> None:
         """End this process after a stop signal, when the last checkpoint is saved. Raises Terminated or
@@ -153,10 +142,8 @@ class CheckpointManager:
         raise PeerLostError(stopped_by, "received a signal to stop")
 
     def finish(self) -> None:
-        """Return when all is saved, in the bucket, too. Raises StorageError.
-
-        Raises as `stop`, at all workers, when one of them got a stop signal since the last step: a worker that is
-        started again would wait for others that have ended.
+        """Return when all is saved, in the bucket, too. Raises StorageError, and as `stop`, at all workers, when one of
+        them got a stop signal since the last step: one that is started again would wait for others that have ended.
         """
         if self.peers.is_chief:
             self.saver.finish()
@@ -176,12 +163,10 @@ class CheckpointManager:
         }
 
     def _begin_attempt(self, saved: Saved | None) -> None:
-        resumed = None
         if saved is not None:
             self.before = saved.progress
-            resumed = AttemptMark(self.before.restarts, self.before.steps_lost, self.before.step)
         path = self.folder.path / "progress-marker"
-        self.attempt = next_attempt(read_marker(path), resumed)
+        self.attempt = next_attempt(read_marker(path), saved.progress if saved else None)
         try:
             self._marker = ProgressMarker(path, self.attempt)
         except OSError as error:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-_WIDTH = 12
+from caloscale.training.checkpoint.metadata import Progress
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,15 @@ def read_marker(path: Path) -> AttemptMark | None:
     return None
 
 
-def next_attempt(last: AttemptMark | None, saved: AttemptMark | None) -> AttemptMark:
-    """The attempt that begins now.
-
-    last: by the progress marker, if there is one. saved: by the checkpoint from which it resumes; None: there is none,
-    and the training begins at its first step.
-    """
-    if saved is None and last is None:
-        return AttemptMark()
-    start = 0 if saved is None else saved.step
+def next_attempt(last: AttemptMark | None, saved: Progress | None) -> AttemptMark:
+    """The attempt that begins now. last: by the progress marker. saved: by the checkpoint from which it resumes."""
     known = [attempt for attempt in (last, saved) if attempt is not None]
-    restarts = max(attempt.restarts for attempt in known) + 1
-    lost = max(attempt.steps_lost for attempt in known)
-    return AttemptMark(restarts, lost + max(0, 0 if last is None else last.step - start), start)
+    if not known:
+        return AttemptMark()
+    start = saved.step if saved else 0
+    repeated = max(0, last.step - start) if last else 0
+    restarts, lost = max(each.restarts for each in known), max(each.steps_lost for each in known)
+    return AttemptMark(restarts + 1, lost + repeated, start)
 
 
 class ProgressMarker:
@@ -60,7 +56,7 @@ class ProgressMarker:
         """This step is made. An error is ignored: the training does not depend on this file."""
         numbers = (self._attempt.restarts, self._attempt.steps_lost, step)
         with suppress(OSError):
-            os.pwrite(self._file, " ".join(f"{number:{_WIDTH}d}" for number in numbers).encode(), 0)
+            os.pwrite(self._file, " ".join(f"{number:12d}" for number in numbers).encode(), 0)
 
     def close(self) -> None:
         """Close the file."""

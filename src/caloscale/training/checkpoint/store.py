@@ -72,9 +72,8 @@ class CheckpointFolder:
         self.path, self.keep, self.identity = path, keep, dict(identity)
 
     def write(self, arrays: Arrays, progress: Progress) -> Path:
-        """Write the checkpoint of a step, then remove the oldest beyond ``keep``. Raises StorageError.
-
-        Those of later steps are removed, too: they are damaged, and the training resumed from a step before them.
+        """Write the checkpoint of a step, then remove the oldest beyond ``keep``, and those of later steps: they are
+        damaged, and the training resumed from a step before them. Raises StorageError.
         """
         path = self._write(f"step-{progress.step:09d}{SUFFIX}", arrays, progress)
         later = [other for other in self.steps() if other.name > path.name]
@@ -92,10 +91,9 @@ class CheckpointFolder:
         return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
 
     def newest(self) -> Saved | None:
-        """The newest intact checkpoint; None when there is none at all.
+        """The newest intact checkpoint; None when there is none at all. A damaged one is passed over with a warning.
 
-        A damaged one is passed over with a warning. CheckpointError: all are damaged, or they belong to another
-        network, run configuration or dataset.
+        Raises CheckpointError: all are damaged, or they belong to another network, run configuration or dataset.
         """
         paths = self.steps()
         for path in paths:
@@ -132,10 +130,8 @@ class CheckpointFolder:
 
     def _write(self, name: str, arrays: Arrays, progress: Progress) -> Path:
         whole = progress.model_copy(update={"identity": self.identity})
-        content = encode(arrays, whole.model_dump_json(by_alias=True))
-        path = self.path / name
-        _put(content, path)
-        return path
+        _put(encode(arrays, whole.model_dump_json(by_alias=True)), self.path / name)
+        return self.path / name
 
     def check_identity(self, saved: Saved) -> None:
         """Raise CheckpointError when it belongs to another network, run configuration or dataset."""
@@ -151,26 +147,20 @@ class CheckpointFolder:
         differs = "the run configuration differs"
         if field == "showers":
             differs = "its training showers are not those of data.source now"
-        raise CheckpointError(
-            f"is a checkpoint of {of}: {differs}",
-            file=saved.path,
-            field=field,
-            value=value,
-            remedy="give the folder or checkpoint.uri of this run, or others to train from the beginning; delete these "
-            "only if nobody needs them",
-        )
+        remedy = "give the folder or checkpoint.uri of this run, or others to train from the beginning; delete these "
+        remedy += "only if nobody needs them"
+        problem = f"is a checkpoint of {of}: {differs}"
+        raise CheckpointError(problem, file=saved.path, field=field, value=value, remedy=remedy)
 
 
 def read_content(content: bytes, path: Path | str) -> Saved:
     """A checkpoint from the bytes of its file; CheckpointError when they are damaged."""
-    remedy = "delete it"
     try:
         arrays, state = decode(content)
         return Saved(arrays, Progress.model_validate_json(state, by_alias=True, by_name=False), path)
-    except DamagedError as error:
-        raise CheckpointError(str(error), file=path, remedy=remedy) from error
-    except ValidationError as error:
-        raise CheckpointError("was written by another version", file=path, remedy=remedy) from error
+    except (DamagedError, ValidationError) as error:
+        problem = str(error) if isinstance(error, DamagedError) else "was written by another version"
+        raise CheckpointError(problem, file=path, remedy="delete it") from error
 
 
 def _put(content: bytes, path: Path) -> None:
@@ -264,9 +254,9 @@ class Pointer(Block):
 class BucketCopy:
     """The same checkpoints below ``gs://bucket/prefix``, which one process at a time writes: their holder.
 
-    The pointer lists them. It is written only in the version that its writer has read or written itself, so that
-    who has lost it, to a later attempt for example, changes nothing any more and gets a SupersededError. Objects have
-    the holder's token in their names: nobody writes over those of another.
+    The pointer lists them. It is written only in the version that its writer has read or written itself: who has lost
+    it, to a later attempt for example, changes nothing any more and gets a SupersededError. Objects have the holder's
+    token in their names, so that nobody writes over those of another.
     """
 
     def __init__(
@@ -356,8 +346,7 @@ class BucketCopy:
     def fetch(self, folder: CheckpointFolder) -> None:
         """Bring what is newer in the bucket into the folder.
 
-        Raises StorageError: the bucket cannot be asked. CheckpointError: it holds the checkpoints of another run; then
-        the folder is as it was, and that run's checkpoints are not written over.
+        Raises StorageError, and CheckpointError, with nothing changed: it has the checkpoints of another run.
         """
         present = {path.name: path for path in folder.steps()}
         wanted = not (folder.path / SELECTED).exists()

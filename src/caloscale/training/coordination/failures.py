@@ -46,10 +46,7 @@ def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
 
 
 class Retries:
-    """Counts failures at the same step.
-
-    wait: waits for some seconds; returns earlier, and true, when the training is asked to stop.
-    """
+    """Counts failures at the same step. wait: waits for some seconds; true: the training is asked to stop."""
 
     def __init__(self, wait: Callable[[float], bool]) -> None:
         self._wait = wait

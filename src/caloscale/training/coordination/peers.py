@@ -1,8 +1,8 @@
-"""Messages between the workers of a training beside those of TensorFlow: one short message before every step.
+"""Messages between the workers of a training beside those of TensorFlow: one short message after every step.
 
-Every worker holds one connection to worker 0. By it they agree on when to save and when to stop, worker 0 sends the
-checkpoint that all resume from (so that only worker 0 needs the disk), and the failure of a worker is noticed at once
-(its connection closes) or when its heartbeats stop (it, or its network, is dead), while a collective would hang.
+Every worker has one connection to worker 0. By it they agree on when to save and to stop, worker 0 sends the checkpoint
+that all resume from (only worker 0 needs the disk), and the failure of a worker is noticed at once (its connection
+closes) or when its heartbeats stop (it, or its network, is dead), while a collective would hang.
 """
 
 import hashlib
@@ -185,7 +185,7 @@ class Peers:
 
 
 class Rendezvous:
-    """Worker 0 waits for the others, on the port of its own that TensorFlow takes over afterwards.
+    """Worker 0 waits for the others, on the port that TensorFlow takes over afterwards.
 
     key: the first message of a worker; that of another training has another key.
     """
@@ -216,14 +216,11 @@ class Rendezvous:
 
     def _index_of(self, connection: Connection, workers: int) -> int | None:
         """Index of the worker at the other end; None where it is not a worker of this training."""
-        try:
-            if not connection.poll(5):
-                return None
-            key, _, index = connection.recv_bytes(100).decode().partition(" ")
-            if hmac.compare_digest(key, self.key) and 0 < int(index) < workers:
-                return int(index)
-        except (OSError, EOFError, ValueError):
-            pass
+        with suppress(OSError, EOFError, ValueError):
+            if connection.poll(5):
+                key, _, index = connection.recv_bytes(100).decode().partition(" ")
+                if hmac.compare_digest(key, self.key) and 0 < int(index) < workers:
+                    return int(index)
         return None
 
 
@@ -242,10 +239,7 @@ def connect(host: str, port: int, key: str, index: int, end_process: Callable[[i
 
 
 def rendezvous(cluster: Sequence[str], index: int) -> Peers:
-    """The workers of a cluster (``host:port``, the same list everywhere), when all are connected.
-
-    Raises PeerLostError.
-    """
+    """The workers of a cluster (``host:port``, the same list everywhere), once connected. Raises PeerLostError."""
     if len(cluster) < 2:
         return Peers()
     host, port = split_address(cluster[0])

@@ -11,7 +11,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -37,15 +36,12 @@ class StopSignals:
     Before `defer` is called there is nothing to save, and they act at once. In a thread other than the main one, which
     gets no signals, nothing is done.
 
-    grace_seconds: time from SIGTERM until the process is killed (``cluster.terminationGracePeriodSeconds``, which is
-    also that of the pod). The process ends by itself EXIT_SECONDS before. leave: ends the process
-    with an exit code, at once.
+    grace_seconds: time from SIGTERM until the process is killed; it ends by itself EXIT_SECONDS before.
     """
 
-    def __init__(self, grace_seconds: float, leave: Callable[[int], Any] = os._exit) -> None:
+    def __init__(self, grace_seconds: float) -> None:
         self.limit_seconds = max(grace_seconds - EXIT_SECONDS, 0.0)
         self.received: int | None = None
-        self._leave = leave
         self._deferred = False
         self._arrived = threading.Event()
         self._deadline: float | None = None
@@ -124,8 +120,8 @@ class StopSignals:
     def _next(self) -> bytes:
         """The next signals; empty at the end.
 
-        A signal that arrives between Python's last look at its signals and a blocking call does not interrupt the call:
-        the handler would run when the call returns, if ever. Here the call is interrupted until the handler has run.
+        A signal that arrives between Python's last look at its signals and a blocking call does not interrupt the call.
+        Here the call is interrupted until the handler has run.
         """
         while True:
             missed = self._arrived.is_set() and self.received is None
@@ -136,7 +132,7 @@ class StopSignals:
                 signal.pthread_kill(threading.main_thread().ident or 0, _POKE)
 
     def _end_after(self, seconds: float, code: int) -> None:
-        timer = threading.Timer(seconds, self._leave, (code,))
+        timer = threading.Timer(seconds, os._exit, (code,))
         timer.daemon = True
         self._timers.append(timer)
         timer.start()
