@@ -23,16 +23,12 @@ class _Lines(tqdm):  # type: ignore[type-arg]
 
 
 def bar(label: str, total: int, unit: str, **options: Any) -> Any:
-    """A tqdm bar, to be used in a ``with``: ``update(n)`` counts, ``set_postfix`` adds figures.
-
-    It shows what is done, the rate in ``unit``/s and the time left.
-    """
+    """A tqdm bar, to be used in a ``with``, of what is done, the rate in ``unit``/s and the time left."""
+    shown = {"desc": label, "total": total, "unit": f" {unit}", **options}
     if "ipykernel" in sys.modules:  # a notebook
         from tqdm.auto import tqdm as notebook_tqdm
 
-        return notebook_tqdm(desc=label, total=total, unit=f" {unit}", **options)
+        return notebook_tqdm(**shown)
     if sys.stderr.isatty():
-        return tqdm(desc=label, total=total, unit=f" {unit}", dynamic_ncols=True, **options)
-    return _Lines(
-        desc=label, total=total, unit=f" {unit}", mininterval=SECONDS_BETWEEN_LINES, ascii=True, ncols=130, **options
-    )
+        return tqdm(**shown, dynamic_ncols=True)
+    return _Lines(**shown, mininterval=SECONDS_BETWEEN_LINES, ascii=True, ncols=130)

@@ -2,10 +2,8 @@
 
 Philox is a function from a key and a counter to random bits (Salmon et al., SC'11, doi:10.1145/2063384.2063405). The
 key is the seed, the counter names the shower and the purpose. `latent_noise` and `primary_numbers` (NumPy) count the
-showers of a generation: a shower is the same in any batch, stream, process and runtime. `EventDraws` (TensorFlow,
-within compiled graphs) counts step, section of the step, draw and shower of the global batch: a replica computes the
-numbers of its showers without drawing those of the others, so a training does not depend on the number of replicas,
-and its random state is the number of its step.
+showers of a generation. `EventDraws` (TensorFlow, within compiled graphs) counts step, section of the step, draw and
+shower of the global batch: a training does not depend on the number of replicas, and its random state is its step.
 """
 
 import math

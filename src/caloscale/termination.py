@@ -55,9 +55,8 @@ def signal_of_system_error() -> Iterator[None]:
 class StopRequest:
     """Ctrl-C and SIGTERM as a request that a loop looks at, instead of an exception at any place; a context manager.
 
-    An exception that a signal raises may come between the taking of a lock and its release, which then waits for ever,
-    or where Python ignores exceptions, and is lost. The second signal raises at once. Only in the main thread; in
-    others, which no signal interrupts, nothing is requested.
+    An exception that a signal raises may come while a lock is held, which then stays locked, or where Python ignores
+    exceptions. The second signal raises at once. Only in the main thread: no signal interrupts others.
     """
 
     def __init__(self) -> None:

@@ -43,11 +43,11 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # renameat2(2)
 def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator[Path]:
     """A temporary path beside ``path`` (same suffix), renamed to ``path`` when the block succeeds.
 
-    The block creates a file or a folder there. Missing parent folders are created. When the block fails,
-    whatever was written is removed and ``path`` is unchanged. A file replaces a file; a folder replaces
-    an empty folder, and with ``replace_folder`` also a full one. What killed processes of this machine left of the same
-    file goes when the block has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass.
-    A device, a pipe or a link to an open file (/dev/stdout) is a StorageError, too: a file would take its name.
+    The block creates a file or a folder there; its parents are made. When the block fails, whatever was written is
+    removed and ``path`` is unchanged. A file replaces a file; a folder replaces an empty folder, and with
+    ``replace_folder`` also a full one. What killed processes of this machine left of the same file goes when the block
+    has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass. A device, a pipe or a
+    link to an open file (/dev/stdout) is a StorageError, too: a file would take its name.
     """
     refuse_address(path)
     path = Path(path)

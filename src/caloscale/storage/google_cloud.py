@@ -58,13 +58,7 @@ class GoogleStore:
 
     def get(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
-        with self._explained(name):
-            # A download that fails leaves its response unread, and with it a connection.
-            if client().bucket(self._bucket).get_blob(name, **self._options()) is None:
-                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
-                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
-                return None
-            return bytes(self._blob(name).download_as_bytes(checksum="auto", **self._options()))
+        return self.get_version(name)[0]
 
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
         """See `ObjectStore`."""
@@ -85,9 +79,12 @@ class GoogleStore:
     def get_version(self, name: str) -> tuple[bytes | None, str]:
         """See `VersionedStore`."""
         with self._explained(name):
+            # A download that fails leaves its response unread, and with it a connection.
             found = client().bucket(self._bucket).get_blob(name, **self._options())
             if found is None:
-                return self.get(name), NO_VERSION
+                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
+                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
+                return None, NO_VERSION
             blob = client().bucket(self._bucket).blob(name, generation=found.generation)
             return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
 

@@ -1,6 +1,7 @@
 """One process at a time writes into a folder."""
 
 import errno
+import fcntl
 import logging
 import os
 import socket
@@ -11,11 +12,6 @@ from pathlib import Path
 
 from caloscale.errors import HeldError
 from caloscale.storage.atomic import storage_error
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +28,7 @@ def locked(folder: Path, *, patience_seconds: float = 0.0) -> Iterator[None]:
     patience_seconds: for how long a holder is waited for. Raises HeldError with its host and process, StorageError.
     """
     path = folder.resolve()
-    if path in _HELD or fcntl is None:
+    if path in _HELD:
         yield
         return
     try:

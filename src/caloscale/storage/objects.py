@@ -105,13 +105,11 @@ def delete_object(uri: str) -> None:
 def download(
     uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: tuple[str, ...] = ()
 ) -> list[Path]:
-    """Copy the objects below a URI such as ``gs://bucket/prefix`` whose names match into ``folder``; their paths,
-    sorted.
+    """Copy the objects below a URI such as ``gs://bucket/prefix`` into ``folder``; their paths, sorted.
 
-    ``prefix`` is a folder (all objects below it, with their relative paths) or one object. The last component
-    of the name must match the pattern or one of the patterns; folders in ``without`` are left out.
-    Without matching objects the list is empty. A file appears when it is complete. Raises StorageError with the
-    URI: missing bucket, refused, damaged on the way, disk full; UnreachableError: the server does not answer.
+    ``prefix`` is a folder (all objects below it, with their relative paths) or one object. The last component of a name
+    must match one of the patterns; folders in ``without`` are left out. A file appears when it is complete. Raises
+    StorageError with the URI: missing bucket, refused, damaged on the way, disk full; UnreachableError: no answer.
     """
     store, prefix = locate(uri)
     patterns = (pattern,) if isinstance(pattern, str) else pattern
@@ -135,7 +133,7 @@ def download(
 def upload(source: Path, uri: str) -> None:
     """Copy a file to an object, or the content of a folder to names below a prefix such as ``gs://bucket/prefix``.
 
-    manifest.json is written last, so that it never lists objects that are not there yet. Raises as `download`.
+    manifest.json comes last, as it lists objects. Raises as `download`.
     """
     store, prefix = locate(uri)
     files = [source] if source.is_file() else sorted(path for path in source.rglob("*") if path.is_file())

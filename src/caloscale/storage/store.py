@@ -20,8 +20,7 @@ def _forget_clients() -> None:
     _clients, _lock = {}, threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_clients)
+os.register_at_fork(after_in_child=_forget_clients)
 
 
 def kept_client(key: tuple[str | None, ...], make: Callable[[], Any]) -> Any:
@@ -47,8 +46,7 @@ class StoredObject:
 
 
 def below(prefix: str, listed: Iterable[tuple[str, int]]) -> list[StoredObject]:
-    """The listed names and sizes that are the object ``prefix`` or below the folder of that name; markers of folders
-    are no objects."""
+    """The listed objects, without markers of folders, that are ``prefix`` or below the folder of that name."""
     return [
         StoredObject(name, size)
         for name, size in listed
