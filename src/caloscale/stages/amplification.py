@@ -30,11 +30,10 @@ def amplification(
 
     Each run folder gets the result (`AMPLIFICATION_FILE`), and its report is made again.
 
-    held_out: a folder of shards of which all training showers are read, for more than a run has; absent: the validation
-    showers of the first run that did not select its networks. showers: of each generator that are compared. worth_of:
-    generated showers whose worth is stated.
-    Raises InputError for runs that differ in more than the seed of the training, for a run that is given twice, and for
-    showers that the networks were trained on.
+    held_out: a folder of shards whose training showers are read; absent: the validation showers of the first run that
+    did not select its networks. showers: of each generator that are compared. worth_of: generated showers whose worth
+    is stated. Raises InputError for runs that differ in more than the seed of the training, for a run that is given
+    twice, and for showers that the networks were trained on.
     """
     for folder in runs:
         if not (folder / "run.yaml").is_file():

@@ -26,10 +26,9 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> tuple[Compared, ...]:
     """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
 
-    dataset: the shards of the first run, for files; None: ``<run>/dataset``, or those of the newest pipeline in the
-    folder. Raises InputError for fewer than two sources, the same one twice, no run among them, a run that was not
-    validated, and showers of a file with other primaries than those of the run; StorageError and ShowerFileError for
-    what cannot be read.
+    dataset: the shards of the first run, for files; None: `dataset_of` it. Raises InputError for fewer than two
+    sources, the same one twice, no run among them, a run that was not validated, and showers of a file with other
+    primaries than those of the run; StorageError and ShowerFileError for what cannot be read.
     """
     resolved = [source.resolve() for source in sources]
     if len(sources) < 2 or len(set(resolved)) < len(sources):
@@ -38,24 +37,21 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
         raise InputError(problem, field="RUN", value=[str(s) for s in sources], remedy=remedy)
     runs = [source for source in sources if source.suffix not in SUFFIXES]
     if not runs:
-        raise InputError(
-            "are files, and no run gives the gates by which they are judged",
-            field="RUN",
-            value=[str(source) for source in sources],
-            remedy="give the folder of a run, too",
-        )
+        problem = "are files, and no run gives the gates by which they are judged"
+        remedy = "give the folder of a run, too"
+        raise InputError(problem, field="RUN", value=[str(source) for source in sources], remedy=remedy)
     by_source = {source: _read_run(source) for source in runs}
     first, configuration = by_source[runs[0]], load_run(runs[0] / "run.yaml")
     for source in sources:
         if source not in by_source:
-            found = judge_file(source, configuration, dataset or dataset_of(runs[0]))
+            evaluation, figures = judge_file(source, configuration, dataset or dataset_of(runs[0]))
             by_source[source] = Compared(
                 name=source.name,
                 folder=str(source),
                 network=f"file, gates of {first.name}",
                 configuration=None,
-                evaluation=found[0],
-                figures=found[1],
+                evaluation=evaluation,
+                figures=figures,
             )
     return tuple(by_source[source] for source in sources)
 

@@ -131,8 +131,8 @@ class GenerationStoppedError(CaloscaleError):
 def generate(model: Path, wanted: Generation) -> GenerationRecord:
     """Generate showers with the model in a folder, batch by batch, into one file.
 
-    Raises CheckpointError, InputError and StorageError; GenerationStoppedError when it is interrupted, and then
-    nothing is left, or KeyboardInterrupt or Terminated when the file was complete.
+    Raises CheckpointError, InputError and StorageError; GenerationStoppedError when it is interrupted, with nothing
+    left, or KeyboardInterrupt or Terminated when the file was complete.
     """
     complete = False
     try:

@@ -50,10 +50,9 @@ class HybridRecord(Block):
 def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridRecord:
     """Simulate the showers of a data block into ``folder`` with the generators of model folders.
 
-    Geant4 carries the particles through `data.front`. A particle that enters the calorimeter goes to the first
-    generator whose primary, energies and directions it has. Its generated shower is moved by whole cells to its place
-    of entry, and a generator that was trained with a range of entries gets the rest (`entering.placed`). Geant4
-    continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
+    Geant4 carries the particles through `data.front`. One that enters the calorimeter goes to the first generator whose
+    primary, energies and directions it has; its generated shower is moved to its place of entry (`entering.placed`).
+    Geant4 continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
     InputError for models that do not fit the data, and what `simulate`, `load_generator` and `write_showers` raise.
     """
     generators = [load_generator(model) for model in models]

@@ -43,7 +43,7 @@ def run_id() -> str | None:
 def own_folder(workspace: str, beside: str) -> str:
     """The folder that belongs to this pipeline run alone: named after its id, in the workspace.
 
-    beside: URI of an output of the calling step. With an empty workspace the folder is that of the run's artifacts,
+    beside: URI of an output of the calling step; with an empty workspace the folder is that of the run's artifacts,
     below the pipeline root. Raises ConfigurationError where that is not known.
     """
     run, root = run_id(), _root(workspace, beside)
@@ -106,10 +106,9 @@ class Begun:
 
 
 def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, resume: str, beside: str) -> Begun:
-    """Resolve the form of a run (`run_of_form`), plan it, and keep both in its folder.
+    """Resolve the form of a run (`run_of_form`), plan it, and keep both in its folder. Raises what `plan` raises.
 
-    An empty form continues the run that the folder holds as it is. A form that is refused changes nothing in a folder
-    that the run was to continue. Raises what `plan` raises.
+    An empty form continues the run that the folder holds as it is. A form that is refused changes nothing there.
     """
     with begun("plan", workspace, resume, beside) as folder:
         kept = None if run or any(form[name] != EMPTY_FORM[name] for name in form) else _kept(folder)
@@ -128,9 +127,7 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
 
 
 def solver_run(run: Mapping[str, Any], folder: str) -> SolverRun:
-    """The solver run of an entry of a form; an empty one: that which the folder holds, as it is. Raises
-    ConfigurationError.
-    """
+    """The solver run of an entry of a form; empty: that which the folder holds. Raises ConfigurationError."""
     kept = None if run else _kept(folder)
     return build_solver_run(run) if kept is None else parse_solver_run(kept)
 

@@ -42,10 +42,7 @@ ON_PROCESSORS = (
 
 
 def plan(run: Run, workspace: str | Path) -> str:
-    """Plan a run at today's prices and keep the plan in its folder, for the bill; raises what `plan_of` raises.
-
-    Returns the plan as Markdown, or why there is nothing to plan.
-    """
+    """The plan of a run as Markdown, kept in its folder for the bill, or why there is none. Raises as `plan_of`."""
     with open_workspace(workspace, shared=True) as folder:
         refuse_another(run, folder)
         made = plan_of(run)
@@ -60,8 +57,7 @@ def plan(run: Run, workspace: str | Path) -> str:
 def plan_of(run: Run) -> Plan | None:
     """The plan of a run at today's prices; None without hardware, and on processors, which were not measured.
 
-    Raises ConfigurationError, InputError and PriceError: a run on machines that do not exist, or that is priced as a
-    machine without a price, ends before anything is simulated.
+    Raises ConfigurationError, InputError and PriceError for machines that do not exist or have no price.
     """
     need_price(run, today())
     if run.hardware is None or run.hardware.accelerator == CPU:
@@ -70,9 +66,7 @@ def plan_of(run: Run) -> Plan | None:
 
 
 def need_price(run: Run, day: dt.date) -> None:
-    """Raise InputError when what the run's seconds are priced as has no price on a day: the run would end without a
-    bill.
-    """
+    """Raise InputError when budget.pricedAs has no price on a day: the run would end without a bill."""
     priced = run.budget.priced_as
     try:
         machine = find_machine(priced.machine_type)
@@ -91,10 +85,7 @@ def read_plan(folder: Path) -> Plan | None:
 
 
 def read_use(path: Path) -> RunUse:
-    """What a run used, from its folder or from the file itself.
-
-    Raises InputError when there is none, or when the figures are nonsense.
-    """
+    """What a run used, from its folder or the file itself. Raises InputError: there is none, or it is nonsense."""
     file = path / USAGE_FILE if path.is_dir() else path
     if not file.is_file():
         remedy = f"give the folder of a run (caloscale report writes {USAGE_FILE} there), or such a file"
@@ -114,10 +105,8 @@ def bill_of(folder: Path, prices: Sequence[str | Path] = (), *, added: str = WIT
 def _speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
     """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
 
-    As measured on the machine at hand, on the machine that the run configuration prices its seconds as. As measured by
-    workers: the generator's is a worker's that had a whole node of the run, when all nodes are alike; the Monte
-    Carlo's, which keeps all processors of a machine busy and no GPU, is converted to as many processors as
-    `budget.pricedAs` has.
+    Measured at hand: on `budget.pricedAs`. Measured by workers: the generator's on a node of the run, if all are alike;
+    the Monte Carlo's, which needs no GPU, is converted to as many processors as `budget.pricedAs` has.
     """
     one = {"nodes": 1, "seconds": 0.0, "control_plane_seconds": 0.0}
     nodes = {node.model_copy(update=one) for attempt in use.attempts for node in attempt.nodes}
@@ -174,9 +163,8 @@ def calibrate_runs(
     runs: Sequence[Path], file: Path | None, measurements: Sequence[str | Path] = (), *, speeds: Path | None = None
 ) -> Calibration:
     """Add what runs measured to the files that plans read: those on rented machines to ``file``, those on machines at
-    hand to ``speeds`` (absent: `speeds_file`). The rows of other runs stay.
-
-    Raises InputError for usage files or files of measurements that are nonsense; nothing is written then.
+    hand to ``speeds`` (absent: `speeds_file`). The rows of other runs stay. Raises InputError for files that are
+    nonsense; nothing is written then.
     """
     uses = {path: read_use(path) for path in runs}
     names = [use.name for use in uses.values()]
@@ -202,9 +190,8 @@ def calibrate_runs(
 
 
 def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
-    """The speeds that a run on a machine at hand measured; raises InputError when its training did not succeed.
-
-    Geant4 showers that came from the cache are no measurement of this machine. All stages must have run on it.
+    """The speeds that a run on a machine at hand measured, all stages on the same; Geant4 showers that came from the
+    cache are no measurement of it. Raises InputError when its training did not succeed.
     """
     records = {stage: record for stage, record in read_records(folder).items() if record.outcome == "succeeded"}
     trained = records.get("train")

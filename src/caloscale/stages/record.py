@@ -29,6 +29,9 @@ FAILURE = "failure"
 """Name in the figures of a report's record: why the run failed, as the report shows it."""
 
 
+Outcome = Literal["succeeded", "failed", "interrupted"]
+
+
 class StageMachine(Block):
     """The machine that a stage ran on."""
 
@@ -53,7 +56,7 @@ class StageRecord(Block):
 
     stage: str
     """Name of the stage."""
-    outcome: Literal["succeeded", "failed", "interrupted"]
+    outcome: Outcome
     """How it ended."""
     started: datetime
     """When it started, UTC."""
@@ -101,31 +104,15 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
         _remove_failure(stage, folder)
     _set_aside(STAGES[STAGES.index(stage) :], folder)
     started, clock, busy = datetime.now(UTC), time.perf_counter(), _core_seconds()
-    outcome: Literal["succeeded", "failed", "interrupted"] = "failed"
+    outcome: Outcome = "failed"
     message, code = None, 1
     with _PeakMemory() as memory:
         try:
             with signal_of_system_error():
                 yield figures
             outcome, code = "succeeded", 0
-        except KeyboardInterrupt:
-            outcome, message, code = "interrupted", "stopped by the user", 130
-            raise
-        except Terminated as end:
-            outcome, message, code = "interrupted", "stopped by SIGTERM", end.exit_code
-            raise
-        except BrokenPipeError:
-            # Argo signals the process group of a step: who reads its output ends before the step has saved
-            outcome, message, code = "interrupted", "the process that reads its output has ended", Terminated.exit_code
-            raise
-        except PeerLostError as error:
-            outcome, message, code = "interrupted", str(error), error.exit_code
-            raise
-        except CaloscaleError as error:
-            message, code = str(error), error.exit_code
-            raise
         except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
+            outcome, message, code = _end_by(error)
             raise
         finally:
             record = StageRecord(
@@ -147,17 +134,28 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
                 write_record(record, folder)
 
 
+def _end_by(error: BaseException) -> tuple[Outcome, str, int]:
+    """Outcome, message and exit code of a stage that an exception ends."""
+    match error:
+        case KeyboardInterrupt():
+            return "interrupted", "stopped by the user", 130
+        case Terminated():
+            return "interrupted", "stopped by SIGTERM", error.exit_code
+        case BrokenPipeError():
+            # Argo signals the process group of a step: who reads its output ends before the step has saved
+            return "interrupted", "the process that reads its output has ended", Terminated.exit_code
+        case CaloscaleError():
+            return "interrupted" if isinstance(error, PeerLostError) else "failed", str(error), error.exit_code
+    return "failed", f"{type(error).__name__}: {error}", 1
+
+
 def write_record(record: StageRecord, folder: Path) -> None:
     """Write a record into ``<folder>/stages``, atomically."""
-    path = folder / "stages" / f"{record.stage}.json"
-    write_text(path, record.as_json())
+    write_text(folder / "stages" / f"{record.stage}.json", record.as_json())
 
 
 def read_records(folder: Path) -> dict[str, StageRecord]:
-    """The records of a run's folder by stage, in the order of the stages; those that exist.
-
-    Raises InputError for one that is damaged.
-    """
+    """The records of a run's folder by stage, in the order of the stages. Raises InputError for a damaged one."""
     records = {}
     for stage in STAGES:
         path = folder / "stages" / f"{stage}.json"
@@ -175,18 +173,13 @@ def finished(folder: Path) -> tuple[dict[str, StageRecord], str | None]:
 
 
 def ended_well(folder: Path) -> bool:
-    """Whether the last stage has succeeded and was not reported yet. What failed before was then tried again, and
-    the state that a server of pipelines keeps is out of date.
-    """
+    """Whether the last stage has succeeded and was not reported yet: what failed before was then tried again."""
     records = read_records(folder)
     return "validate" in records and records["validate"].outcome == "succeeded" and "report" not in records
 
 
 def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
-    """What earlier attempts of the stages used, as far as they recorded it.
-
-    Raises InputError when the list is damaged.
-    """
+    """What earlier attempts of the stages used, as far as recorded. Raises InputError when the list is damaged."""
     path = folder / "stages" / EARLIER_FILE
     if not path.is_file():
         return ()
@@ -194,10 +187,10 @@ def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
 
 
 def _remove_failure(stage: str, folder: Path) -> None:
-    """Bill and report that say that the run failed, which is no longer true: after a retry of a Kubeflow step no report
-    follows, so that they would stay. A summary that does not say so is that of a solver, made by its first stage.
+    """Remove bill and report that say that the run failed: after a retry of a Kubeflow step no report follows.
 
-    A step that was killed has no record; the failure is then in the record of the report.
+    A summary that does not say so is that of a solver, made by its first stage. A step that was killed has no record:
+    the failure is then in the record of the report.
     """
     summary, failed = folder / RESULT_FILES[0], False
     with suppress(InputError):
@@ -275,11 +268,8 @@ class _PeakMemory:
             self._sample()
 
     def _sample(self) -> None:
-        process = psutil.Process()
-        total = 0
+        process, total = psutil.Process(), 0
         for one in [process, *process.children(recursive=True)]:
-            try:
+            with suppress(psutil.NoSuchProcess):
                 total += one.memory_info().rss
-            except psutil.NoSuchProcess:
-                continue
         self._peak = max(self._peak, total)

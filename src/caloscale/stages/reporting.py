@@ -36,7 +36,7 @@ from caloscale.report.run_sections import (
     training_section,
 )
 from caloscale.spec import AnyRun, Run, dump_run
-from caloscale.spec.block import Block, read_block, read_json
+from caloscale.spec.block import read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, read_earlier, recorded
@@ -88,8 +88,8 @@ class Report:
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
     """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.
 
-    failure: why the run failed where no record of a stage states it; a reason that a step left in the workspace goes
-    before it. Where there is no price there is no bill, never one of zero: summary, page and bill.json state why.
+    failure: why the run failed where neither a record nor a step states it. Where there is no price there is no bill,
+    never one of zero: summary, page and bill.json state why.
     """
     if failure is not None:
         failure = read_failure(str(workspace)) or failure
@@ -224,11 +224,11 @@ def _summarise(
         run=name,
         outcome="failed" if error else "succeeded",
         error=error,
-        data=DataSummary(**_pick(DataSummary, prepared)) if prepared else None,
-        simulation=SimulationSummary(**_pick(SimulationSummary, simulated))
+        data=DataSummary.model_validate(prepared, extra="ignore") if prepared else None,
+        simulation=SimulationSummary.model_validate(simulated, extra="ignore")
         if "showersPerSecond" in simulated
         else None,
-        train=TrainSummary(**_pick(TrainSummary, trained)) if trained else None,
+        train=TrainSummary.model_validate(trained, extra="ignore") if trained else None,
         generate=_generation(validated, simulated) if "showersPerSecond" in validated else None,
         physics=_physics(evaluation) if evaluation else None,
         amplification=worth,
@@ -269,8 +269,7 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     validated = records.get("validate")
     if validated is None or validated.outcome != "succeeded":
         return None
-    file = folder / "validation" / "physics.json"
-    return read_block(Evaluation, file, remedy=_validate_again(folder))
+    return read_block(Evaluation, folder / "validation" / "physics.json", remedy=_validate_again(folder))
 
 
 def _worth(folder: Path, evaluation: Evaluation, money: Bill | str) -> Worth:
@@ -317,9 +316,3 @@ def bill_json(money: Bill | str) -> str:
 def _figures_of(records: dict[str, StageRecord], stage: str) -> dict[str, Any]:
     record = records.get(stage)
     return record.figures if record is not None and record.outcome == "succeeded" else {}
-
-
-def _pick(block: type[Block], figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures that a block has fields for."""
-    names = {field.alias for field in block.model_fields.values()}
-    return {name: value for name, value in figures.items() if name in names}

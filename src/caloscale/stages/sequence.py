@@ -31,9 +31,8 @@ from caloscale.storage.objects import is_remote
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>``; without a name, preset and time are the name.
 
-    Raises ConfigurationError for a name that is no folder name, or when the folder holds a run of another
-    configuration, StorageError where nothing can be written, and what `plan_of` and `read_start` raise; nothing is made
-    for a run that cannot be planned, or whose model to start from (train.startFrom) is not there.
+    Raises ConfigurationError for a name that is no folder name, or a folder of another run, StorageError, and, with
+    nothing made, what `plan_of` and `read_start` raise.
     """
     name = folder_name(name, run.model.network)
     plan_of(run)
@@ -59,7 +58,6 @@ def point_latest(folder: Path) -> None:
     """Point ``runs/latest`` at a training that has ended well: its model was validated, whatever the verdict.
 
     A run that continues or failed leaves ``latest`` unchanged, and so does a run of the solver, which makes no model.
-    Of two that end together it is the last.
     """
     records = read_records(folder)
     if not {"train", "validate"} <= records.keys() or any(one.outcome != "succeeded" for one in records.values()):

@@ -21,6 +21,13 @@ from caloscale.storage.atomic import make_folder
 from caloscale.storage.cache import cache_root, writable_cache
 from caloscale.storage.objects import is_remote, read_object, upload
 
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 2.0
+"""Time between two requests of a worker that waits for the shards, s."""
+_KEPT = {"provenance", "shards", "dropped", "energy_gev"}
+"""What the report shows of the manifest."""
+
 
 def simulated_part(data: Data) -> Data:
     """The data without what the simulated showers do not depend on."""
@@ -36,7 +43,7 @@ def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationReco
     """Simulate the showers of a run into the folder ``showers``; None when its data are not simulated.
 
     data: the `simulated_part` is enough. The showers are kept in the user's cache under the hash of all that determines
-    them; a second run with the same data block, or one after an interruption, resumes from them.
+    them, from where another run, or one after an interruption, takes them.
     """
     with open_workspace(workspace) as folder, recorded("simulate", folder) as figures:
         make_folder(showers)
@@ -67,10 +74,6 @@ def _link(source: Path, target: Path) -> None:
         shutil.copy2(source, target)
 
 
-_KEPT = {"provenance", "shards", "dropped", "energy_gev"}
-"""What the report shows of the manifest."""
-
-
 def preprocess(data: Data, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
     """Prepare the simulated showers in ``showers``, or those of ``data.source``, as the folder ``dataset``.
 
@@ -96,21 +99,14 @@ def figures_of(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-log = logging.getLogger(__name__)
-
-POLL_SECONDS = 2.0
-"""Time between two requests of a worker that waits for the shards, s."""
-
-
 def provide_shards(
     run: Run, scratch: Path, *, workspace: str | None, given: str | None = None, chief: bool = True
 ) -> ShardFolder:
     """The shards that a worker trains on; ``scratch`` is its own disk.
 
-    ``given``: prepared shards. Else, with a ``workspace`` (a folder that all workers see, or a prefix
-    in a bucket), worker 0 simulates or fetches and prepares the showers, puts the shards there, and the others wait
-    for them; a later attempt finds them there. Without one, each worker prepares them for itself: they are equal.
-    Raises what these stages raise.
+    ``given``: prepared shards. Else, with a ``workspace`` (a folder that all workers see, or a prefix in a bucket),
+    worker 0 makes the shards there, and the others, and later attempts, find them. Without one, each worker prepares
+    them for itself: they are equal. Raises what these stages raise.
     """
     if given is None and workspace is None:
         return ShardFolder(_prepare(run, str(scratch / "run"), scratch / "showers", scratch / DATASET))

@@ -44,11 +44,10 @@ _POLL_SECONDS = 0.2
 
 
 def train_on_this_node(run: Run, dataset: str | Path | ShardFolder, output: Path) -> TrainingRecord:
-    """As `caloscale.training.loop.train`, by ``train.workersPerNode`` processes.
+    """As `caloscale.training.loop.train`, by ``train.workersPerNode`` processes, of which worker 0 writes.
 
-    Worker 0 writes into ``output`` and onto the terminal. SIGTERM and Ctrl-C are passed on, and all workers stop after
-    the same step, with a checkpoint. Raises ConfigurationError where there are too few cores to pin, TrainingError
-    when a worker fails, with its exit code.
+    SIGTERM and Ctrl-C are passed on. Raises ConfigurationError where there are too few cores to pin, TrainingError when
+    a worker fails, with its exit code.
     """
     workers = run.train.workers_per_node
     shares = _shares(run)
@@ -68,8 +67,7 @@ def train_on_this_node(run: Run, dataset: str | Path | ShardFolder, output: Path
                 _end(started)
                 raise
         _raise_for(codes, scratch)
-        text = (scratch / RESULT_FILE).read_text(encoding="utf-8")
-    return TrainingRecord.model_validate_json(text)
+        return TrainingRecord.model_validate_json((scratch / RESULT_FILE).read_bytes())
 
 
 def _shares(run: Run) -> Sequence[Sequence[int]]:
@@ -89,27 +87,21 @@ def _start(
     index: int, task: object, cores: Sequence[int], scratch: Path, dataset: Path, output: Path
 ) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "TF_CONFIG": json.dumps(task)}
-    target = output if index == 0 else scratch / f"worker-{index}"
     order = {
         "configuration": str(scratch / "run.yaml"),
         "dataset": str(dataset),
-        "output": str(target),
+        "output": str(output if index == 0 else scratch / f"worker-{index}"),
         "cores": list(cores),
         "result": str(scratch / RESULT_FILE) if index == 0 else None,
     }
     command = [sys.executable, "-P", "-m", "caloscale.stages.node_worker", json.dumps(order)]
     # Ctrl-C reaches this process only, which asks each worker once to stop: a second signal would not let it save.
-    options: dict[str, Any] = {
-        "env": environment,
-        "stdin": subprocess.DEVNULL,
-        "start_new_session": True,
-        "preexec_fn": end_with_parent,
-    }
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "start_new_session": True, "preexec_fn": end_with_parent}
     if index == 0:
-        return subprocess.Popen(command, **options)
+        return subprocess.Popen(command, env=environment, **options)
     environment.pop(PROGRESS_FILE_VARIABLE, None)
     with _log(scratch, index).open("wb") as file:
-        return subprocess.Popen(command, stdout=file, stderr=file, **options)
+        return subprocess.Popen(command, env=environment, stdout=file, stderr=file, **options)
 
 
 def _log(scratch: Path, index: int) -> Path:
@@ -158,12 +150,11 @@ def _raise_for(codes: Sequence[int], scratch: Path) -> None:
 def train(
     run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, model: Path | None = None
 ) -> TrainingRecord:
-    """Train on ``dataset`` (a folder of shards, here or in a bucket) and put the trained model into the folder
-    ``model`` too, if one is given.
+    """Train on ``dataset`` (a folder of shards, here or in a bucket); the folder ``model`` gets the trained model, too.
 
     Model, checkpoints (unless checkpoint.uri names another place), TensorBoard logs and history stay in
-    ``<workspace>/training``; an interrupted training resumes from there. One worker of several when
-    TF_CONFIG says so; several processes of this machine when ``train.workersPerNode`` does.
+    ``<workspace>/training``, from where an interrupted training resumes. One worker of several when TF_CONFIG says so;
+    several processes of this machine when ``train.workersPerNode`` does.
     """
     worker, _ = worker_of(os.environ)
     if worker > 0:
@@ -190,7 +181,7 @@ def train(
 def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[str, float]:
     """As `train`, for the step of a pipeline: what its page of metrics shows, with the US dollars of all attempts.
 
-    Without a price on the day of its end a training is not lost: the log has the reason, the page no dollars.
+    Without a price the log has the reason, the page no dollars.
     """
     metrics = train(run, workspace, dataset, model).metrics
     with open_workspace(workspace, shared=True) as folder:

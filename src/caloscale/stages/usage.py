@@ -20,11 +20,9 @@ def own_use(
     records: Iterable[StageRecord],
     earlier: Sequence[EarlierAttempt] = (),
 ) -> RunUse | None:
-    """Seconds of the stages, one machine, those of earlier attempts included; None when no stage ran.
+    """Seconds of the stages on one machine, those of earlier attempts included; None when no stage ran.
 
-    The first step of a training is start-up as far as its record states it. Time that the record does not state is part
-    of the training: comparisons during it, saving, and the first steps of an attempt that did not finish. A machine
-    type that the catalogue does not have keeps its name, because the seconds are known: the bill refuses it.
+    The first step of a training is start-up as far as its record states it; the rest is training.
     """
     last = tuple(records)
     epochs = next((r.figures.get("epochs", 0) for r in last if r.stage in ("train", "solve")), 0)
@@ -37,10 +35,7 @@ def own_use(
 
 
 def training_usd(run: Run, folder: Path, day: dt.date) -> float:
-    """What the training of a run took in all its attempts, at the rate of budget.pricedAs, US dollars.
-
-    Raises InputError where there is no price.
-    """
+    """US dollars of the training of a run in all its attempts, as budget.pricedAs. InputError: there is no price."""
     attempts = [each.stages for each in read_earlier(folder)] + [tuple(read_records(folder).values())]
     trained = [tuple(record for record in stages if record.stage == "train") for stages in attempts]
     tries = [EarlierAttempt(stages=records) for records in trained if records]

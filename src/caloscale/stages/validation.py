@@ -48,18 +48,20 @@ UNTRAINED_SHOWERS = 2_000
 def validate(
     run: Run, workspace: str | Path, dataset: str | Path | ShardFolder, trained: Path, model: Path | None = None
 ) -> Evaluation:
-    """Judge the networks in ``trained``; ``<workspace>/model`` gets them with the verdict, or, when they are rejected,
-    only the reasons.
+    """Judge the networks in ``trained``; ``<workspace>/model`` and the folder ``model``, if one is given, get them with
+    the verdict, or, when they are rejected, only the reasons.
 
-    The same is written into the folder ``model``, if one is given. What was in either folder is replaced. Raises
-    InputError when ``trained`` is one of them: the networks would be lost; ShowerFileError and CheckpointError for
-    shards and networks of another detector or preprocessing than the run's.
+    Raises InputError when ``trained`` is one of these folders, which are replaced; ShowerFileError and CheckpointError
+    for shards and networks of another detector or preprocessing than the run's.
     """
     if trained.resolve() in (target.resolve() for target in (Path(workspace) / MODEL, model) if target is not None):
         problem = "is the folder that is replaced by the result: the networks in it would be lost"
         raise InputError(problem, file=trained, remedy="give the folder `training/model` of the run, or a copy")
-    opened = open_workspace(workspace, run)
-    with opened as folder, recorded("validate", folder) as figures, open_shards(dataset) as shards:
+    with (
+        open_workspace(workspace, run) as folder,
+        recorded("validate", folder) as figures,
+        open_shards(dataset) as shards,
+    ):
         (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
         generator = load_generator(trained)
         comparison, made = _compared(run, shards, generator, trained)
@@ -89,8 +91,7 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> E
 
 
 def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) -> tuple[Comparison, dict[str, float]]:
-    """A generator, opened from the folder ``trained``, and held-out Monte Carlo; how many showers it made, and per
-    second."""
+    """A generator, opened from ``trained``, and held-out Monte Carlo; how many showers it made, and per second."""
     _check_card(generator.card, trained, run)
     if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
         log.warning(
@@ -104,9 +105,9 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
     generated, rate = _generate(generator, primaries, run.validation.seed)
     few = rows(primaries, slice(UNTRAINED_SHOWERS))
     untrained, _ = _generate(load_generator(trained, untrained=True), few, run.validation.seed)
-    data = run.data
-    validation = run.validation
-    comparison = compare(reference, generated, training=training, untrained=untrained, data=data, validation=validation)
+    comparison = compare(
+        reference, generated, training=training, untrained=untrained, data=run.data, validation=run.validation
+    )
     return comparison, {"showersPerSecond": rate, "generated": len(generated)}
 
 
@@ -145,8 +146,7 @@ def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
 
 
 def generated_showers(run: Run) -> int:
-    """How many showers are generated: the number in the run configuration, or `MOST_SHOWERS` as far as memory has room
-    for them."""
+    """How many showers are generated: as the run configuration sets, or `MOST_SHOWERS` as far as they fit in memory."""
     return run.validation.showers or _showers_in_memory(run)
 
 
@@ -155,10 +155,8 @@ def _showers_in_memory(run: Run) -> int:
 
 
 def draw_primaries(run: Run, own: Showers, count: int) -> dict[str, NDArray[np.float32]]:
-    """The table of primaries of ``count`` generated showers.
-
-    Simulated data have the distribution of the run configuration: uniform in its ranges. That of own data is not
-    known, so primaries are drawn from ``own``, with repetition.
+    """The table of primaries of ``count`` generated showers: uniform in the ranges of the run configuration, as of
+    simulated data, or, as the distribution of own data is not known, drawn from ``own``, with repetition.
     """
     random = np.random.default_rng([run.validation.seed, PRIMARIES])
     if run.data.source == "simulate":

@@ -16,7 +16,7 @@ from caloscale.storage.lock import locked
 from caloscale.storage.objects import delete_object, download, is_remote, upload
 from caloscale.training.checkpoint.metadata import first_difference, weights_configuration
 
-MAY_DIFFER = ("max_minutes", "save_every", "threads")
+MAY_DIFFER = {"max_minutes", "save_every", "threads"}
 """Fields of the solver that a resumed run may change: what it computes does not depend on them."""
 EARLIER_SECONDS = 60.0
 """How long an attempt on a cluster waits for a process of an earlier one that is still at work in its folder, s."""
@@ -43,14 +43,12 @@ def hold(folder: Path) -> Iterator[None]:
 def open_workspace(workspace: str | Path, run: AnyRun | None = None, *, shared: bool = False) -> Iterator[Path]:
     """A local folder that is the workspace; ``run``: whose configuration is kept there (`keep_configuration`).
 
-    A run of another configuration is refused before anything in the workspace changes.
-
     A path is used as it is (and made). Other processes are excluded from it (`hold`), unless it is ``shared``: plans
     and reports may be made while a stage runs.
     gs://bucket/prefix is copied into a temporary folder (without the folders of `UNCOPIED`), and at the end, also when
     the stage failed, what was added or changed is uploaded and what is gone is deleted there, unless another process
-    has become its holder (`BucketCopy`). A process that is killed before leaves the bucket as it was, with the records
-    of the stages that it began again: these count until a stage sets them aside. Raises StorageError and as `hold`.
+    has become its holder (`BucketCopy`). A process that is killed before leaves the bucket as it was. Raises
+    ConfigurationError, before anything changes, for the workspace of another run; StorageError; and as `hold`.
     """
     if not is_remote(str(workspace)):
         folder = make_folder(workspace)
@@ -96,8 +94,7 @@ def open_workspace(workspace: str | Path, run: AnyRun | None = None, *, shared: 
 def keep_configuration(run: AnyRun, folder: Path) -> None:
     """Write the resolved configuration; a folder that holds a run of another configuration is refused.
 
-    What the result does not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere, a
-    model is validated again. Then the newest configuration is kept, as the bill is made from it.
+    What the result does not depend on may differ (docs/recovery.md): a training is continued for longer or elsewhere.
     """
     if refuse_another(run, folder) != run:
         write_text(folder / "run.yaml", dump_run(run))
@@ -126,7 +123,7 @@ def _result_configuration(run: AnyRun) -> dict[str, Any]:
     """The fields that the weights, or the solution, depend on."""
     if isinstance(run, Run):
         return weights_configuration(run)
-    return {"solver": run.solver.model_dump(mode="json", by_alias=True, exclude=set(MAY_DIFFER))}
+    return {"solver": run.solver.model_dump(mode="json", by_alias=True, exclude=MAY_DIFFER)}
 
 
 def _times(folder: Path) -> dict[Path, int]:
