@@ -25,7 +25,7 @@ from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.physics.binning import Binning, choose_binning
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.distances import separation
-from caloscale.physics.gates import ERROR, Sizes, decide
+from caloscale.physics.gates import ERROR, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
 from caloscale.physics.quantities import (
     TITLES,
@@ -35,7 +35,7 @@ from caloscale.physics.quantities import (
 )
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
-from caloscale.physics.result import ObservableResult, QuantityResult
+from caloscale.physics.result import Counts, ObservableResult, QuantityResult
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate, Run, load_run
@@ -155,12 +155,13 @@ def distorted(pool: Observed, binning: Binning, name: str, excess: float) -> tup
 
 def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
     """The decision of the gate alone."""
-    results, *_ = decide([gate], {gate.quantity: result}, Sizes(reference, GENERATED), [])
+    showers = Counts(reference=reference, generated=GENERATED, training=0, untrained=0, empty=0, unusable=0)
+    results, *_ = decide([gate], {gate.quantity: result}, showers, [])
     return results[0].decision == "accepted"
 
 
-Counts = Counter[tuple[str, int]]
-"""Acceptances by quantity and number of reference showers."""
+Acceptances = Counter[tuple[str, int]]
+"""By quantity and number of reference showers."""
 Part = tuple[NDArray[np.int64], Floats]
 """Showers that are drawn from a population, and the weights of their bootstraps."""
 Case = tuple[tuple[Gate, ...], tuple[Observed, Observed] | tuple[Floats, Floats]]
@@ -220,9 +221,9 @@ def cases_of(kind: Kind, pool: Observed, run: Run) -> list[list[Case]]:
     return [cases]
 
 
-def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Counts:
+def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Acceptances:
     """Acceptances by each gate, and by all of them together."""
-    counts, cases = Counts(), cases_of(kind, pool, run)
+    counts, cases = Acceptances(), cases_of(kind, pool, run)
     generated = GENERATED_EQUAL if kind == "equal" else GENERATED
     for draw in range(draws):
         parts, halves = draw_parts(run, len(pool), size, generated, draw)
@@ -237,7 +238,7 @@ def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Counts
     return counts
 
 
-def rates(counts: Counts, draws: Mapping[str, int], digits: int) -> str:
+def rates(counts: Acceptances, draws: Mapping[str, int], digits: int) -> str:
     """Acceptances of each gate in per cent, Markdown; draws: by quantity."""
     order = list(TITLES)
     rows = [
@@ -268,7 +269,7 @@ def main() -> None:
         "differences": options.draws,
         "equal": options.equal_draws,
     }
-    counts = {kind: Counts() for kind in draws}
+    counts = {kind: Acceptances() for kind in draws}
     with (
         threadpool_limits(1),
         ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=threadpool_limits, initargs=(1,)) as processes,
