@@ -59,8 +59,7 @@ def profile(
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
     from caloscale.cli.tables import show
     from caloscale.report.drawing import save_figures
-    from caloscale.report.run_figures import step_profile
-    from caloscale.report.run_sections import profile_section
+    from caloscale.report.run import profile_section, step_profile
 
     folder: Path | None
     if source is not None and source.is_dir():

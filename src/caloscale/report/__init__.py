@@ -1,5 +1,5 @@
 """The report of a run: typed blocks, figures, and their rendering as one HTML page.
 
-`blocks` knows neither physics nor money; `physics_sections` and `run_sections` make blocks from results; `html` renders
+`blocks` knows neither physics nor money; `physics_sections` and `run` make blocks from results; `html` renders
 them.
 """

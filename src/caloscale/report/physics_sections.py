@@ -77,8 +77,6 @@ def verdict_markdown(evaluation: Evaluation) -> str:
     )
 
 
-_WIDE = 10
-"""Intervals whose ends differ by this factor are called wide."""
 TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "open", "not assessed": "open"}
 
 
@@ -94,33 +92,30 @@ def statement(evaluation: Evaluation) -> Statement:
 
 def gate_tables(evaluation: Evaluation) -> list[Table]:
     """Each gate with its result; no table where there are no gates."""
+    if not evaluation.gates:
+        return []
     rows: list[tuple[str | Cell, ...]] = []
     for gate in evaluation.gates:
         unit = f" {gate.unit}" if gate.unit else ""
-        interval = f"{plain(gate.low)} to {plain(gate.high)}{unit}"
-        size = f"{plain(gate.value)}{unit}" + (f", {gate.where}" if gate.where else "")
+        size, interval = f"{plain(gate.value)}{unit}", f"{plain(gate.low)} to {plain(gate.high)}{unit}"
+        if gate.where:
+            size += f", {gate.where}"
         rows.append(
             (
                 Cell(gate.title, link=definition(gate.quantity)),
-                ABSENT if gate.value is None else size,
-                ABSENT if gate.value is None else interval,
+                *((ABSENT, ABSENT) if gate.value is None else (size, interval)),
                 f"{gate.tolerance:g}{unit}",
                 ABSENT if gate.sigmas is None else f"{gate.sigmas:.1f} sigma",
                 Cell(gate.decision, TONES[gate.decision]),
             )
         )
-    if not rows:
-        return []
-    return [
-        Table(
-            f"Gates: {shower_figures.count_showers(evaluation)}",
-            ("gate", "difference", "90% interval", "tolerance", "evidence of a difference", "decision"),
-            tuple(rows),
-            note="Accepted: the interval lies below the tolerance, in every range of energy. Rejected: the difference "
-            "exceeds the tolerance significantly (5%, Bonferroni over the ranges, Holm over the gates). Undecided: "
-            "undecided with these showers. Evidence: standard deviations from no difference.",
-        )
-    ]
+    note = (
+        "Accepted: the interval lies below the tolerance, in every range of energy. Rejected: the difference exceeds "
+        "the tolerance significantly (5%, Bonferroni over the ranges, Holm over the gates). Undecided: undecided with "
+        "these showers. Evidence: standard deviations from no difference."
+    )
+    columns = ("gate", "difference", "90% interval", "tolerance", "evidence of a difference", "decision")
+    return [Table(f"Gates: {shower_figures.count_showers(evaluation)}", columns, tuple(rows), note=note)]
 
 
 def definition(name: str, kind: str = "gate") -> str:
@@ -146,13 +141,6 @@ def gate_notes(evaluation: Evaluation) -> list[Text]:
     """Which gates are dropped, and what no gate limits."""
     notes = {"Dropped gates of the preset": evaluation.dropped, "Measured without a gate": evaluation.ungated}
     return [Text(f"{title}: {', '.join(names)}.") for title, names in notes.items() if names]
-
-
-def worth_text(worth: Worth) -> Text:
-    """What generated showers are worth at least for all quantities, in a sentence."""
-    if worth.worst is None:
-        return Text("There are too few showers to state what generated ones are worth.", "pale")
-    return Text(worth_sentence(worth.worst, worth))
 
 
 def worth_tables(worth: Worth) -> tuple[Table, ...]:
@@ -196,14 +184,16 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
     return (table,)
 
 
-def worth_sentence(one: Amplification, worth: Worth) -> str:
-    """What the generated showers are worth for a quantity, whether more of them buy anything, and how well both are
-    known."""
+def worth_text(worth: Worth) -> Text:
+    """What generated showers are worth for the quantity with the least worth, and whether more of them buy anything."""
+    one = worth.worst
+    if one is None:
+        return Text("There are too few showers to state what generated ones are worth.", "pale")
     made = "A million" if worth.worth_of == 1_000_000 else f"{worth.worth_of:,}"
     start, n = f"{made} generated showers are worth", one.observed
     kind = f"{_monte_carlo(worth)} showers for this quantity: {one.name}"
     if one.worth.value is None:
-        return (
+        return Text(
             f"{start} at least {count(one.worth.low)} {kind}. No systematic error is seen with the showers compared, "
             "so there is no upper bound, and whether more buy anything is open."
         )
@@ -214,12 +204,7 @@ def worth_sentence(one: Amplification, worth: Worth) -> str:
     else:
         more = "whether more buy anything is open"
     interval = f"95% interval {count(one.worth.low)} to {count(one.worth.high or worth.worth_of)}"
-    text = f"{start} {count(one.worth.value)} {kind} ({interval}); {more}."
-    if one.worth.span is not None and one.worth.span >= _WIDE:
-        text += (
-            f" The interval spans a factor of {one.worth.span:,.0f}: these showers do not determine the number better."
-        )
-    return text
+    return Text(f"{start} {count(one.worth.value)} {kind} ({interval}); {more}.")
 
 
 def _dollars(one: Amplification) -> str:

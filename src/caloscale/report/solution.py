@@ -10,10 +10,9 @@ import numpy as np
 from caloscale import __version__
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.bill import money_section
-from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table
+from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table, Values
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, new_panels, save_figures
 from caloscale.report.html import render
-from caloscale.report.run_sections import provenance_section
 from caloscale.sagips.ensemble import Residuals
 from caloscale.sagips.saves import Progress, read_problem
 from caloscale.spec import SolverRun, dump_run
@@ -50,7 +49,7 @@ def solution_page(
     if summary:
         sections.append(Section("Ranks and exchange", (Facts(solution_facts(summary)), *_rank_table(records))))
     provenance = {"caloscale": __version__, "run configuration": dump_run(run)}
-    sections += [money_section(money), provenance_section(provenance)]
+    sections += [money_section(money), Section("Provenance", (Values(provenance),))]
     page = Page(
         title=f"inverse problem {solver.preset}: run {folder.name}",
         lead=f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}, exchange {solver.exchange}, "

@@ -16,7 +16,7 @@ from caloscale.planning.billing.bill import Bill
 from caloscale.planning.catalogue.prices import today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.bill import bill_markdown, money_section, plan_section
-from caloscale.report.blocks import Figure, Notice, Page
+from caloscale.report.blocks import Figure, Notice, Page, Section, Values
 from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
@@ -27,12 +27,12 @@ from caloscale.report.physics_sections import (
     physics_section,
     verdict_section,
 )
-from caloscale.report.run_figures import step_profile, training_curves
-from caloscale.report.run_sections import (
+from caloscale.report.run import (
     StageSummary,
     profile_section,
-    provenance_section,
     speed_section,
+    step_profile,
+    training_curves,
     training_section,
 )
 from caloscale.spec import AnyRun, Run, dump_run
@@ -149,7 +149,7 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
         speed_section(speeds(summary), summary.stages),
         money_section(money),
         plan_section(planned, money if isinstance(money, Bill) else None) if planned else None,
-        provenance_section(_provenance(run, records)),
+        Section("Provenance", (Values(_provenance(run, records)),)),
         definitions_section() if evaluation else None,
     ]
     page = Page(

@@ -9,7 +9,7 @@ from caloscale.physics.result import GateResult
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.blocks import Fact
-from caloscale.report.run_sections import StageSummary
+from caloscale.report.run import StageSummary
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
 
