@@ -7,7 +7,7 @@ import numpy as np
 from scipy.spatial import cKDTree
 
 from caloscale.detector.axes import Floats
-from caloscale.physics.samples import mean_shower
+from caloscale.physics.comparison import mean_shower
 from caloscale.showers.arrays import Showers
 
 COLLAPSED = 100

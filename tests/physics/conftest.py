@@ -74,6 +74,21 @@ def make_empty(like: Showers) -> Showers:
     return Showers(np.zeros_like(like.cells_gev), like.energy_gev, like.angle_rad, source="generated")
 
 
+def judge(
+    reference: Showers,
+    generated: Showers,
+    training: Showers,
+    *,
+    untrained: Showers | None = None,
+    data: Data = DATA,
+    validation: Validation = VALIDATION,
+    gates: tuple[Gate, ...] = (),
+) -> Evaluation:
+    validation = validation.model_copy(update={"gates": gates})
+    samples = {"training": training, "untrained": untrained}
+    return evaluate(compare(reference, generated, **samples, data=data, validation=validation))
+
+
 @dataclass(frozen=True)
 class Case:
     reference: Showers
@@ -110,41 +125,19 @@ def evaluate_distorted() -> Evaluation:
     """`distorted`, once."""
     undistorted = make_undistorted()
     generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
-    gates = (
-        Gate(quantity="response", tolerance=3),
-        Gate(quantity="longitudinalProfileSeparation", tolerance=0.05),
-    )
-    validation = VALIDATION.model_copy(update={"gates": gates})
-    return evaluate(
-        compare(
-            undistorted.reference,
-            generated,
-            training=undistorted.training,
-            untrained=None,
-            data=DATA,
-            validation=validation,
-        )
-    )
+    gates = Gate(quantity="response", tolerance=3), Gate(quantity="longitudinalProfileSeparation", tolerance=0.05)
+    return judge(undistorted.reference, generated, undistorted.training, gates=gates)
 
 
 @pytest.fixture(scope="session")
 def blurred() -> Evaluation:
     """Photons whose response is a fifth lower than that of electrons, and a generator that makes the mean of both."""
     data = DATA.model_copy(update={"particle": ("e-", "gamma")})
-    gates = (Gate(quantity="response", tolerance=5),)
     reference, training = (
         make_two_particles(200, seed, electrons=1, photons=0.8, source="geant4") for seed in (11, 13)
     )
-    return evaluate(
-        compare(
-            reference,
-            make_two_particles(400, 15, electrons=0.9, photons=0.9, source="generated"),
-            training=training,
-            untrained=None,
-            data=data,
-            validation=VALIDATION.model_copy(update={"gates": gates}),
-        )
-    )
+    generated = make_two_particles(400, 15, electrons=0.9, photons=0.9, source="generated")
+    return judge(reference, generated, training, data=data, gates=(Gate(quantity="response", tolerance=5),))
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,9 @@ import pytest
 from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
 from caloscale.physics import compare
-from caloscale.physics.amplification import measure_amplification, measure_worth, of_deviation, of_scatter
-from caloscale.physics.worth import Number, equivalent, worth_of
+from caloscale.physics.amplification import measure_worth, of_deviation, of_scatter
+from caloscale.physics.comparison import Weighted
+from caloscale.physics.worth import Amplification, Number, Worth, equivalent, worth_of
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
@@ -36,6 +37,20 @@ def ensemble(random: np.random.Generator, members: int, systematic: float) -> tu
     sampling = np.full(members, PER_SHOWER / GENERATED**0.5)
     values = random.normal(0, systematic, members) + random.normal(0, sampling)
     return values + random.normal(0, PER_SHOWER / REFERENCE**0.5), sampling
+
+
+def weigh(real: Showers, fake: Showers) -> dict[str, Weighted]:
+    return compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
+
+
+def worth_of_toys(weighted: list[dict[str, Weighted]], training: tuple[Weighted, Weighted] | None = None) -> Worth:
+    pairs, depth_x0 = [(one["reference"], one["generated"]) for one in weighted], axes_of(DATA).depth_x0
+    options = {"gated": ["response"], "source": "geant4", "generated": 10**9, "training": training}
+    return measure_worth(pairs, ["low", "middle", "high"], depth_x0, **options)
+
+
+def response_of(worth: Worth) -> Amplification:
+    return next(one for one in worth.gated if (one.quantity, one.where) == ("response", "all energies"))
 
 
 def test_scatter_of_a_large_ensemble_is_the_systematic_error() -> None:
@@ -133,24 +148,12 @@ def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
 
 def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:
     real = make_showers(600, 1)
-    weighted = [
-        compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
-        for fake in (make_showers(600, 2, response=1.2), make_showers(600, 3, response=1.2))
-    ]
-    showers = make_showers(600, 4, response=1.1)
-    learnt = compare(real, showers, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
-    labels = [f"range {k}" for k in range(weighted[0]["reference"].ranges.shape[1])]
-    found = measure_worth(
-        [(one["reference"], one["generated"]) for one in weighted],
-        labels,
-        axes_of(DATA).depth_x0,
-        gated=["response"],
-        source="geant4",
-        generated=10**9,
-        training=(weighted[0]["reference"], learnt["generated"]),
-    ).of_runs(("one", "other"), 12.0)
+    weighted = [weigh(real, make_showers(600, seed, response=1.2)) for seed in (2, 3)]
+    learnt = weigh(real, make_showers(600, 4, response=1.1))
+    training = weighted[0]["reference"], learnt["generated"]
+    found = worth_of_toys(weighted, training=training).of_runs(("one", "other"), 12.0)
     assert found.worst == min(found.gated, key=lambda one: one.worth.value)
-    response = next(one for one in found.gated if (one.quantity, one.where) == ("response", "all energies"))
+    response = response_of(found)
     fraction = real.cells_gev.sum(axis=(1, 2, 3)) / real.energy_gev
     assert response.per_shower == pytest.approx(100 * fraction.std() / fraction.mean(), rel=0.3)
     assert response.observed.value == pytest.approx((response.per_shower / 20) ** 2, rel=0.3)
@@ -164,11 +167,8 @@ def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
     """A generator that repeats each shower of the reference with 2% more energy: its error is 2% exactly."""
     real = make_showers(600, 1)
     fake = replace(real, cells_gev=real.cells_gev * np.float32(1.02), source="generated")
-    pair = compare(real, fake, training=real, untrained=None, data=DATA, validation=VALIDATION).weighted
-    found = measure_amplification(
-        [(pair["reference"], pair["generated"])], ["a", "b", "c"], axes_of(DATA).depth_x0, generated=10**9
-    )
-    response = next(one for one in found if (one.quantity, one.where) == ("response", "all energies"))
+    pair = weigh(real, fake)
+    response = response_of(worth_of_toys([pair]))
     truth = (response.per_shower / 2) ** 2
     assert [response.observed.low, response.observed.value, response.observed.high] == pytest.approx(
         [truth] * 3, rel=1e-2
@@ -213,7 +213,6 @@ def test_quantities_without_a_statistical_error_have_no_number() -> None:
     """One shower a hundred times: nothing fluctuates but its primary's numbers, so no quantity has a number."""
     one = make_showers(100, 1)
     same = Showers(*(np.repeat(values[:1], 100, axis=0) for values in (one.cells_gev, one.energy_gev, one.angle_rad)))
-    pair = compare(same, same, training=same, untrained=None, data=DATA, validation=VALIDATION).weighted
-    labels = [f"range {k}" for k in range(pair["reference"].ranges.shape[1])]
-    depth_x0 = axes_of(DATA).depth_x0
-    assert measure_amplification([(pair["reference"], pair["generated"])] * 2, labels, depth_x0, generated=10) == ()
+    pair = weigh(same, same)
+    worth = worth_of_toys([pair] * 2)
+    assert (worth.gated, worth.others, worth.worst) == ((), (), None)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import get_args
 
 import numpy as np
@@ -8,17 +9,24 @@ import pytest
 
 from caloscale.detector.axes import axes_of
 from caloscale.errors import InputError
-from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.physics import Evaluation, compare
+from caloscale.physics.comparison import mean_shower, observe_baseline
 from caloscale.physics.multivariate import compare_layers
 from caloscale.physics.observables import choose_cuts
-from caloscale.physics.samples import mean_shower, observe_baseline
 from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate, LayerGroup, Validation
 from caloscale.spec.validation import Quantity
+from tests.physics import conftest
 from tests.physics.conftest import DATA, make_showers
 
 QUICK = Validation(showers=100, bootstraps=10)
+judge = partial(conftest.judge, validation=QUICK)
+
+
+def with_cells(showers: Showers, cells: np.ndarray) -> Showers:
+    """Generated showers of the same primaries."""
+    return Showers(cells, showers.energy_gev, showers.angle_rad, source="generated")
 
 
 def test_every_observable_of_the_configuration_is_computed(undistorted):
@@ -54,12 +62,12 @@ def test_showers_that_are_deeper_are_seen_in_layers():
         make_showers(count, seed, data=data, stretch=stretch)
         for count, seed, stretch in ((900, 1, 1), (90, 2, 1), (900, 3, 1.2))
     )
-    found = evaluate(compare(reference, deeper, training=few, untrained=None, data=data, validation=QUICK))
+    found = judge(reference, deeper, few, data=data)
     deepest = max(m.depth_x0.reference.value for m in found.shower_maximum)
     assert found.largest_maximum_difference == pytest.approx(0.2 * deepest / 1.375, abs=0.15)
 
 
-def test_what_no_sample_can_show_is_not_measurable(undistorted):
+def test_what_no_sample_can_show_is_not_measurable():
     """A detector that ends before the shower maximum, and one energy: gates that any generator would meet."""
     geometry = DATA.geometry.model_copy(
         update={"layers": (LayerGroup(count=6, absorber_mm=1.6),), "depth_mm": 40.0, "cells": (18, 18, 6)}
@@ -68,8 +76,7 @@ def test_what_no_sample_can_show_is_not_measurable(undistorted):
     gates = (Gate(quantity="showerMaximum", tolerance=1), Gate(quantity="linearity", tolerance=5))
     reference, training, generated = (make_showers(100, seed, data=data) for seed in (1, 2, 3))
     generated.cells_gev[..., -1] *= 1.5
-    validation = QUICK.model_copy(update={"gates": gates})
-    found = evaluate(compare(reference, generated, training=training, untrained=None, data=data, validation=validation))
+    found = judge(reference, generated, training, data=data, gates=gates)
     maximum, linearity = found.gates
     assert (maximum.decision, maximum.value, linearity.decision, linearity.value) == ("undecided", None) * 2
     assert "not measurable here: the fitted maximum" in maximum.statement
@@ -84,7 +91,7 @@ def test_layers_that_belong_to_other_showers_are_found_by_the_layers_alone(undis
     shuffled = generated.cells_gev.copy()
     for layer in range(0, DATA.shape[2], 2):  # with those of the next higher energies
         shuffled[order[:-5], :, :, layer] = generated.cells_gev[order[5:], :, :, layer]
-    broken = Showers(shuffled, generated.energy_gev, generated.angle_rad, source="generated")
+    broken = with_cells(generated, shuffled)
     options = {"training": undistorted.training, "untrained": None, "data": DATA, "validation": QUICK}
     right, wrong = (
         compare_layers(compare(undistorted.reference, sample, **options).samples, QUICK)
@@ -137,14 +144,9 @@ def test_a_generator_that_does_not_know_its_particle_is_rejected(blurred):
 
 def test_what_learnt_nothing_is_called_worse(undistorted):
     """Noise is farther from Monte Carlo than the mean shower and than Monte Carlo in the place of the untrained."""
-    noise = Showers(
-        np.random.default_rng(1).uniform(0, 1e-3, (100, *DATA.shape)).astype(np.float32),
-        undistorted.training.energy_gev[:100],
-        undistorted.training.angle_rad[:100],
-        source="generated",
-    )
-    samples = {"training": undistorted.training, "data": DATA, "validation": QUICK}
-    found = evaluate(compare(undistorted.reference, noise, untrained=undistorted.training[:100], **samples))
+    known = undistorted.training[:100]
+    noise = with_cells(known, np.random.default_rng(1).uniform(0, 1e-3, known.cells_gev.shape).astype(np.float32))
+    found = judge(undistorted.reference, noise, undistorted.training, untrained=known)
     assert found.warnings == ("worse than the untrained network", "worse than the mean shower")
     assert verdict_markdown(found).startswith(
         "**Not assessed: the generator is worse than the untrained network and worse than the mean shower; "
@@ -167,10 +169,7 @@ def test_nothing_generated_is_said_not_raised(degenerate):
 def test_a_gate_without_a_value_is_undecided(undistorted):
     few = undistorted.reference[:5]
     gates = (Gate(quantity="hitsSeparation", tolerance=0.9), Gate(quantity="response", tolerance=90))
-    validation = QUICK.model_copy(update={"gates": gates})
-    found = evaluate(
-        compare(few, few, training=undistorted.training[:20], untrained=None, data=DATA, validation=validation)
-    )
+    found = judge(few, few, undistorted.training[:20], gates=gates)
     assert found.decision == "not assessed" and {gate.decision for gate in found.gates} == {"undecided"}
     statements = [gate.statement for gate in found.gates]
     assert "Hits: undecided: needs 8 showers of each kind, there are 5" in statements[0]
@@ -179,49 +178,28 @@ def test_a_gate_without_a_value_is_undecided(undistorted):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -1.0])
 def test_cells_that_are_no_energies_reject_the_model(undistorted, bad):
-    cells = undistorted.training.cells_gev[:100].copy()
+    known = undistorted.training[:100]
+    cells = known.cells_gev.copy()
     cells[3, 2, 2, 2] = bad
-    generated = Showers(
-        cells, undistorted.training.energy_gev[:100], undistorted.training.angle_rad[:100], source="generated"
-    )
-    options = {"training": undistorted.training, "untrained": generated, "data": DATA, "validation": QUICK}
-    found = evaluate(compare(undistorted.reference, generated, **options))
+    generated = with_cells(known, cells)
+    found = judge(undistorted.reference, generated, undistorted.training, untrained=generated)
     assert found.showers.unusable == 1 and found.showers.empty == 1
     assert found.decision == "rejected" and "1 generated showers" in found.reasons[0]
     with pytest.raises(InputError, match="not finite or negative") as error:
-        evaluate(compare(generated, undistorted.reference, **options))
+        judge(generated, undistorted.reference, undistorted.training)
     assert error.value.field == "reference" and error.value.remedy
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"reference": slice(0)}, "reference"),
-        ({"generated": slice(0)}, "generated"),
-        ({"training": slice(0)}, "training"),
-    ],
-)
-def test_empty_samples_are_refused(undistorted, change, field):
-    samples = dict.fromkeys(("reference", "generated", "training"), undistorted.training[:20])
-    samples |= {name: undistorted.training[index] for name, index in change.items()}
+@pytest.mark.parametrize("field", ["reference", "generated", "training", "untrained"])
+def test_empty_samples_and_other_shapes_are_refused(undistorted, field):
+    samples = dict.fromkeys(("reference", "generated", "training", "untrained"), undistorted.training[:20])
     with pytest.raises(InputError, match="no showers") as error:
-        evaluate(compare(**samples, untrained=None, data=DATA, validation=QUICK))
+        judge(**(samples | {field: undistorted.training[:0]}))
     assert error.value.field == field
-
-
-def test_another_shape_is_refused(undistorted):
-    wrong = Showers(
-        undistorted.training.cells_gev[:10, :-1],
-        undistorted.training.energy_gev[:10],
-        undistorted.training.angle_rad[:10],
-    )
+    wrong = with_cells(undistorted.training[:20], undistorted.training.cells_gev[:20, :-1])
     with pytest.raises(InputError, match="another shape") as error:
-        evaluate(
-            compare(
-                undistorted.reference, wrong, training=undistorted.training, untrained=None, data=DATA, validation=QUICK
-            )
-        )
-    assert error.value.value == [8, 9, 12] and "[9, 9, 12]" in error.value.remedy
+        judge(**(samples | {field: wrong}))
+    assert (error.value.field, error.value.value) == (field, [8, 9, 12]) and "[9, 9, 12]" in error.value.remedy
 
 
 def test_the_baseline_repeats_the_mean_shower_times_the_energy(undistorted):
@@ -236,13 +214,10 @@ def test_the_baseline_repeats_the_mean_shower_times_the_energy(undistorted):
 
 
 def test_the_same_showers_give_the_same_result(undistorted):
-    samples = {"training": undistorted.training, "untrained": None, "data": DATA, "validation": QUICK}
-    generated = make_showers(100, 9)
-    first, second = (evaluate(compare(undistorted.reference, generated, **samples)) for _ in range(2))
+    samples = undistorted.reference, make_showers(100, 9), undistorted.training
+    first, second = (judge(*samples) for _ in range(2))
     assert first == second
-    other = evaluate(
-        compare(undistorted.reference, generated, **(samples | {"validation": QUICK.model_copy(update={"seed": 2})}))
-    )
+    other = judge(*samples, validation=QUICK.model_copy(update={"seed": 2}))
     assert other.observables["hits"].separation == first.observables["hits"].separation
     assert other.observables["hits"].expected_null != first.observables["hits"].expected_null
 

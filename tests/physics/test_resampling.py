@@ -7,7 +7,6 @@ from caloscale.physics.resampling import (
     Sample,
     draw_resampling,
     excess_uncertainty,
-    over_halves,
     separate,
     sigmas,
     summarise,
@@ -197,10 +196,6 @@ def test_the_untrained_network_has_a_separation_of_its_own():
     assert separate(reference, drawn.halves, generated, few, None)[0].untrained is None
 
 
-def test_halves_without_a_value_have_no_scatter():
-    assert np.isnan(over_halves(np.eye(2), lambda one, other: np.full(2, np.nan))).all()
-
-
 def test_a_sample_without_entries_is_as_far_as_can_be():
     result = separated(uniform(20, 1), np.zeros((20, 1, 10)), 10, 1)
     assert result.separation == 1 and result.uncertainty == 0
@@ -211,4 +206,3 @@ def test_numbers_of_bootstraps():
     assert summarise(values) == pytest.approx((2.0, np.sqrt(2)))
     assert sigmas(values) == pytest.approx(2 / np.sqrt(2), rel=1e-4)
     assert sigmas(np.zeros(5)) is None and sigmas(None) is None
-    assert over_halves(np.eye(2), lambda one, other: (one - other)[:, 0]) == (0.0, 1.0)

@@ -67,20 +67,25 @@ def _number(square: float, low: float, high: float, per_shower: float) -> Number
     return Number(value=value, low=per_shower**2 / high, high=largest)
 
 
-def measure_amplification(
+def measure_worth(
     pairs: Sequence[tuple[Weighted, Weighted]],
     labels: Sequence[str],
     depth_x0: Floats,
     *,
-    generated: int,
+    gated: Collection[str],
+    source: str,
+    generated: int = WORTH_OF,
     training: tuple[Weighted, Weighted] | None = None,
-) -> tuple[Amplification, ...]:
-    """By quantity and range of energy; without those that have too few showers, or no statistical error.
+) -> Worth:
+    """By quantity and range of energy, those with a gate before the others; without the names of runs, and bills.
+
+    Quantities with too few showers, or without a statistical error, are left out. Numbers are of showers over all
+    energies, also where the quantity is that of one range.
 
     pairs: held-out Monte Carlo, the same showers each time, and the showers of a generator; samples that share
     primaries are weighted together. training: the same with the training showers. labels: of the ranges of energy.
-    generated: number of generated showers whose worth is stated. Numbers are of showers over all energies, also where
-    the quantity is that of one range.
+    gated: names of the quantities that have a gate. source: origin of the Monte Carlo showers. generated: number of
+    generated showers whose worth is stated.
     """
     reference = pairs[0][0]
     fixed = replace(reference, weights=np.broadcast_to(1.0, reference.weights.shape))
@@ -101,6 +106,7 @@ def measure_amplification(
             sampling = np.array([summarise(one[name][:, k])[1] for one in sampled])
             observed = of_deviation(values, sigma, per_shower)
             learnt = np.array([summarise(one[name][:, k]) for one in by_training])
+            is_learnt_known = learnt.any() and np.isfinite(learnt).all()
             results.append(
                 Amplification(
                     quantity=name,
@@ -111,40 +117,20 @@ def measure_amplification(
                     per_shower=per_shower,
                     predicted=of_scatter(values, sampling, per_shower) if sampled else None,
                     observed=observed,
-                    training=of_deviation(learnt[:, 0], learnt[:, 1], per_shower)
-                    if learnt.any() and np.isfinite(learnt).all()
-                    else None,
+                    training=of_deviation(learnt[:, 0], learnt[:, 1], per_shower) if is_learnt_known else None,
                     worth=worth_of(observed, generated),
                     usd_per_effective_shower=None,
                 )
             )
-    return tuple(results)
-
-
-def measure_worth(
-    pairs: Sequence[tuple[Weighted, Weighted]],
-    labels: Sequence[str],
-    depth_x0: Floats,
-    *,
-    gated: Collection[str],
-    source: str,
-    generated: int = WORTH_OF,
-    training: tuple[Weighted, Weighted] | None = None,
-) -> Worth:
-    """`measure_amplification`, the quantities with a gate before the others; without the names of runs, and bills.
-
-    gated: names of the quantities that have a gate; source: origin of the Monte Carlo showers.
-    """
-    found = measure_amplification(pairs, labels, depth_x0, generated=generated, training=training)
-    with_gate = tuple(one for one in found if one.quantity in gated)
+    with_gate = tuple(one for one in results if one.quantity in gated)
     return Worth(
         runs=(),
         source=source,
-        reference=len(pairs[0][0].observed),
+        reference=len(reference.observed),
         generated=len(pairs[0][1].observed),
         worth_of=generated,
         usd=None,
-        worst=min(with_gate or found, key=lambda one: one.worth.value or one.worth.low, default=None),
+        worst=min(with_gate or results, key=lambda one: one.worth.value or one.worth.low, default=None),
         gated=with_gate,
-        others=tuple(one for one in found if one.quantity not in gated),
+        others=tuple(one for one in results if one.quantity not in gated),
     )

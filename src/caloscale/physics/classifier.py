@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,8 +104,7 @@ def split_by_primary(
     primaries tests, the others train. Monte Carlo showers with a primary of the other side are left out: none where
     all primaries were drawn independently.
     """
-    rng = np.random.default_rng(seed)
-    primaries = rng.permutation(np.unique(generated[1]))
+    primaries = np.random.default_rng(seed).permutation(np.unique(generated[1]))
     testing = primaries[: round(TEST_SHARE * len(primaries))]
     fake_tests = np.isin(generated[1], testing)
     real_trains = ~np.isin(real[1], testing)
@@ -117,8 +115,7 @@ def split_by_primary(
     )
 
 
-def require_enough(test: TwoSampleTest) -> None:
-    """Raises ValueError where there are too few showers to train or to test."""
+def _require_enough(test: TwoSampleTest) -> None:
     tests = min(len(test.real_test), len(test.fake_test))
     if tests < MINIMUM_TEST or test.largest < MINIMUM_TRAIN:
         raise ValueError(
@@ -128,39 +125,35 @@ def require_enough(test: TwoSampleTest) -> None:
 
 
 def measure_auc(test: TwoSampleTest, showers: int, *, seed: int, repeats: int = 1) -> Point:
-    """The AUC of classifiers that are trained on this many showers of each kind.
+    """The mean AUC of classifiers that are trained on draws of this many showers of each kind.
 
+    The uncertainty adds the scatter of the mean over the draws and the statistics of the test showers.
     Raises ValueError where a sample has too few showers.
     """
-    require_enough(test)
-    return average_auc(showers, score(test, showers, seed=seed, repeats=repeats))
+    _require_enough(test)
+    found = [auc(real, fake) for real, fake in score(test, showers, seed=seed, repeats=repeats)]
+    values = [one.value for one in found]
+    scatter = np.var(values, ddof=1) / len(values) if len(values) > 1 else 0.0
+    variance = np.mean([one.uncertainty**2 for one in found])
+    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + variance))))
 
 
 def score(test: TwoSampleTest, showers: int, *, seed: int, repeats: int) -> list[tuple[Floats, Floats]]:
     """Scores of the Monte Carlo (N,) and of the generated test showers (M,) by classifiers that are trained on draws of
     this many showers of each kind."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
     rng = np.random.default_rng([seed, showers])
     scores = []
     for _ in range(repeats):
         real, fake = (sample[rng.permutation(len(sample))[:showers]] for sample in (test.real_train, test.fake_train))
-        trees = _trees(seed)
+        trees = HistGradientBoostingClassifier(
+            max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=seed
+        )
         with threadpool_limits(limits=1):  # small samples: threads that wait for each other cost more than they bring
             trees.fit(np.concatenate([real, fake]), np.r_[np.ones(len(real)), np.zeros(len(fake))])
             scores.append((trees.decision_function(test.real_test), trees.decision_function(test.fake_test)))
     return scores
-
-
-def average_auc(showers: int, scores: Sequence[tuple[Floats, Floats]]) -> Point:
-    """The mean AUC of several classifiers.
-
-    The uncertainty adds the scatter of the mean over the draws of the training showers and the statistics of the test
-    showers (DeLong et al., Biometrics 44 (1988)).
-    """
-    found = [auc(real, fake) for real, fake in scores]
-    values = [one.value for one in found]
-    scatter = np.var(values, ddof=1) / len(values) if len(values) > 1 else 0.0
-    variance = np.mean([one.uncertainty**2 for one in found])
-    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + variance))))
 
 
 def learning_curve(test: TwoSampleTest, *, seed: int, also: Collection[int] = ()) -> tuple[Point, ...]:
@@ -168,7 +161,7 @@ def learning_curve(test: TwoSampleTest, *, seed: int, also: Collection[int] = ()
 
     Raises ValueError where a sample has too few showers.
     """
-    require_enough(test)
+    _require_enough(test)
     sizes = {test.largest // 2**k for k in range(CURVE_POINTS)} | {*also}
     usable = sorted(size for size in sizes if MINIMUM_TRAIN <= size <= test.largest)
     return tuple(measure_auc(test, size, seed=seed, repeats=REPEATS) for size in usable)
@@ -190,14 +183,6 @@ def extrapolate(curve: Sequence[Point]) -> Estimate | None:
     fitted = covariance @ design.T @ (y / sigma)
     chi2 = float(np.sum((y / sigma - design @ fitted) ** 2)) / (len(curve) - 2)
     return Estimate(float(np.clip(fitted[0], 0.5, 1.0)), float(np.sqrt(covariance[0, 0] * max(1.0, chi2))))
-
-
-def _trees(seed: int) -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(
-        max_iter=100, max_leaf_nodes=15, min_samples_leaf=10, early_stopping=False, random_state=seed
-    )
 
 
 def auc(real: Floats, fake: Floats) -> Estimate:

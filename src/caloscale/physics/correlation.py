@@ -5,7 +5,7 @@ import numpy as np
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import FEWEST, Resampling, over_halves, summarise
+from caloscale.physics.resampling import FEWEST, Resampling, summarise
 from caloscale.physics.result import Correlation, number
 
 NAMES = (*(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)), "sum", "E", "hits", "R1", "R2", "R3", "angle")
@@ -54,11 +54,11 @@ def compare_correlations(reference: Weighted, generated: Weighted, resampling: R
     def difference(first: Floats, second: Floats) -> Floats:
         return np.asarray(np.abs(first - second)[:, pairs[0], pairs[1]].mean(axis=1))
 
-    value, uncertainty = summarise(difference(matrices[0], matrices[1]))
-    between_halves, _ = over_halves(
-        resampling.halves[:, keep[0]],
-        lambda one, other: difference(weighted_correlation(features[0], one), weighted_correlation(features[0], other)),
-    )
+    value, uncertainty = summarise(difference(*matrices))
+    halves = resampling.halves[:, keep[0]]
+    between_halves = difference(*(weighted_correlation(features[0], half) for half in (halves, 1 - halves)))
     return Correlation(
-        mean_difference=number(value), uncertainty=number(uncertainty), self_difference=number(between_halves)
+        mean_difference=number(value),
+        uncertainty=number(uncertainty),
+        self_difference=number(np.nanmean(between_halves)),
     )

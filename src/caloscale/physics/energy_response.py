@@ -1,6 +1,6 @@
 """Shower maximum, response, linearity and resolution of generated showers against Monte Carlo."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from caloscale.physics.result import Compared, Linearity, Resolution, Resolution
 
 def compare_maxima(reference: Weighted, generated: Weighted, depth_x0: Floats) -> tuple[ShowerMaximum, ...]:
     """The shower maximum of the mean profile in each range of energy."""
-    pair = reference, generated
-    profiles = [_mean_profiles(sample, sample.ranges) for sample in pair]
+    profiles = [_mean_profiles(sample, sample.ranges) for sample in (reference, generated)]
     layers = [np.where(one.sum(axis=-1) > 0, one.argmax(axis=-1).astype(np.float64), np.nan) for one in profiles]
     depths = [gamma_maximum(one, depth_x0) for one in profiles]
     difference = fitted_maxima(generated, depth_x0) - fitted_maxima(reference, depth_x0)
@@ -42,8 +41,7 @@ def _compared(pair: Sequence[Floats], column: int) -> Compared:
 
 
 def fitted_maxima(sample: Weighted, depth_x0: Floats) -> Floats:
-    """Layer (not rounded) of the fitted maximum of the mean profile in each range of energy: (1 + B, R); NaN where it
-    is not within the layers, and where there are fewer than FEWEST showers."""
+    """`maximum_depths` in the ranges of energy as layers (not rounded): (1 + B, R); NaN where it is not within them."""
     depth = maximum_depths(sample, sample.ranges, depth_x0)
     return np.interp(depth, depth_x0, np.arange(len(depth_x0)), left=np.nan, right=np.nan)
 
@@ -69,29 +67,30 @@ def compare_response(reference: Weighted, generated: Weighted) -> tuple[Response
 
 def compare_linearity(reference: Weighted, generated: Weighted) -> Linearity:
     """Straight lines through the sums."""
-    reference_line, generated_line = (
-        fit_line(s.weights, s.observed.energy_gev, s.observed.ecal_sum_gev, s.bins) for s in (reference, generated)
+    offsets, slopes, deviations = zip(
+        *(fit_line(s.weights, s.observed.energy_gev, s.observed.ecal_sum_gev, s.bins) for s in (reference, generated))
     )
-    deviation = compared(reference_line.deviation, generated_line.deviation)
-    missing = deviation.generated.value is None
+    missing = not np.isfinite(deviations[1][0])
     return Linearity(
-        deviation=deviation,
-        line_mev=compared(1e3 * reference_line.offset, 1e3 * generated_line.offset),
-        slope_mev_per_gev=compared(1e3 * reference_line.slope, 1e3 * generated_line.slope),
+        deviation=compared(*deviations),
+        line_mev=compared(*(1e3 * offset for offset in offsets)),
+        slope_mev_per_gev=compared(*(1e3 * slope for slope in slopes)),
         reason="fewer than three bins of energy with eight generated showers" if missing else None,
     )
 
 
-def compare_resolution(reference: Weighted, generated: Weighted, baseline: Weighted, *, weighted: bool) -> Resolution:
-    """sigma/E of the plain sum, or of the sum with layers weighted by their absorber."""
+def compare_resolution(
+    reference: Weighted, generated: Weighted, baseline: Weighted, fraction: Callable[[Observed], Floats]
+) -> Resolution:
+    """sigma/E of a visible energy, of which `fraction` is its part (N,) of the primary's."""
     monte_carlo, from_generator, from_baseline = widths = [
-        relative_widths(s.weights, _fraction(s.observed, weighted), s.ranges) for s in (reference, generated, baseline)
+        relative_widths(s.weights, fraction(s.observed), s.ranges) for s in (reference, generated, baseline)
     ]
-    deviation, of_baseline = _deviation(from_generator, monte_carlo), _deviation(from_baseline, monte_carlo)
-    stochastic, constant = zip(*(_fit(sample, weighted) for sample in (reference, generated)))
-    missing = not np.isfinite(deviation[0])
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = from_generator / monte_carlo
+        ratio, baseline_ratio = from_generator / monte_carlo, from_baseline / monte_carlo
+    deviation, of_baseline = (np.abs(one - 1).mean(axis=1) for one in (ratio, baseline_ratio))
+    stochastic, constant = zip(*(_fit(sample, fraction) for sample in (reference, generated)))
+    missing = not np.isfinite(deviation[0])
     return Resolution(
         ranges=tuple(
             ResolutionRange(sigma=_compared(widths, k), ratio=measured(ratio[:, k]))
@@ -112,21 +111,11 @@ def mean_energy(sample: Weighted) -> Floats:
     return (sample.observed.energy_gev @ sample.bins) / np.where(count > 0, count, np.nan)
 
 
-def _fraction(observed: Observed, weighted: bool) -> Floats:
-    return observed.weighted_fraction if weighted else observed.sampling_fraction
-
-
-def _fit(sample: Weighted, weighted: bool) -> tuple[Floats, Floats]:
-    relative = relative_widths(sample.weights, _fraction(sample.observed, weighted), sample.bins)
+def _fit(sample: Weighted, fraction: Callable[[Observed], Floats]) -> tuple[Floats, Floats]:
+    relative = relative_widths(sample.weights, fraction(sample.observed), sample.bins)
     count = sample.bins.sum(axis=0)
     inverse = ((1 / sample.observed.energy_gev) @ sample.bins) / np.where(count > 0, count, 1)
     return fit_resolution(relative, np.where(inverse > 0, inverse, 1.0), count)
-
-
-def _deviation(widths: Floats, monte_carlo: Floats) -> Floats:
-    """Mean over the ranges of |widths / monte_carlo - 1|: (B, R) -> (B,)."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.abs(widths / monte_carlo - 1).mean(axis=1))
 
 
 def _mean_profiles(sample: Weighted, bins: Floats) -> Floats:

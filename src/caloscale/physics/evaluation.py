@@ -1,6 +1,7 @@
 """Generated against Monte Carlo showers: every observable with its uncertainty and its null, and the verdict."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from threadpoolctl import threadpool_limits
 from caloscale.detector.axes import Floats
 from caloscale.physics.amplification import measure_worth
 from caloscale.physics.binning import ORDER, TITLES, Binning
-from caloscale.physics.comparison import Comparison, Weighted
+from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd
 from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
@@ -19,7 +20,6 @@ from caloscale.physics.multivariate import compare_features, compare_layers, com
 from caloscale.physics.quantities import measure_quantities
 from caloscale.physics.resampling import Resampling, Sample, separate, summarise
 from caloscale.physics.result import Counts, EnergyRange, Evaluation, ObservableResult, ParticleResult, Separation
-from caloscale.physics.samples import Samples
 from caloscale.progress import bar
 
 
@@ -29,8 +29,22 @@ def evaluate(comparison: Comparison) -> Evaluation:
     What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
     samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
-    validation, counts = comparison.validation, _count(samples)
-    ranges = _energy_ranges(weighted, comparison.range_edges_gev)
+    validation = comparison.validation
+    counts = Counts(
+        reference=len(samples.reference),
+        generated=len(samples.generated),
+        training=len(samples.training),
+        untrained=0 if samples.untrained is None else len(samples.untrained),
+        empty=int(samples.generated.empty.sum()),
+        unusable=samples.unusable,
+    )
+    ranges = tuple(
+        EnergyRange(low=low, high=high, reference=reference, generated=generated)
+        for (low, high), reference, generated in zip(
+            pairwise(comparison.range_edges_gev.tolist()), weighted["reference"].counts, weighted["generated"].counts
+        )
+    )
+    labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
         observables, separations = _observables(weighted, resampling, comparison.binning)
@@ -51,7 +65,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
             samples.training,
             weighted["reference"],
             weighted["generated"],
-            [r.label for r in ranges],
+            labels,
             samples.axes.depth_x0,
             observables,
             {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
@@ -60,7 +74,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
         gated = {gate.quantity for gate in gates}
         worth = measure_worth(
             [(weighted["reference"], weighted["generated"])],
-            [r.label for r in ranges],
+            labels,
             samples.axes.depth_x0,
             gated=gated,
             source=samples.reference_showers.source,
@@ -122,8 +136,8 @@ def _respond(samples: Samples, weighted: Mapping[str, Weighted]) -> dict[str, An
         "shower_maximum": compare_maxima(*pair, samples.axes.depth_x0),
         "response": compare_response(*pair),
         "linearity": compare_linearity(*pair),
-        "resolution": compare_resolution(*pair, weighted["baseline"], weighted=False),
-        "weighted_resolution": compare_resolution(*pair, weighted["baseline"], weighted=True),
+        "resolution": compare_resolution(*pair, weighted["baseline"], lambda o: o.sampling_fraction),
+        "weighted_resolution": compare_resolution(*pair, weighted["baseline"], lambda o: o.weighted_fraction),
     }
 
 
@@ -133,13 +147,12 @@ def _sort_by_particle(samples: Samples, weighted: Mapping[str, Weighted]) -> tup
     if not names:
         return ()
     by_particle = {name: sample.by_particle() for name, sample in weighted.items()}
-    counts = {name: sample.ranges.sum(axis=0).astype(int) for name, sample in by_particle.items()}
     found = _respond(samples, by_particle)
     return tuple(
         ParticleResult(
             particle=particle,
-            reference=int(counts["reference"][k]),
-            generated=int(counts["generated"][k]),
+            reference=by_particle["reference"].counts[k],
+            generated=by_particle["generated"].counts[k],
             shower_maximum=found["shower_maximum"][k],
             response=found["response"][k],
             resolution=found["resolution"].ranges[k],
@@ -149,62 +162,31 @@ def _sort_by_particle(samples: Samples, weighted: Mapping[str, Weighted]) -> tup
     )
 
 
-def _count(samples: Samples) -> Counts:
-    return Counts(
-        reference=len(samples.reference),
-        generated=len(samples.generated),
-        training=len(samples.training),
-        untrained=0 if samples.untrained is None else len(samples.untrained),
-        empty=int(samples.generated.empty.sum()),
-        unusable=samples.unusable,
-    )
-
-
-def _energy_ranges(weighted: Mapping[str, Weighted], edges: Floats) -> tuple[EnergyRange, ...]:
-    counts = {name: weighted[name].ranges.sum(axis=0).astype(int) for name in ("reference", "generated")}
-    return tuple(
-        EnergyRange(
-            low=float(edges[k]),
-            high=float(edges[k + 1]),
-            reference=int(counts["reference"][k]),
-            generated=int(counts["generated"][k]),
-        )
-        for k in range(len(edges) - 1)
-    )
-
-
 def _observables(
     weighted: Mapping[str, Weighted], resampling: Resampling, binning: Binning
 ) -> tuple[dict[str, ObservableResult], dict[str, dict[str, Floats]]]:
     """By name: the result, and the separations of the samples over all energies in each bootstrap."""
     histograms = {name: binning.histograms(sample.observed) for name, sample in weighted.items()}
-    count = weighted["reference"].ranges.shape[1]
+    everywhere = {name: np.ones(len(sample.ranges), dtype=bool) for name, sample in weighted.items()}
+    inside = [
+        {name: sample.ranges[:, k] > 0 for name, sample in weighted.items()}
+        for k in range(weighted["reference"].ranges.shape[1])
+    ]
+
+    def separation(observable: str, members: Mapping[str, NDArray[np.bool_]]) -> tuple[Separation, dict[str, Floats]]:
+        parts = {
+            name: Sample(histograms[name][observable][member], weighted[name].weights[:, member])
+            for name, member in members.items()
+        }
+        halves = resampling.halves[:, members["reference"]]
+        return separate(parts["reference"], halves, parts["generated"], parts.get("untrained"), parts["baseline"])
+
     results, separations = {}, {}
     for name in ORDER:
-        per_sample = {sample: histograms[sample][name] for sample in weighted}
-        overall, separations[name] = _separation(per_sample, weighted, resampling, None)
-        ranges = tuple(_separation(per_sample, weighted, resampling, k)[0] for k in range(count))
+        overall, separations[name] = separation(name, everywhere)
+        ranges = tuple(separation(name, members)[0] for members in inside)
         results[name] = ObservableResult(**dict(overall), title=TITLES[name], ranges=ranges)
     return results, separations
-
-
-def _separation(
-    histograms: Mapping[str, Floats], weighted: Mapping[str, Weighted], resampling: Resampling, energy: int | None
-) -> tuple[Separation, dict[str, Floats]]:
-    """Overall, or in one range of energy."""
-
-    def rows(sample: str) -> NDArray[np.intp]:
-        member = weighted[sample].ranges
-        return np.arange(len(member)) if energy is None else np.flatnonzero(member[:, energy])
-
-    parts = {name: Sample(histograms[name][rows(name)], weighted[name].weights[:, rows(name)]) for name in weighted}
-    return separate(
-        parts["reference"],
-        resampling.halves[:, rows("reference")],
-        parts["generated"],
-        parts.get("untrained"),
-        parts["baseline"],
-    )
 
 
 def _notes(samples: Samples, showers: Counts) -> tuple[str, ...]:

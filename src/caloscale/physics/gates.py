@@ -66,9 +66,8 @@ def holm(probabilities: Sequence[float], error: float) -> list[bool]:
 
 def _differences(gate: Gate, quantity: QuantityResult) -> list[Difference]:
     """Those that the gate limits; of the AUCs the one at the gate's number of showers."""
-    if gate.showers is not None:
-        return [d for d in quantity.differences if d.where.startswith(f"{gate.showers} ")]
-    return list(quantity.differences)
+    at = "" if gate.showers is None else f"{gate.showers} "
+    return [difference for difference in quantity.differences if difference.where.startswith(at)]
 
 
 def _is_one_sided(gate: Gate) -> bool:
@@ -91,7 +90,7 @@ def exceeding_sigmas(gate: Gate, difference: Difference) -> float | None:
 
 
 def _beyond(difference: Difference, tolerance: float, side: float) -> float | None:
-    """The same on the side of larger (1) or smaller (-1) values."""
+    """`exceeding_sigmas` on the side of larger (1) or smaller (-1) values."""
     value, sigma = difference.value or 0.0, difference.uncertainty or 0.0
     if difference.scale == "ratio":
         if value <= -100:  # nothing is generated: no uncertainty is needed
@@ -141,40 +140,35 @@ def _result(
             f"there are too few showers to train a classifier on {gate.showers} of each kind: it has "
             f"{', '.join(d.where.split()[0] for d in quantity.differences)}"
         )
-    named = {"quantity": gate.quantity, "title": quantity.title, "unit": quantity.unit, "showers": gate.showers}
-    result = GateResult(**named, tolerance=gate.limit, decision="undecided", reason=reason)  # type: ignore[arg-type]
+    result = GateResult(
+        quantity=gate.quantity,
+        title=quantity.title,
+        unit=quantity.unit,
+        showers=gate.showers,
+        tolerance=gate.limit,
+        decision="rejected" if is_rejected else "undecided",
+        reason=reason,
+    )
     if not measured:
         return result
     sigmas, decisive = max(measured, key=lambda pair: pair[0])
-    is_complete = len(measured) == len(differences)
-    decision: Decision = "rejected" if is_rejected else "undecided"
-    if not is_rejected and is_complete and sigmas <= -Z:
-        decision = "accepted"
-    further = None
-    if decision == "undecided" and is_complete:
-        further = _further_showers(sigmas, gates * len(measured), showers)
-    low, high = interval(decisive)
+    value, (low, high) = decisive.value, interval(decisive)
     if not _is_one_sided(gate):
-        low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
-    found = {
-        "decision": decision,
-        "where": decisive.where,
-        "value": decisive.value if _is_one_sided(gate) else abs(decisive.value or 0.0),
-        "uncertainty": decisive.uncertainty,
-        "low": low,
-        "high": high,
-        "sigmas": decisive.sigmas,
-        "further_showers": further,
-        "reason": None if is_complete else reason,
-    }
+        value, ends = abs(value or 0.0), (abs(low), abs(high))
+        low, high = 0.0 if low <= 0 <= high else min(ends), max(ends)
+    found = {**decisive.values_of("where", "uncertainty", "sigmas"), "value": value, "low": low, "high": high}
+    if len(measured) == len(differences):
+        found["reason"] = None
+        if not is_rejected and sigmas <= -Z:
+            found["decision"] = "accepted"
+        elif not is_rejected:
+            found["further_showers"] = _further_showers(sigmas, gates * len(measured), showers)
     return result.model_copy(update=found)
 
 
 def _missing(difference: Difference) -> str:
     where = f"at {difference.where}: " if difference.where else ""
-    if difference.reason is None:
-        return f"{where}not measurable here: the uncertainty is zero"
-    return where + difference.reason
+    return where + (difference.reason or "not measurable here: the uncertainty is zero")
 
 
 def _further_showers(sigmas: float, tests: int, showers: Counts) -> int | None:

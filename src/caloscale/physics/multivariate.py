@@ -7,20 +7,11 @@ import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics import classifier
-from caloscale.physics.comparison import Weighted
+from caloscale.physics.comparison import Samples, Weighted
 from caloscale.physics.distances import FEWEST_SHOWERS, RECIPE_MINIMUM, Estimate
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import compared, group_by_primary
-from caloscale.physics.result import (
-    Classifier,
-    Distance,
-    LearningPoint,
-    Measured,
-    Regression,
-    number,
-    numbers,
-)
-from caloscale.physics.samples import Samples
+from caloscale.physics.result import Classifier, Distance, LearningPoint, Measured, Regression, number, numbers
 from caloscale.spec.validation import Validation
 
 Found = TypeVar("Found")
@@ -39,11 +30,13 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         roc = classifier.roc_points(*classifier.score(test, test.largest, seed=seed, repeats=1)[0])
     except ValueError as error:
         return Classifier(reason=str(error))
-    null = _optional(lambda: _null_auc(samples, seed))
+    order = np.random.default_rng(seed).permutation(len(samples.training))
+    first, second = np.split(order, [len(order) // 2])
+    # The same procedure without a difference to find.
+    null = _auc(samples, samples.training[first], samples.training[second], seed)
 
     def of(other: Observed) -> float | None:
-        against = _two_sample_test(samples, samples.training, other, seed)
-        point = _optional(lambda: classifier.measure_auc(against, test.largest, seed=seed))
+        point = _auc(samples, samples.training, other, seed, test.largest)
         return None if point is None else number(point.auc.value)
 
     return Classifier(
@@ -63,12 +56,9 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
 def compare_layers(samples: Samples, validation: Validation) -> Classifier:
     """AUC by the energies of the layers alone, trained on as many showers as the gate states and on all."""
     test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, classifier.layer_features)
-    sizes = {test.largest, *(min(size, test.largest) for size in _asked("layerAuc", validation))}
+    sizes = sorted({test.largest, *(min(size, test.largest) for size in _asked("layerAuc", validation))})
     try:
-        curve = [
-            classifier.measure_auc(test, size, seed=validation.seed, repeats=classifier.REPEATS)
-            for size in sorted(sizes)
-        ]
+        curve = [classifier.measure_auc(test, n, seed=validation.seed, repeats=classifier.REPEATS) for n in sizes]
     except ValueError as error:
         return Classifier(reason=str(error))
     return Classifier(**_on_all(test, curve))
@@ -111,12 +101,12 @@ def _two_sample_test(
     return classifier.split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 
 
-def _null_auc(samples: Samples, seed: int) -> classifier.Point:
-    """The classifier between two halves of the training showers: the same procedure without a difference to find."""
-    order = np.random.default_rng(seed).permutation(len(samples.training))
-    half = len(order) // 2
-    test = _two_sample_test(samples, samples.training[order[:half]], samples.training[order[half:]], seed)
-    return classifier.measure_auc(test, test.largest, seed=seed)
+def _auc(
+    samples: Samples, real: Observed, generated: Observed, seed: int, showers: int | None = None
+) -> classifier.Point | None:
+    """The AUC of a classifier that is trained on so many showers of each kind, None: on all; None for too few."""
+    test = _two_sample_test(samples, real, generated, seed)
+    return _optional(lambda: classifier.measure_auc(test, showers or test.largest, seed=seed))
 
 
 def _optional(compute: Callable[[], Found]) -> Found | None:

@@ -56,8 +56,7 @@ DEFINITIONS = {
 """How each quantity of generated showers differs from that of Monte Carlo. Pages and reports have these sentences."""
 BY_PARTICLE = ("response", "resolution", "weightedResolution", "showerMaximum", "hits")
 """Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
-AXES = ("x", "y")
-WHERE = {"transverseWidth": AXES, "widthSpread": AXES} | dict.fromkeys(
+WHERE = dict.fromkeys(("transverseWidth", "widthSpread"), ("x", "y")) | dict.fromkeys(
     ("responseSpread", "depthSpread", "hitsSpread"), ("",)
 )
 """What the differences of a quantity are called that are not those of the ranges of energy."""
@@ -83,14 +82,12 @@ def measure_quantities(
     labels: of the ranges of energy; classifiers: by the name of the quantity that is their AUC.
     """
     results = results_of_differences(reference, generated, labels, depth_x0)
-    by_distance = {
-        "diversity": measure_diversity(reference.observed, generated.observed),
-        "copying": measure_copying(training, reference.observed, generated.observed),
-    }
-    results |= {
-        name: QuantityResult(title=TITLES[name], unit=scale_of(name).unit, differences=(difference,))
-        for name, difference in by_distance.items()
-    }
+    observed = reference.observed, generated.observed
+    for name, difference in (
+        ("diversity", measure_diversity(*observed)),
+        ("copying", measure_copying(training, *observed)),
+    ):
+        results[name] = QuantityResult(title=TITLES[name], unit=scale_of(name).unit, differences=(difference,))
     results |= {name: of_classifier(name, classifier) for name, classifier in classifiers.items()}
     return results | {f"{name}Separation": of_separation(result) for name, result in observables.items()}
 

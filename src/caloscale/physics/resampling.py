@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -199,13 +199,6 @@ def sigmas(gain: Floats | None) -> float | None:
     """A difference (row 0) in standard deviations of its bootstraps."""
     value, uncertainty = summarise(gain)
     return number(value / uncertainty) if uncertainty > 0 else None
-
-
-def over_halves(halves: Floats, distance: Callable[[Floats, Floats], Floats]) -> tuple[float, float]:
-    """Mean and scatter over the divisions of distance(weights of one half, weights of the other)."""
-    values = distance(halves, 1 - halves)
-    values = values[np.isfinite(values)]
-    return (float(values.mean()), float(values.std())) if len(values) else (float("nan"), float("nan"))
 
 
 def _mean_separation(first: Floats, second: Floats) -> Floats:

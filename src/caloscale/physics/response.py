@@ -75,20 +75,12 @@ def relative_widths(weights: Floats, values: Floats, bins: Floats) -> Floats:
         return np.where(mean > 0, widths(weights, values, bins) / mean, np.nan)
 
 
-@dataclass(frozen=True)
-class Line:
-    """Straight lines through sum against energy, and the largest deviation of a bin's mean from them: (B,)."""
-
-    offset: Floats
-    slope: Floats
-    deviation: Floats
-
-
-def fit_line(weights: Floats, energy: Floats, sums: Floats, bins: Floats) -> Line:
+def fit_line(weights: Floats, energy: Floats, sums: Floats, bins: Floats) -> tuple[Floats, Floats, Floats]:
     """Least squares of sum = offset + slope E with variance proportional to E (as of a sampling calorimeter).
 
-    deviation: max over the bins (N, K) of |mean sum / line at the mean energy - 1|, bins with FEWEST showers or
-    more. NaN where fewer than three bins are left or all energies are equal.
+    Returns: offset, slope and deviation (B,). The deviation is the largest over the bins (N, K) of |mean sum / line at
+    the mean energy - 1|, of bins with FEWEST showers or more. NaN where fewer than three bins are left or all energies
+    are equal.
     """
     inverse, one, linear, y_inverse, y = (
         weights @ column for column in (1 / energy, np.ones_like(energy), energy, sums / energy, sums)
@@ -104,7 +96,7 @@ def fit_line(weights: Floats, energy: Floats, sums: Floats, bins: Floats) -> Lin
         residual = np.abs(mean_sum / (offset[:, None] + slope[:, None] * mean_energy) - 1)
     usable = np.isfinite(residual).sum(axis=1) >= 3
     largest = np.max(np.where(np.isfinite(residual), residual, -np.inf), axis=1, initial=-np.inf)
-    return Line(offset, slope, np.where(usable, largest, np.nan))
+    return offset, slope, np.where(usable, largest, np.nan)
 
 
 def fit_resolution(relative: Floats, mean_inverse_energy: Floats, count: Floats) -> tuple[Floats, Floats]:

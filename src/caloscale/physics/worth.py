@@ -29,11 +29,6 @@ class Number(Block):
         high = "no bound" if self.high is None else count(self.high)
         return f"{count(self.value)} ({count(self.low)} to {high})"
 
-    @property
-    def span(self) -> float | None:
-        """Upper over lower end; None without a bound."""
-        return None if self.high is None else self.high / self.low
-
 
 class Amplification(Block):
     """What generated showers are worth for one quantity."""

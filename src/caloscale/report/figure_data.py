@@ -10,13 +10,12 @@ from pydantic import PlainSerializer, PlainValidator
 from caloscale.detector.axes import Axes, Floats
 from caloscale.physics.binning import ORDER, TITLES, Binning, scalar_columns
 from caloscale.physics.classifier import energy_regression
-from caloscale.physics.comparison import Comparison, Weighted
+from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
 from caloscale.physics.energy_response import maximum_depths, mean_energy
 from caloscale.physics.observables import Observed
 from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, relative_widths
 from caloscale.physics.result import numbers
-from caloscale.physics.samples import Samples
 from caloscale.showers.arrays import Showers
 from caloscale.spec.block import Block
 
