@@ -9,13 +9,13 @@ import pytest
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.studies import contenders, whole_run
 from caloscale.studies.measures import MEASURES, Context
-from caloscale.studies.points import configured_run, validated
+from caloscale.studies.points import configured_run, own_inputs, validated
 from caloscale.studies.report import SweepTable
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import Study, load_study, study_names
+from caloscale.studies.sweep import RUN_INPUTS, Study, load_study, study_names
 
-OWN_INPUTS = {"run": whole_run.OWN_INPUTS, "step": contenders.STEP_INPUTS, "generate": contenders.GENERATE_INPUTS}
-"""Inputs that are no fields of the run configuration, by measure."""
+OWN_INPUTS = {"run": whole_run.RunInputs, "step": contenders.StepInputs, "generate": contenders.GenerateInputs}
+"""Of measures whose other inputs are fields of the run configuration."""
 CONTEXT = Context(dt.date(2026, 11, 21))
 
 
@@ -37,7 +37,7 @@ def test_a_study_has_known_measures_and_valid_runs(name):
         assert sweep.measure in MEASURES
         if sweep.measure in OWN_INPUTS:
             for inputs in sweep.points():
-                configured_run({key: value for key, value in inputs.items() if key not in OWN_INPUTS[sweep.measure]})
+                configured_run(own_inputs(OWN_INPUTS[sweep.measure], inputs)[1])
 
 
 @pytest.mark.parametrize("name", study_names())
@@ -65,19 +65,26 @@ def test_what_a_measure_loads_late_is_there_and_takes_what_it_gets(name, tmp_pat
 def test_a_study_gives_its_measures_inputs_that_they_know(name, tmp_path, monkeypatch):
     """Every point of a study whose measure begins with the validation of its inputs; nothing is measured."""
 
-    def only_validated(block, inputs):
-        validated(block, inputs)
-        raise InputsAreValidError
+    def only(check):
+        def checked(block, inputs):
+            check(block, inputs)
+            raise InputsAreValidError
+
+        return checked
 
     for sweep in load_study(name).sweeps:
         module, _, function = MEASURES[sweep.measure].compute.__qualname__.partition(".")
         if not function:
             continue
         module = import_module(f"caloscale.studies.{module}")
-        if "validated(" not in inspect.getsource(getattr(module, function)):
-            continue
-        monkeypatch.setattr(module, "validated", only_validated)
-        for inputs in sweep.points():
+        source = inspect.getsource(getattr(module, function))
+        checks = [check for check in (validated, own_inputs) if f"{check.__name__}(" in source]
+        assert (
+            own_inputs not in checks or sweep.measure in RUN_INPUTS
+        )  # --set gives it any field of a run configuration
+        for check in checks:
+            monkeypatch.setattr(module, check.__name__, only(check))
+        for inputs in sweep.points() if checks else ():
             with pytest.raises(InputsAreValidError):
                 MEASURES[sweep.measure].compute(inputs, CONTEXT, tmp_path)
 

@@ -108,9 +108,6 @@ def test_of_an_ensemble_the_lowest_deviation_is_selected(runs, monkeypatch, tmp_
     assert found["deviations"] == pytest.approx([0.3, 0.1, 0.2])
     assert found["classifierAuc"] == pytest.approx({"members": 0.7, "selected": 0.6, "mixture": 0.25})
     assert found["resolution"]["mixture"] is None
-    for seeds in ([], [1, 1], "1"):
-        with pytest.raises(ConfigurationError, match="seeds"):
-            ensemble({"seeds": seeds}, tmp_path)
 
 
 @pytest.mark.long

@@ -10,41 +10,88 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from pydantic import Field
+
 from caloscale.bench.benches import make_model, simulate_some
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
 from caloscale.processor import available_cores, core_shares
 from caloscale.spec import Run, parse_solver_run
-from caloscale.studies.points import configured_run, nested
+from caloscale.spec.block import Block
+from caloscale.studies.points import configured_run, nested, own_inputs
 from caloscale.training.processor import processor_variables
 
-STEP_INPUTS = ("processes", "coresPerProcess", "steps", "environment", "label")
-"""Inputs of `step` beside the fields of the run configuration."""
-GENERATE_INPUTS = ("runtime", "precision", "batch", "streams", "rounds", "environment")
-"""Inputs of `generate` beside the fields of the run configuration."""
 SOLVER_SECONDS = 30.0
 """Time for the epochs of a solver and the products beside them."""
+
+
+class _Processes(Block):
+    """Processes of a run configuration."""
+
+    environment: dict[str, Any] = {}
+    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null leaves one as it is."""
+
+    def variables(self, run: Run) -> dict[str, str]:
+        """The environment of the processes, with what the run configuration sets."""
+        given = {name: str(value) for name, value in self.environment.items() if value is not None}
+        return processor_variables(run.train) | given
+
+
+class StepInputs(_Processes):
+    """Training steps of processes beside each other."""
+
+    processes: int = Field(1, ge=1)
+    cores_per_process: int | None = Field(None, ge=1)
+    """Cores to which each is pinned, no core twice; absent: all processes may use all cores."""
+    steps: int = Field(20, ge=1)
+    """Steps that are timed."""
+    label: str = ""
+    """A name for the tables."""
+
+    def core_shares(self) -> Sequence[Sequence[int] | None]:
+        """The cores of each process; None: all. Raises ConfigurationError where there are too few."""
+        if self.cores_per_process is None:
+            return [None] * self.processes
+        available = available_cores()
+        shares = core_shares(self.processes, available, self.cores_per_process)
+        if not shares:
+            problem = f"{self.processes} processes need as many cores each, and this machine has {len(available)}"
+            remedy = "leave it out, or use fewer processes"
+            raise ConfigurationError(problem, field="coresPerProcess", value=self.cores_per_process, remedy=remedy)
+        return shares
+
+
+class GenerateInputs(_Processes):
+    """Inference by the untrained generator of a run configuration."""
+
+    runtime: str = "tensorflow"
+    """tensorflow, onnx, openvino; keras: its layers without a graph; geant4: the Monte Carlo of the same showers, of
+    which only the run counts."""
+    precision: str = "float32"
+    batch: int = Field(16, ge=1)
+    """Showers of a stream's batch."""
+    streams: int = Field(1, ge=1)
+    """Batches that are computed beside each other."""
+    rounds: int = Field(5, ge=1)
 
 
 def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Training steps of several processes beside each other, none of which waits for another.
 
-    inputs: fields of the run configuration; ``processes`` (absent: 1); ``coresPerProcess``, to as many of which each is
-    pinned, no core twice (absent: all processes may use all cores); ``steps`` that are timed (20); ``environment``,
-    variables of the processes; ``label``, a name for the tables. Raises ConfigurationError where there are too few
-    cores, BenchError when a process fails.
+    inputs: `StepInputs` and fields of the run configuration. Result: `describe_steps`, and ``peakMemoryMib`` of all.
+    Raises ConfigurationError where there are too few cores, BenchError when a process fails.
     """
-    run = configured_run(_fields(inputs, STEP_INPUTS))
-    batch, processes = run.train.replica_batch(1), inputs.get("processes", 1)
+    asked, fields = own_inputs(StepInputs, inputs)
+    run = configured_run(fields)
+    batch, environment = run.train.replica_batch(1), asked.variables(run)
     settings = {"configuration": run.as_values(), "batch": batch}
-    shares = _core_shares(processes, inputs.get("coresPerProcess"))
+    contenders = [
+        Contender(f"step {index}", "step", settings, environment=environment, cores=cores)
+        for index, cores in enumerate(asked.core_shares())
+    ]
     with ExitStack() as stack:
-        contenders = [
-            Contender(f"step {index}", "step", settings, environment=_environment(inputs, run), cores=cores)
-            for index, cores in enumerate(shares)
-        ]
-        with ThreadPoolExecutor(processes) as pool:
+        with ThreadPoolExecutor(asked.processes) as pool:
             # In threads: each answers when its step is compiled. Those that did are ended when another fails.
             entered = [pool.submit(contender.__enter__) for contender in contenders]
             for contender, future in zip(contenders, entered):
@@ -52,7 +99,7 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
                     stack.push(contender)
             for future in entered:
                 future.result()
-            list(pool.map(lambda one: [one.run(1) for _ in range(inputs.get("steps", 20))], contenders))
+            list(pool.map(lambda contender: [contender.run(1) for _ in range(asked.steps)], contenders))
         for contender in contenders:
             contender.finish()
     figures = describe_steps([contender.seconds for contender in contenders], batch)
@@ -71,46 +118,43 @@ def describe_steps(seconds: Sequence[Sequence[float]], batch: int) -> dict[str, 
         "cv": statistics.pstdev(every) / mean,
         "worst": max(every) / median,
         "showersPerSecond": sum(batch / statistics.fmean(steps) for steps in seconds),
-        "steps": len(every),
     }
 
 
 def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Inference of the untrained generator of the run configuration: weights do not change the speed.
 
-    inputs: fields of the run configuration; ``runtime`` (tensorflow, onnx, openvino; keras: its layers without a
-    graph; geant4: the Monte Carlo of the same showers, of which only the run counts; absent: tensorflow); ``precision``
-    (float32); ``batch`` (16) of each of the ``streams`` (1) that compute beside each other; ``rounds`` (5);
-    ``environment``. Result: ``millisecondsPerShower`` (median of the rounds), ``lowest`` and ``highest``,
-    ``showersPerSecond``, ``peakMemoryMib``. Raises BenchError when the runtime is not installed.
+    inputs: `GenerateInputs` and fields of the run configuration. Result: ``millisecondsPerShower`` (median of the
+    rounds), ``lowest`` and ``highest``, ``showersPerSecond``, ``peakMemoryMib``; of Geant4 the mean alone. Raises
+    ConfigurationError; BenchError when the runtime is not installed.
     """
-    run = configured_run(_fields(inputs, GENERATE_INPUTS))
-    if inputs.get("runtime") == "geant4":
-        return _time_geant4(run)
-    batch, streams = inputs.get("batch", 16), inputs.get("streams", 1)
+    asked, fields = own_inputs(GenerateInputs, inputs)
+    run = configured_run(fields)
+    further: dict[str, float | None]
+    if asked.runtime == "geant4":
+        timed = simulate_some(run)
+        if timed is None:
+            raise BenchError("Geant4 cannot be loaded", remedy=install_command("simulate"))
+        typical, further = 1000 * timed.seconds_per_shower, dict.fromkeys(("lowest", "highest", "peakMemoryMib"))
+    else:
+        each, memory = _generation(asked, run)
+        typical, further = statistics.median(each), {"lowest": min(each), "highest": max(each), "peakMemoryMib": memory}
+    return {"millisecondsPerShower": typical, "showersPerSecond": 1000 / typical, **further}
+
+
+def _generation(asked: GenerateInputs, run: Run) -> tuple[list[float], float]:
+    """Milliseconds of a shower in each round, and the largest memory, MiB."""
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         make_model(run, Path(temporary) / "model")
-        settings = {
-            "configuration": run.as_values(),
-            "folder": str(Path(temporary) / "model"),
-            "runtime": inputs.get("runtime", "tensorflow"),
-            "precision": inputs.get("precision", "float32"),
-            "batch": batch,
-            "streams": streams,
-        }
-        name = f"{settings['runtime']} {settings['precision']}"
-        with Contender(name, "generate", settings, environment=_environment(inputs, run)) as contender:
-            for _ in range(inputs.get("rounds", 5)):
+        settings = asked.values_of("runtime", "precision", "batch", "streams")
+        settings |= {"configuration": run.as_values(), "folder": str(Path(temporary) / "model")}
+        name = f"{asked.runtime} {asked.precision}"
+        with Contender(name, "generate", settings, environment=asked.variables(run)) as contender:
+            for _ in range(asked.rounds):
                 contender.run(1)
             contender.finish()
-    each = [1000 * seconds / (batch * streams) for seconds in contender.seconds]
-    return {
-        "millisecondsPerShower": statistics.median(each),
-        "lowest": min(each),
-        "highest": max(each),
-        "showersPerSecond": 1000 / statistics.median(each),
-        "peakMemoryMib": contender.peak_memory_mib,
-    }
+    showers = asked.batch * asked.streams
+    return [1000 * seconds / showers for seconds in contender.seconds], contender.peak_memory_mib
 
 
 def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,44 +175,3 @@ def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
         rates = [1e-9 * one.facts["flop"] / one.timing().median for one in (epoch, product)]
         seconds = epoch.timing().median
     return {"seconds": seconds, "gflops": rates[0], "productGflops": rates[1], "share": rates[0] / rates[1]}
-
-
-def _time_geant4(run: Run) -> dict[str, Any]:
-    timed = simulate_some(run)
-    if timed is None:
-        raise BenchError("Geant4 cannot be loaded", remedy=install_command("simulate"))
-    each = 1000 * timed.seconds_per_shower
-    return {
-        "millisecondsPerShower": each,
-        "lowest": None,
-        "highest": None,
-        "showersPerSecond": 1000 / each,
-        "peakMemoryMib": None,
-    }
-
-
-def _fields(inputs: Mapping[str, Any], own: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name not in own}
-
-
-def _environment(inputs: Mapping[str, Any], run: Run) -> dict[str, str]:
-    """Variables of the processes; raises ConfigurationError when they are no mapping."""
-    given = inputs.get("environment") or {}
-    if not isinstance(given, Mapping):
-        remedy = "write environment: {OMP_NUM_THREADS: 1}"
-        raise ConfigurationError("are no mapping", field="environment", value=given, remedy=remedy)
-    return processor_variables(run.train) | {name: str(value) for name, value in given.items() if value is not None}
-
-
-def _core_shares(processes: int, cores: int | None) -> list[list[int] | None]:
-    """The cores of each process; None: all."""
-    if not isinstance(processes, int) or processes < 1:
-        raise ConfigurationError("must be 1 or more", field="processes", value=processes, remedy="write processes: 1")
-    if cores is None:
-        return [None] * processes
-    available = available_cores()
-    if not isinstance(cores, int) or cores < 1 or processes * cores > len(available):
-        problem = f"{processes} processes need as many cores each, and this machine has {len(available)}"
-        remedy = "leave it out, or use fewer processes"
-        raise ConfigurationError(problem, field="coresPerProcess", value=cores, remedy=remedy)
-    return list(core_shares(processes, available, cores))

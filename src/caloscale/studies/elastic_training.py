@@ -33,7 +33,7 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.exchanged_training import check_fixed
-from caloscale.studies.points import validated
+from caloscale.studies.points import own_inputs
 from caloscale.studies.whole_run import run_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import set_processor
@@ -90,8 +90,7 @@ def train_elastically(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]
     Medians; null where there was none. Raises ConfigurationError, TrainingError, and what the
     preparation of showers raises.
     """
-    fields = {name: value for name, value in inputs.items() if "." in name}
-    asked = validated(ElasticTraining, {name: value for name, value in inputs.items() if name not in fields})
+    asked, fields = own_inputs(ElasticTraining, inputs)
     run = run_of(fields)
     check_fixed(run, ("train.threads.inter", run.train.threads.inter, None))  # each part has a thread of its own
     run = run.model_copy(update={"train": run.train.model_copy(update={"deterministic": True})})

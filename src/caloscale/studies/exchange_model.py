@@ -16,17 +16,29 @@ from typing import Any, Literal
 from pydantic import Field
 
 from caloscale import __version__
-from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import write_text
-from caloscale.studies.points import configured_run, validated
+from caloscale.studies.points import configured_run, own_inputs, validated
 
 
-class ExchangeInputs(Block):
-    """A step of data-parallel training on a cluster."""
+class _Links(Block):
+    """How gradients are averaged, and what links do."""
 
     method: Literal["ring", "hierarchical", "parameter-server"] = "ring"
-    """How gradients are averaged; parameter servers synchronously."""
+    """Parameter servers are synchronous."""
+    latency_seconds: float = Field(ge=0)
+    """Time of an empty message between nodes, s."""
+    bytes_per_second: float = Field(gt=0)
+    """Bandwidth of a node's link, bytes/s; its workers share it."""
+    inside_latency_seconds: float = Field(0.0, ge=0)
+    """Time of an empty message inside a node, s."""
+    inside_bytes_per_second: float = Field(math.inf, gt=0, allow_inf_nan=True)
+    """Bandwidth between two workers of a node, bytes/s; absent: without limit."""
+
+
+class ExchangeInputs(_Links):
+    """A step of data-parallel training on a cluster."""
+
     workers: int = Field(ge=1)
     """Workers n, one accelerator each."""
     per_node: int = Field(1, ge=1)
@@ -39,16 +51,16 @@ class ExchangeInputs(Block):
     """Standard deviation of that time between workers, s."""
     batch_per_worker: int = Field(1, ge=1)
     """Samples of a worker's step."""
-    latency_seconds: float = Field(ge=0)
-    """Time of an empty message between nodes, s."""
-    bytes_per_second: float = Field(gt=0)
-    """Bandwidth of a node's link, bytes/s; its workers share it."""
-    inside_latency_seconds: float = Field(0.0, ge=0)
-    """Time of an empty message inside a node, s."""
-    inside_bytes_per_second: float = Field(math.inf, gt=0, allow_inf_nan=True)
-    """Bandwidth between two workers of a node, bytes/s; absent: without limit."""
     servers: int = Field(1, ge=1)
     """Parameter servers, one a node; each holds an equal part."""
+
+
+class NodesInputs(_Links):
+    """An epoch on several nodes like this machine."""
+
+    nodes: int = Field(ge=1)
+    showers: int = Field(ge=1)
+    """Of an epoch."""
 
 
 def ring(size: float, members: int, latency: float, bandwidth: float) -> tuple[float, float]:
@@ -89,12 +101,14 @@ def _exchange(asked: ExchangeInputs, size: float) -> tuple[float, float]:
 def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """A step with its parts, s, and what it processes.
 
-    Result: ``exchangeLatencySeconds`` and ``exchangeTransferSeconds``, together
-    ``exchangeSeconds``; ``waitSeconds`` for the slowest
-    worker; ``stepSeconds``; ``samplesPerSecond`` of all workers; ``efficiency``, compute time over step. Nothing is
-    computed during an exchange. Raises ConfigurationError.
+    Result: ``exchangeLatencySeconds`` and ``exchangeTransferSeconds``, together ``exchangeSeconds``; ``waitSeconds``
+    for the slowest worker; ``stepSeconds``; ``samplesPerSecond`` of all workers; ``efficiency``, compute time over
+    step. Nothing is computed during an exchange. Raises ConfigurationError.
     """
-    asked = validated(ExchangeInputs, inputs)
+    return _modelled(validated(ExchangeInputs, inputs))
+
+
+def _modelled(asked: ExchangeInputs) -> dict[str, float]:
     latency, transfer = exchange_seconds(asked)
     wait = asked.spread_seconds * math.sqrt(2 * math.log(asked.workers))
     step = asked.compute_seconds + latency + transfer + wait
@@ -112,43 +126,36 @@ def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
 def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """An epoch on several nodes like this machine, from a step that is measured here.
 
-    inputs: those of `step` (fields of the run configuration, ``processes`` of a node, ...), which is measured once for
-    all points of the folder; ``nodes``; ``showers`` of an epoch; method, latencies and bandwidths of ExchangeInputs.
-    The gradients of each update are exchanged; workers differ by the measured variation of a step.
+    inputs: `NodesInputs`, and those of `step`, which is measured once for all points of the folder; ``processes`` are
+    those of a node. The gradients of each update are exchanged; workers differ by the measured variation of a step.
     Result: that of `model_step`, with ``workers``, ``stepsPerEpoch``, ``epochMinutes``, ``showersPerSecond`` and
     ``measuredStepSeconds``. Raises ConfigurationError, BenchError.
     """
     from caloscale.models import build, count_parameters, family_of  # TensorFlow
-    from caloscale.studies.contenders import STEP_INPUTS, time_steps
+    from caloscale.studies.contenders import StepInputs, time_steps
 
-    asked = {name: value for name, value in inputs.items() if name in _EXCHANGE_FIELDS}
-    nodes, showers = inputs.get("nodes"), inputs.get("showers")
-    for name, value in (("nodes", nodes), ("showers", showers)):
-        if not isinstance(value, int) or value < 1:
-            raise ConfigurationError("must be a whole number from 1 on", field=name, value=value, remedy=f"give {name}")
-    assert isinstance(nodes, int) and isinstance(showers, int)
-    of_step = {k: v for k, v in inputs.items() if k not in asked and k not in ("nodes", "showers")}
+    asked, of_step = own_inputs(NodesInputs, inputs)
     key = hashlib.sha256(json.dumps([__version__, of_step], sort_keys=True).encode()).hexdigest()[:16]
     file = points / f"step-{key}.json"
     if not file.is_file():
         write_text(file, json.dumps(time_steps(of_step)))
     measured = json.loads(file.read_text(encoding="utf-8"))
-    run = configured_run({k: v for k, v in of_step.items() if k not in STEP_INPUTS})
-    processes, batch = of_step.get("processes", 1), run.train.replica_batch(1)
-    workers = nodes * processes
-    sizes = {role: 4.0 * count_parameters(network) for role, network in build(run.model, run.data).items()}
-    step = model_step(
-        {
-            **asked,
-            "workers": workers,
-            "perNode": processes,
-            "gradientBytes": [sizes[role] for role in family_of(run.model).reduced_roles(run)],
-            "computeSeconds": measured["meanStepSeconds"],
-            "spreadSeconds": measured["cv"] * measured["meanStepSeconds"],
-            "batchPerWorker": batch,
-        }
+    node, fields = own_inputs(StepInputs, of_step)
+    run, workers = configured_run(fields), asked.nodes * node.processes
+    batch = run.train.replica_batch(1)
+    networks, roles = build(run.model, run.data), family_of(run.model).reduced_roles(run)
+    step = _modelled(
+        ExchangeInputs(
+            **asked.values_of(*_Links.model_fields),
+            workers=workers,
+            per_node=node.processes,
+            gradient_bytes=tuple(4.0 * count_parameters(networks[role]) for role in roles),
+            compute_seconds=measured["meanStepSeconds"],
+            spread_seconds=measured["cv"] * measured["meanStepSeconds"],
+            batch_per_worker=batch,
+        )
     )
-    steps = math.ceil(showers / (workers * batch))
+    steps = math.ceil(asked.showers / (workers * batch))
     return {
         **step,
         "workers": workers,
@@ -157,6 +164,3 @@ def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
         "showersPerSecond": step["samplesPerSecond"],
         "measuredStepSeconds": measured["meanStepSeconds"],
     }
-
-
-_EXCHANGE_FIELDS = ("method", "latencySeconds", "bytesPerSecond", "insideLatencySeconds", "insideBytesPerSecond")

@@ -31,7 +31,7 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.studies.exchange import Exchanging
-from caloscale.studies.points import validated
+from caloscale.studies.points import own_inputs, validated
 from caloscale.studies.ranks import run_ranks
 from caloscale.studies.search import judge_mixture
 from caloscale.studies.whole_run import run_of
@@ -71,8 +71,7 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     ``staleShare`` and ``newShare`` of the slots and ``age``, the mean of what was new there, in steps. Raises
     ConfigurationError, TrainingError, and what the preparation of showers raises.
     """
-    fields = {name: value for name, value in inputs.items() if "." in name}
-    asked = validated(TrainingRanks, {name: value for name, value in inputs.items() if name not in fields})
+    asked, fields = own_inputs(TrainingRanks, inputs)
     run = run_of(fields)
     check_fixed(run)
     shutil.rmtree(folder, ignore_errors=True)  # ranks that were interrupted are at different steps

@@ -3,11 +3,11 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 
-from caloscale.errors import CaloscaleError, ConfigurationError
+from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems, suggest
@@ -27,14 +27,24 @@ def validated(block: type[_B], inputs: Any, source: str | None = None) -> _B:
         ) from problems
 
 
-def seeds_of(inputs: Mapping[str, Any], absent: list[int]) -> list[int]:
-    """The input `seeds`: different whole numbers; raises ConfigurationError."""
-    seeds = inputs.get("seeds", absent)
-    valid = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
-    if not valid or len(set(seeds)) < len(seeds):
-        remedy = "write seeds: [1, 2, 3]"
-        raise ConfigurationError("is not a list of different seeds", field="seeds", value=seeds, remedy=remedy)
-    return list(seeds)
+def own_inputs(block: type[_B], inputs: Mapping[str, Any]) -> tuple[_B, dict[str, Any]]:
+    """The inputs that a measure itself has, as a block, and the others: fields of a run configuration.
+
+    Raises ConfigurationError.
+    """
+    names = {field.alias for field in block.model_fields.values()}
+    own = {name: value for name, value in inputs.items() if name in names}
+    return validated(block, own), {name: value for name, value in inputs.items() if name not in names}
+
+
+def _different(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise InvalidValueError("is not a list of different seeds", remedy="write seeds: [1, 2, 3]")
+    return seeds
+
+
+Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_different)]
+"""Seeds of several runs, one each."""
 
 
 def configured_run(inputs: Mapping[str, Any]) -> Run:

@@ -14,34 +14,43 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from pydantic import Field
 
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.spec import Run
+from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import CHECKPOINTS
+from caloscale.studies.points import own_inputs
 from caloscale.studies.whole_run import run_of, start_run
 from caloscale.training.checkpoint.progress_marker import read_marker
 
-OWN_INPUTS = ("lostAt", "workersAfter")
-"""Inputs beside the fields of the run configuration."""
 POLL_SECONDS = 0.05
+
+
+class ElasticInputs(Block):
+    """When a worker is lost."""
+
+    lost_at: int | None = Field(None, ge=1)
+    """The step after which the last worker is lost; null: never."""
+    workers_after: int | None = Field(None, ge=1)
+    """Workers that make the rest; absent: as many as before."""
 
 
 def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A whole run whose last worker is ended by SIGKILL; the same command, with ``workersAfter``, makes the rest.
 
-    inputs: fields of the run configuration, train.workersPerNode among them; ``lostAt``, the step after which the
-    worker is lost (null: never); ``workersAfter`` (absent: as many as before). Result: ``lostAtStep``, ``stepsLost``,
-    ``pauseSeconds`` from the kill to the next new step, ``seconds`` of all, ``restarts``, ``steps``, ``workers`` at the
-    end, ``showersPerSecond`` of the last attempt, ``lowestDeviation``. Raises ConfigurationError, TrainingError.
+    inputs: `ElasticInputs`, and fields of the run configuration, train.workersPerNode among them. Result:
+    ``lostAtStep``, ``stepsLost``, ``pauseSeconds`` from the kill to the next new step, ``seconds`` of all,
+    ``restarts``, ``steps``, ``workers`` at the end, ``showersPerSecond`` of the last attempt, ``lowestDeviation``.
+    Raises ConfigurationError, TrainingError.
     """
-    run = run_of({name: value for name, value in inputs.items() if name not in OWN_INPUTS})
-    before, lost_at = run.train.workers_per_node, inputs.get("lostAt")
-    after = inputs.get("workersAfter") or before
+    asked, fields = own_inputs(ElasticInputs, inputs)
+    run = run_of(fields)
+    before, lost_at = run.train.workers_per_node, asked.lost_at
+    after = asked.workers_after or before
     if before < 2:
         remedy = "write 2 or more"
         raise ConfigurationError("has no other worker", field="train.workersPerNode", value=before, remedy=remedy)
-    if lost_at is not None and (not isinstance(lost_at, int) or lost_at < 1):
-        raise ConfigurationError("must be a step from 1 on", field="lostAt", value=lost_at, remedy="write lostAt: 20")
     shutil.rmtree(folder, ignore_errors=True)  # a measurement that was interrupted says nothing
     clock = time.perf_counter()
     pause = killed_at = None

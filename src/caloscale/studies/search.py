@@ -16,12 +16,8 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueErr
 from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.studies.points import seeds_of, validated
+from caloscale.studies.points import Seeds, own_inputs
 from caloscale.studies.whole_run import run_of, whole_run
-
-SEARCH_INPUTS = ("sampler", "trials", "samplerSeed", "ranges", "stopEarly")
-ENSEMBLE_INPUTS = ("seeds",)
-"""Inputs beside the fields of the run configuration."""
 
 
 class SearchInputs(Block):
@@ -57,8 +53,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     early), ``failed`` (runs that did not end or have no deviation), ``seconds``. Raises ConfigurationError;
     TrainingError without Optuna or when no run ended.
     """
-    asked = validated(SearchInputs, {name: value for name, value in inputs.items() if name in SEARCH_INPUTS})
-    fields = {name: value for name, value in inputs.items() if name not in SEARCH_INPUTS}
+    asked, fields = own_inputs(SearchInputs, inputs)
     try:
         import optuna
     except ImportError as error:
@@ -127,6 +122,12 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
+class EnsembleInputs(Block):
+    """Members of an ensemble."""
+
+    seeds: Seeds = (1, 2, 3)
+
+
 def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Runs that differ in the seed of the training, the best of them, and showers of all of them together.
 
@@ -134,10 +135,9 @@ def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     ``members`` (mean), of the one ``selected`` by the lowest deviation, and of the ``mixture``, to which every member
     contributes as many showers. Raises ConfigurationError, and what a run raises.
     """
-    seeds = seeds_of(inputs, [1, 2, 3])
-    fields = {name: value for name, value in inputs.items() if name not in ENSEMBLE_INPUTS}
-    folders = [folder / f"seed-{seed}" for seed in seeds]
-    found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(seeds, folders)]
+    asked, fields = own_inputs(EnsembleInputs, inputs)
+    folders = [folder / f"seed-{seed}" for seed in asked.seeds]
+    found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(asked.seeds, folders)]
     deviations = [one["quality"]["lowest"] for one in found]
     best = found[min(range(len(found)), key=lambda i: np.inf if deviations[i] is None else deviations[i])]
     mixed = judge_mixture(fields, folders)

@@ -2,40 +2,48 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
 from caloscale.sagips.saves import rank_folder, read_record
 from caloscale.spec import SolverRun, parse_solver_run
-from caloscale.spec.block import read_json
+from caloscale.spec.block import Block, read_json
 from caloscale.stages.solving import SUMMARY_FILE, solve
 from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import make_folder
-from caloscale.studies.points import nested, seeds_of
+from caloscale.studies.points import Seeds, nested, own_inputs
 
-OWN_INPUTS = ("seeds", "withinSeconds")
-"""Inputs beside the fields of the run configuration."""
+
+class SolveInputs(Block):
+    """What an ensemble has beside its run configuration."""
+
+    seeds: Seeds | None = None
+    """One run each; absent: solver.seed alone."""
+    within_seconds: float = Field(math.inf, ge=0, allow_inf_nan=True)
+    """Wall time of the last checkpoint that counts, s; absent: that at the end."""
 
 
 def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """Solve once with each seed, then the residuals of the ensemble.
 
-    inputs: fields of the solver's run configuration, `seeds` (absent: solver.seed alone) and `withinSeconds` (residuals
-    at the last checkpoint within this wall time; absent: at the end). points: folder of all points, where a run has a
-    folder named after a hash of its configuration: points that differ in withinSeconds share their runs, and an
+    inputs: `SolveInputs`, and fields of the solver's run configuration. points: folder of all points, where a run has
+    a folder named after a hash of its configuration: points that differ in withinSeconds share their runs, and an
     interrupted run resumes. Raises ConfigurationError, and what a run raises.
     """
-    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
+    asked, fields = own_inputs(SolveInputs, inputs)
     run = parse_solver_run(json.dumps(nested(fields)))
-    folders = [_solved(run, seed, points) for seed in seeds_of(inputs, [run.solver.seed])]
+    folders = [_solved(run, seed, points) for seed in asked.seeds or (run.solver.seed,)]
     histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
-    within = float(inputs.get("withinSeconds", np.inf))
-    chosen = [_checkpoint(history, within) for history in histories]
-    members = [read_solved(folder, epoch=epoch) for folder, epoch in zip(folders, chosen)]
+    members = [
+        read_solved(folder, epoch=max(at.epoch for at in history if at.seconds <= asked.within_seconds))
+        for folder, history in zip(folders, histories)
+    ]
     return {**_speed(folders, run), **_residuals(members), "history": _history(histories)}
 
 
@@ -48,11 +56,6 @@ def _solved(run: SolverRun, seed: int, points: Path) -> Path:
         keep_configuration(run, make_folder(folder))
         solve(run, folder)
     return folder
-
-
-def _checkpoint(history: Sequence[Residuals], within_seconds: float) -> int:
-    """Epoch of the last checkpoint within this wall time."""
-    return max(residuals.epoch for residuals in history if residuals.seconds <= within_seconds)
 
 
 def _speed(folders: Sequence[Path], run: SolverRun) -> dict[str, Any]:

@@ -19,8 +19,8 @@ TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
 
 RUN_INPUTS = (
-    "elastic", "elasticTraining", "ensemble", "exchangedTraining", "generate", "plan", "run", "search", "solve",
-    "solverEpoch", "step",
+    "elastic", "elasticTraining", "ensemble", "exchangedTraining", "generate", "nodes", "plan", "run", "search",
+    "solve", "solverEpoch", "step",
 )  # fmt: skip
 """Measures whose inputs are fields of the run configuration."""
 

@@ -9,37 +9,44 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
+
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.processor import available_cores
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
+from caloscale.spec.block import Block
 from caloscale.storage.atomic import make_folder
-from caloscale.studies.points import configured_run
+from caloscale.studies.points import configured_run, own_inputs
 from caloscale.termination import end_with_parent
 
-OWN_INPUTS = ("cores", "deviation", "timesPreset")
-"""Inputs beside the fields of the run configuration."""
 WATCH_SECONDS = 2.0
 """Between two looks at the validations of a run."""
 
 
-def run_of(inputs: Mapping[str, Any]) -> Run:
-    """The run configuration of a point; raises ConfigurationError.
+class RunInputs(Block):
+    """What a whole run has beside its configuration."""
 
-    ``timesPreset`` sets the epochs so that the training uses so many times the showers that the preset's own does,
-    whatever ``data.showers`` is.
-    """
-    fields = {name: value for name, value in inputs.items() if name not in OWN_INPUTS}
-    times = inputs.get("timesPreset")
-    if times is None:
+    cores: int | None = Field(None, ge=1)
+    """Cores to which the process is pinned; absent: all."""
+    deviation: float | None = None
+    """Deviation from Monte Carlo for which `quality` says when it was reached."""
+    times_preset: float | None = Field(None, gt=0)
+    """How many times as many showers as the preset's own training uses, whatever ``data.showers`` is; absent:
+    ``train.epochs`` says it."""
+
+
+def run_of(inputs: Mapping[str, Any]) -> Run:
+    """The run configuration of a point: `RunInputs` and its fields. Raises ConfigurationError."""
+    asked, fields = own_inputs(RunInputs, inputs)
+    if asked.times_preset is None:
         return configured_run(fields)
-    preset = configured_run({"model.preset": inputs.get("model.preset")})
+    preset = configured_run({"model.preset": fields.get("model.preset")})
     showers = configured_run({**fields, "train.epochs": 1}).data.showers
-    valid = isinstance(times, int | float) and not isinstance(times, bool) and times > 0
-    if not valid or "train.epochs" in fields or not (preset.data.showers and showers):
-        problem = "needs a number above 0, data.showers, and no train.epochs"
-        raise ConfigurationError(problem, field="timesPreset", value=times, remedy="give the one or train.epochs")
-    epochs = max(1, round(times * preset.train.epochs * preset.data.showers / showers))
+    if "train.epochs" in fields or not (preset.data.showers and showers):
+        problem, remedy = "needs data.showers, and no train.epochs", "give the one or train.epochs"
+        raise ConfigurationError(problem, field="timesPreset", value=asked.times_preset, remedy=remedy)
+    epochs = max(1, round(asked.times_preset * preset.train.epochs * preset.data.showers / showers))
     return configured_run({**fields, "train.epochs": epochs})
 
 
@@ -48,18 +55,16 @@ def whole_run(
 ) -> dict[str, Any]:
     """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
 
-    inputs: fields of the run configuration; ``cores``, the number of cores to which the process is pinned (absent:
-    all); ``deviation``, for which `quality` says when it was reached (absent: it is null). watch: called with the
-    validations of the training so far (`read_validations`), before, during and after it; what it raises ends the
-    run, which can resume, and is raised. Result: summary.json;
-    ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the training made too few
-    steps); ``ranges``, agreement by energy; ``gates``, how many of each decision; ``auc``, of the classifiers;
-    ``effort``, core seconds and their price. Raises CaloscaleError with the exit code of the run.
+    inputs: `RunInputs` and fields of the run configuration. watch: called with the validations of the training so far
+    (`read_validations`), before, during and after it; what it raises ends the run, which can resume, and is raised.
+    Result: summary.json; ``training``, the figures of the training stage; ``quality``; ``profile`` (null where the
+    training made too few steps); ``ranges``, agreement by energy; ``gates``, how many of each decision; ``auc``, of
+    the classifiers; ``effort``, core seconds and their price. Raises CaloscaleError with the exit code of the run.
     """
-    run = run_of(inputs)
+    asked, run = own_inputs(RunInputs, inputs)[0], run_of(inputs)
     watch(read_validations(folder))
     if not _succeeded(folder):
-        _make(run, inputs.get("cores"), folder, watch)
+        _make(run, asked.cores, folder, watch)
         watch(read_validations(folder))
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
@@ -69,7 +74,7 @@ def whole_run(
     return {
         **summary,
         "training": training,
-        "quality": quality(training, read_validations(folder), inputs.get("deviation")),
+        "quality": quality(training, read_validations(folder), asked.deviation),
         "profile": parts_of_profile(folder / "training" / PROFILE_FILE),
         "ranges": energy_ranges(evaluation),
         "gates": decisions(evaluation),
@@ -163,8 +168,13 @@ def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen
 
 
 def _make(run: Run, cores: int | None, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
+    available = available_cores()
+    if cores is not None and cores > len(available):
+        problem = f"must be 1 to {len(available)} cores, those that this machine has"
+        raise ConfigurationError(problem, field="cores", value=cores)
     process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
-    _pin(process, cores)
+    if cores is not None:
+        os.sched_setaffinity(process.pid, available[:cores])
     if code := _finish(process, lambda: watch(read_validations(folder))):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
         error = type("", (CaloscaleError,), {"exit_code": code})
@@ -199,19 +209,6 @@ def parts_of_profile(file: Path) -> dict[str, Any] | None:
     for share in profile["shares"]:
         parts[share["part"]] += share["share"]
     return {**profile, **parts}
-
-
-def _pin(process: subprocess.Popen[bytes], cores: int | None) -> None:
-    """Let a process use so many of this one's cores; raises ConfigurationError when there are fewer."""
-    if cores is None:
-        return
-    available = available_cores()
-    if not isinstance(cores, int) or not 0 < cores <= len(available):
-        process.kill()
-        process.wait()
-        problem = f"must be 1 to {len(available)} cores, those that this machine has"
-        raise ConfigurationError(problem, field="cores", value=cores)
-    os.sched_setaffinity(process.pid, available[:cores])
 
 
 def _finish(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> int:
