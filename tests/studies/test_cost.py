@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from caloscale.studies.measures import Context
+from caloscale.errors import ConfigurationError
+from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.report import run_study
 from caloscale.studies.sweep import load_study
 
@@ -68,6 +69,33 @@ def test_tpu_against_v100_at_the_prices_of_the_study_and_of_today(made):
         if row["hosts of V100"] == "without hosts" and row["epoch is"] == "training"
     }
     assert of_region["us-central1", "2022-06-01"] == pytest.approx(2.71, abs=0.005)
+
+
+PAIR = {
+    "one.accelerator": "nvidia-tesla-v100",
+    "one.count": 8,
+    "one.batchPerReplica": 96,
+    "other.accelerator": "tpu-v3",
+    "other.count": 4,
+    "region": "europe-west4",
+    "capacityType": "spot",
+    "asOf": "2022-06-01",
+    "withTest": True,
+}
+
+
+def test_a_ratio_states_what_it_rests_on_and_has_a_test_pass_only_where_one_was_measured(tmp_path):
+    compute, context = MEASURES["epochRatio"].compute, Context(TODAY)
+    found = compute({**PAIR, "one.host": "n1-standard-96", "one.hosts": 1}, context, tmp_path)
+    assert compute(PAIR, context, tmp_path)["ratio"] == pytest.approx(2.45, abs=0.01)
+    assert found["statement"] == (
+        "an epoch (training and test pass) on v3-8 (spot, europe-west4, without hosts, prices of 2022-06-01) costs "
+        f"1/{found['ratio']:.2f} of that on 8 x nvidia-tesla-v100 (spot, europe-west4, with 1 x n1-standard-96, prices "
+        "of 2022-06-01)"
+    )
+    azure = {"one.provider": "azure", "one.count": 100, "one.region": "westeurope"}
+    with pytest.raises(ConfigurationError, match="test pass of this run was not measured"):
+        compute({**PAIR, **azure}, context, tmp_path)
 
 
 def test_one_accelerator_against_many_for_60_and_120_epochs(made):

@@ -20,115 +20,6 @@ from caloscale.spec.block import Block
 from caloscale.studies.points import configured_run, validated
 
 
-class EpochCost(Block):
-    """What an epoch of a measured run costs."""
-
-    title: str
-    """The accelerators."""
-    host: str
-    """What is assumed about their hosts."""
-    region: str
-    """Region of the prices."""
-    capacity_type: CapacityType
-    """spot or on-demand."""
-    seconds: float
-    """The epoch, s."""
-    seconds_are: str
-    """What is in it."""
-    usd_per_hour: float
-    """Accelerators and hosts, US dollars per hour."""
-    usd: float
-    """US dollars for the epoch."""
-    as_of: dt.date
-    """Day of the prices."""
-    observed_on: dt.date
-    """Day on which the oldest of them was seen."""
-    source: str
-    """Where the measurement is from."""
-
-
-class CostRatio(Block):
-    """Two epochs beside each other: a ratio is nothing without its dates and hosts."""
-
-    cheaper: EpochCost
-    more_expensive: EpochCost
-    ratio: float
-    """Ratio of the two prices of an epoch."""
-    statement: str
-    """The ratio in a sentence, with region, capacity type, date and hosts."""
-
-
-def epoch_cost(
-    measured: Measurement,
-    prices: Prices,
-    region: str,
-    capacity_type: CapacityType,
-    as_of: dt.date,
-    *,
-    host: str | None = None,
-    hosts: int | None = None,
-    with_test: bool = False,
-) -> EpochCost:
-    """What an epoch of a measured run costs at the prices of a day.
-
-    ``host``: a machine type that is rented for the accelerators, ``hosts`` of them (absent: one a node of the run);
-    absent: the accelerators alone, or what their price includes. ``with_test``: the test pass as well.
-    Raises PriceError naming the row to add.
-    """
-    rate, number_of, title = _accelerators(measured, prices, region, capacity_type, as_of)
-    usd_per_hour, observed_on = number_of * rate.usd_per_hour, rate.observed_on
-    assumption = "hosts in the price" if rate.includes_host else "without hosts"
-    if host is not None:
-        number = hosts or measured.nodes
-        rented = node_rate(prices, find_machine(host), region, capacity_type, as_of)
-        usd_per_hour += number * rented.usd_per_hour
-        observed_on = min(observed_on, rented.observed_on)
-        assumption = f"with {number} x {host}"
-    seconds = measured.train_seconds + (measured.test_seconds or 0.0 if with_test else 0.0)
-    return EpochCost(
-        title=title,
-        host=assumption,
-        region=region,
-        capacity_type=capacity_type,
-        seconds=seconds,
-        seconds_are="training and test pass" if with_test else "training",
-        usd_per_hour=usd_per_hour,
-        usd=seconds / 3600 * usd_per_hour,
-        as_of=as_of,
-        observed_on=observed_on,
-        source=measured.source,
-    )
-
-
-def cost_ratio(one: EpochCost, other: EpochCost) -> CostRatio:
-    """Which of two epochs costs less, and by how much."""
-    cheaper, more_expensive = sorted((one, other), key=lambda cost: cost.usd)
-    ratio = more_expensive.usd / cheaper.usd
-
-    def describe(cost: EpochCost) -> str:
-        return f"{cost.title} ({cost.capacity_type}, {cost.region}, {cost.host}, prices of {cost.as_of})"
-
-    return CostRatio(
-        cheaper=cheaper,
-        more_expensive=more_expensive,
-        ratio=ratio,
-        statement=f"an epoch ({cheaper.seconds_are}) on {describe(cheaper)} costs 1/{ratio:.2f} of that on "
-        f"{describe(more_expensive)}",
-    )
-
-
-def _accelerators(
-    measured: Measurement, prices: Prices, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[Rate, int, str]:
-    """A rate, how many times it is paid, and for what."""
-    if load_accelerators()[measured.accelerator].kind == "tpu":
-        row = find_slices(measured.accelerator, chips=measured.count)[0]
-        return node_rate(prices, row, region, capacity_type, as_of), row.hosts, row.price_sku
-    row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, capacity_type), as_of)
-    title = f"{measured.count} x {measured.accelerator}"
-    return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), 1, title
-
-
 @dataclass(frozen=True)
 class Context:
     """What all points of a study share."""
@@ -189,7 +80,7 @@ class EpochInputs(Block):
     workers: int | None = None
     """Workers; absent: any."""
     batch_per_replica: int | None = None
-    """Showers in a replica's batch; absent: any."""
+    """Of the showers; absent: any."""
     region: str
     """Region of the prices."""
     capacity_type: CapacityType
@@ -205,21 +96,50 @@ class EpochInputs(Block):
 
 
 def _epoch_cost(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
-    return _cost_of(inputs, context).as_values()
+    """What an epoch of a measured run costs at the prices of a day. Raises PriceError naming the row to add."""
+    asked = validated(EpochInputs, inputs)
+    measured = _run_like(asked, context)
+    seconds = measured.train_seconds
+    if asked.with_test:
+        if measured.test_seconds is None:
+            problem = f"the test pass of this run was not measured ({measured.source})"
+            raise ConfigurationError(problem, field="withTest", value=True, remedy="write withTest: false")
+        seconds += measured.test_seconds
+    rate, number_of, title = _accelerators(measured, asked, context.price_list)
+    usd_per_hour, observed_on = number_of * rate.usd_per_hour, rate.observed_on
+    host = "hosts in the price" if rate.includes_host else "without hosts"
+    if asked.host is not None:
+        hosts = asked.hosts or measured.nodes
+        rented = node_rate(context.price_list, find_machine(asked.host), asked.region, asked.capacity_type, asked.as_of)
+        usd_per_hour += hosts * rented.usd_per_hour
+        observed_on = min(observed_on, rented.observed_on)
+        host = f"with {hosts} x {asked.host}"
+    return {
+        "title": title,
+        "host": host,
+        "seconds": seconds,
+        "secondsAre": "training and test pass" if asked.with_test else "training",
+        "usdPerHour": usd_per_hour,
+        "usd": seconds / 3600 * usd_per_hour,
+        "observedOn": str(observed_on),
+    }
 
 
-def _epoch_ratio(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
+def _epoch_ratio(inputs: Mapping[str, Any], context: Context, folder: Path) -> dict[str, Any]:
     """Two epochs: inputs that begin with ``one.`` and ``other.`` differ, the rest is shared."""
     shared = {name: value for name, value in inputs.items() if "." not in name}
-    costs = [
-        _cost_of(shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}, context)
-        for side in ("one.", "other.")
-    ]
-    return cost_ratio(*costs).as_values()
+    costs = []
+    for side in ("one.", "other."):
+        own = shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}
+        cost = _epoch_cost(own, context, folder)
+        bought = f"{own['capacityType']}, {own['region']}, {cost['host']}, prices of {own['asOf']}"
+        costs.append((cost["usd"], f"{cost['title']} ({bought})", cost))
+    (low, cheap, cheaper), (high, dear, more_expensive) = sorted(costs, key=lambda cost: cost[0])
+    statement = f"an epoch ({cheaper['secondsAre']}) on {cheap} costs 1/{high / low:.2f} of that on {dear}"
+    return {"cheaper": cheaper, "moreExpensive": more_expensive, "ratio": high / low, "statement": statement}
 
 
-def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
-    asked = validated(EpochInputs, inputs)
+def _run_like(asked: EpochInputs, context: Context) -> Measurement:
     include = {"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"}
     wanted = asked.model_dump(include=include, exclude_none=True)
     found = [m for m in context.measured if all(getattr(m, name) == value for name, value in wanted.items())]
@@ -228,8 +148,18 @@ def _cost_of(inputs: Mapping[str, Any], context: Context) -> EpochCost:
     if len(found) > 1:
         remedy = "give nodes, workers and batchPerReplica"
         raise ConfigurationError(f"{len(found)} measured runs are like this", value=wanted, remedy=remedy)
-    more = asked.values_of("host", "hosts", "with_test")
-    return epoch_cost(found[0], context.price_list, asked.region, asked.capacity_type, asked.as_of, **more)
+    return found[0]
+
+
+def _accelerators(measured: Measurement, asked: EpochInputs, prices: Prices) -> tuple[Rate, int, str]:
+    """A rate, how many times it is paid, and for what."""
+    region, capacity_type, as_of = asked.region, asked.capacity_type, asked.as_of
+    if load_accelerators()[measured.accelerator].kind == "tpu":
+        row = find_slices(measured.accelerator, chips=measured.count)[0]
+        return node_rate(prices, row, region, capacity_type, as_of), row.hosts, row.price_sku
+    row_of_gpu = prices.find(Key(measured.provider, region, "gpu", measured.accelerator, capacity_type), as_of)
+    title = f"{measured.count} x {measured.accelerator}"
+    return add_up(title, [(row_of_gpu, measured.count)], as_of, prices.added), 1, title
 
 
 def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
