@@ -18,8 +18,9 @@ import numpy as np
 from mpi4py import MPI
 
 from caloscale.sagips.exchange import GroupedRma, make_exchange, wait
+from caloscale.sagips.groups import node_groups
 from caloscale.spec.solver import SYNCHRONOUS
-from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient, uneven
+from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient, uneven, whole
 
 FREE_EPOCHS, SEGMENT = 40, 3000
 SLOW_EPOCHS = 30
@@ -48,7 +49,7 @@ def in_step(exchange):
 
 
 def exchange_of(plan: PlannedExchange, communicator):
-    groups = None if plan.sizes is None else plan.sizes(communicator.size)
+    groups = node_groups(communicator) if plan.groups is whole else plan.groups(communicator.size)
     exchange = make_exchange(
         plan.method, communicator, groups, outer_every=plan.outer_every, leader=plan.leader, seed=plan.seed
     )
@@ -111,7 +112,7 @@ def free(world):
     found = []
     for others in (0, 4):
         part = world.Split(world.rank < others, world.rank)
-        exchange = make_exchange("grouped-rma", part, [part.size])
+        exchange = make_exchange("grouped-rma", part, whole(part.size))
         averages = [
             contents(exchange.average(segments(part.rank, part.size, epoch), epoch), part.size)
             for epoch in range(1, FREE_EPOCHS + 1)
@@ -127,7 +128,7 @@ def free(world):
 
 def slow(world):
     """Rank 0 makes its second exchange after the last one of the others. If one waited for it, none would end."""
-    exchange = make_exchange("grouped-rma", world, [world.size])
+    exchange = make_exchange("grouped-rma", world, whole(world.size))
     others = [rank for rank in range(world.size) if rank]
     averages = [contents(exchange.average(segments(world.rank, world.size, 1), 1), world.size)]
     world.Barrier()
@@ -143,7 +144,7 @@ def slow(world):
 
 def endless(world, method, fault):
     """Exchanges without end; in epoch 3 rank 1 is killed, or raises an error."""
-    exchange = make_exchange(method, world, [world.size])
+    exchange = make_exchange(method, world, whole(world.size))
     epoch = 0
     while True:
         if epoch == 3 and world.rank == 1:

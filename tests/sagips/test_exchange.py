@@ -6,16 +6,16 @@ import pickle
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from typing import get_args
 
 import numpy as np
 import pytest
 
-from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import Central, make_exchange
-from caloscale.sagips.groups import equal_groups, groups_of_sizes, leaders
+from caloscale.sagips.exchange import Central
+from caloscale.sagips.groups import equal_groups, leaders
 from caloscale.sagips.mpi import mpi_environment, mpiexec_command
-from caloscale.spec.solver import SYNCHRONOUS
-from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient
+from caloscale.spec.solver import SYNCHRONOUS, Exchange
+from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient, groups_of_sizes
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "sagips" / "ranks.py"
@@ -41,8 +41,7 @@ def found(tmp_path_factory):
 def expected(plan, ranks):
     """Averages [rank][epoch], and the gradients that each rank's averages leave out: straight from the definitions."""
     vectors = [[gradient(rank, epoch, plan.size).astype(float) for epoch in range(EPOCHS)] for rank in range(ranks)]
-    sizes = plan.sizes(ranks) if plan.sizes else [ranks]
-    groups = equal_groups(sizes, ranks) if isinstance(sizes, int) else groups_of_sizes(sizes, ranks)
+    groups = plan.groups(ranks)
     averages, dropped = [[] for _ in range(ranks)], [0] * ranks
     for epoch in range(EPOCHS):
         leading = leaders(groups, epoch, plan.leader, plan.seed)
@@ -172,7 +171,7 @@ def test_an_error_of_one_rank_ends_the_job_and_is_shown():
 
 
 def test_leaders():
-    groups = groups_of_sizes([1, 3, 2], 6)
+    groups = groups_of_sizes([1, 3, 2])
     assert leaders(groups, 7, "first", 1) == (0, 1, 4)
     drawn = [leaders(groups, epoch, "random", 1) for epoch in range(200)]
     assert drawn == [leaders(groups, epoch, "random", 1) for epoch in range(200)]
@@ -180,16 +179,9 @@ def test_leaders():
     assert drawn != [leaders(groups, epoch, "random", 2) for epoch in range(200)]
 
 
-def test_groups_that_do_not_hold_all_ranks_are_refused():
-    for sizes in ([], [2, 2], [0, 5], [6, -1]):
-        with pytest.raises(ConfigurationError) as refused:
-            groups_of_sizes(sizes, 5)
-        assert refused.value.field == "solver.groups" and "sum is 5" in refused.value.remedy
-    with pytest.raises(ConfigurationError, match="6 groups"):
-        equal_groups(6, 5)
+def test_the_exchanges_of_the_configuration_are_those_that_are_tested():
+    assert {plan.method for plan in PLANS.values()} == set(get_args(Exchange))
 
 
-def test_a_method_that_does_not_exist_is_refused():
-    with pytest.raises(ConfigurationError) as refused:
-        make_exchange("gossip", None)
-    assert refused.value.field == "solver.exchange" and "grouped-rma" in refused.value.remedy
+def test_equal_groups_are_as_equal_as_possible():
+    assert equal_groups(3, 7) == ((0, 1, 2), (3, 4), (5, 6)) and equal_groups(1, 2) == ((0, 1),)

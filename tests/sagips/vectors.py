@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
+
+from caloscale.sagips.groups import Groups, equal_groups
 
 EPOCHS = 3
 BROKEN_RANK, BROKEN_EPOCH = 2, 1
@@ -20,31 +23,36 @@ def gradient(rank: int, epoch: int, size: int) -> np.ndarray:
     return vector
 
 
-def whole(ranks: int) -> list[int]:
-    return [ranks]
+def groups_of_sizes(sizes: Iterable[int]) -> Groups:
+    """Groups of consecutive ranks."""
+    ends = list(accumulate(sizes))
+    return tuple(tuple(range(first, end)) for first, end in zip([0, *ends], ends))
 
 
-def single(ranks: int) -> list[int]:
-    return [1] * ranks
+def whole(ranks: int) -> Groups:
+    return groups_of_sizes([ranks])
 
 
-def uneven(ranks: int) -> list[int]:
+def single(ranks: int) -> Groups:
+    return groups_of_sizes([1] * ranks)
+
+
+def uneven(ranks: int) -> Groups:
     """Groups of 1, 2, 3, ... ranks, and the rest."""
     sizes: list[int] = []
     while (left := ranks - sum(sizes)) > 0:
         sizes.append(min(len(sizes) + 1, left))
-    return sizes
+    return groups_of_sizes(sizes)
 
 
-def pairs(ranks: int) -> int:
-    """A number of groups rather than their sizes."""
-    return (ranks + 1) // 2
+def pairs(ranks: int) -> Groups:
+    return equal_groups((ranks + 1) // 2, ranks)
 
 
 @dataclass(frozen=True)
 class PlannedExchange:
     method: str
-    sizes: Callable[[int], list[int] | int] | None = None
+    groups: Callable[[int], Groups] = whole
     outer_every: int = 1
     leader: str = "first"
     seed: int = 0
@@ -58,17 +66,16 @@ PLANS = {
     "ring-large": PlannedExchange("ring", size=20_001),
     **{method: PlannedExchange(method) for method in ("central", "chunked-ring")},
     "chunked-ring-short": PlannedExchange("chunked-ring", size=3),
-    "hierarchical": PlannedExchange("hierarchical", sizes=uneven),
-    "grouped-ring-pairs": PlannedExchange("grouped-ring", sizes=pairs),
+    "hierarchical": PlannedExchange("hierarchical", groups=uneven),
+    "grouped-ring-pairs": PlannedExchange("grouped-ring", groups=pairs),
     **{
         f"{method}-{name}": PlannedExchange(method, **options)
         for method in ("grouped-ring", "grouped-rma")
         for name, options in {
-            "node": {},
-            "whole": {"sizes": whole, "size": 20},
-            "single": {"sizes": single, "outer_every": 2},
-            "uneven": {"sizes": uneven, "outer_every": 3},
-            "random": {"sizes": uneven, "outer_every": 2, "leader": "random", "seed": 5},
+            "node": {"size": 20},
+            "single": {"groups": single, "outer_every": 2},
+            "uneven": {"groups": uneven, "outer_every": 3},
+            "random": {"groups": uneven, "outer_every": 2, "leader": "random", "seed": 5},
         }.items()
     },
 }

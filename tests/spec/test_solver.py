@@ -1,15 +1,12 @@
 """The run configuration of the inverse-problem workload."""
 
 from pathlib import Path
-from typing import get_args
 
 import pytest
 import yaml
 
 from caloscale import spec
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.exchange import COMPARED, METHODS
-from caloscale.spec.solver import Exchange
 
 
 @pytest.mark.parametrize("preset", spec.SOLVER_PRESETS)
@@ -57,10 +54,6 @@ def test_scaled_samples_divide_the_batch_by_the_ranks() -> None:
     scaled = spec.load_solver_run(preset="proxy", overrides=[*overrides, "solver.scaleSamples=true"]).solver
     assert scaled.events_per_rank == 25_600
     assert yaml.safe_load(spec.dump_run(spec.load_solver_run(preset="proxy")))["solver"]["ranks"] == 4
-
-
-def test_the_exchanges_of_the_configuration_are_those_of_the_solver() -> None:
-    assert get_args(Exchange) == (*METHODS, *COMPARED)
 
 
 TRAINING, SOLVING = "model: {preset: compact}\ndata: {seed: 5}\n", "solver: {ranks: 3}\n"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from caloscale.sagips.groups import groups_of_sizes
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, simulate, straggling_times
+from tests.sagips.vectors import groups_of_sizes
 
 NETWORK = Network(within=Link(1e-6, 1e10), between=Link(1e-5, 1e9), window=Link(2e-6, 5e9))
 SIZE = 200_000
@@ -12,7 +12,7 @@ FREE = Network(*[Link(0.0, 1e30)] * 3)
 
 
 def plan(method, sizes, outer_every=5):
-    return ExchangePlan(method, groups_of_sizes(sizes, sum(sizes)), SIZE, outer_every)
+    return ExchangePlan(method, groups_of_sizes(sizes), SIZE, outer_every)
 
 
 def exchange_seconds(made):

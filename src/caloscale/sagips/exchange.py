@@ -1,6 +1,6 @@
 """Exchange of the generator's gradient between ranks.
 
-The gradient is one flat float32 array in host memory. Methods: see `METHODS`. None of them needs TensorFlow.
+The gradient is one flat float32 array in host memory. No method needs TensorFlow.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from caloscale.errors import ConfigurationError
-from caloscale.sagips.groups import Groups, Leader, equal_groups, group_of, groups_of_sizes, leaders, node_groups
+from caloscale.sagips.groups import Groups, Leader, equal_groups, group_of, leaders
 from caloscale.sagips.remote_memory import Counts, Floats, WindowRing
 
 if TYPE_CHECKING:
@@ -67,9 +67,13 @@ class Exchange(ABC):
         epoch counts from 0; in epoch 0 only a `SynchronousExchange` exchanges. A gradient that is not finite is left
         out of the mean; the result is zero where none is left.
         """
-        start = time.perf_counter()
-        partial, counts = self._own(gradient), self.counts
-        own_finite = partial[_FINITE]
+        start, counts = time.perf_counter(), self.counts
+        if self._partial is None:
+            self._partial = np.empty(gradient.size + TAIL, np.float32)
+        # A sum of finite numbers may overflow, so each is looked at.
+        partial, own_finite = self._partial, bool(np.isfinite(gradient).all())
+        partial[:-TAIL] = gradient if own_finite else 0
+        partial[_FINITE], partial[_ALL] = own_finite, 1
         if epoch >= self.first_epoch:
             self.add_others(partial, epoch)
             counts.exchanges += 1
@@ -79,18 +83,6 @@ class Exchange(ABC):
         counts.dropped += int(contributions - finite)
         counts.exchange_seconds += time.perf_counter() - start
         return mean
-
-    def _own(self, gradient: Floats) -> Floats:
-        """The vector of this rank: its gradient, or zeros if that is not finite, and the tail."""
-        if self._partial is None:
-            self._partial = np.empty(gradient.size + TAIL, np.float32)
-        if gradient.size != self._partial.size - TAIL:
-            raise ValueError(f"a gradient of {gradient.size} numbers after some of {self._partial.size - TAIL}")
-        # A sum of finite numbers may overflow, so each is looked at.
-        finite = bool(np.isfinite(gradient).all())
-        self._partial[:-TAIL] = gradient if finite else 0
-        self._partial[_FINITE], self._partial[_ALL] = finite, 1
-        return self._partial
 
     @abstractmethod
     def add_others(self, partial: Floats, epoch: int) -> None:
@@ -235,29 +227,23 @@ class ChunkedRing(SynchronousExchange):
     Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117.
     """
 
-    def __init__(self, communicator: MPI.Intracomm) -> None:
-        super().__init__(communicator)
-        self._rank, self._count = communicator.rank, communicator.size
-
     def add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of all other ranks: chunks are added up, then passed on."""
-        received = np.empty(-(-partial.size // self._count), np.float32)
-        for step in range(self._count - 1):
-            target = self._chunk(partial, self._rank - 2 - step)
+        rank, count = self.communicator.rank, self.communicator.size
+        ends = [partial.size * index // count for index in range(count + 1)]  # fewer numbers than ranks are possible
+        chunks = [partial[first:end] for first, end in pairwise(ends)]
+        received = np.empty(-(-partial.size // count), np.float32)
+        for step in range(count - 1):
+            target = chunks[(rank - 2 - step) % count]
             part = received[: target.size]
-            self._exchange(self._chunk(partial, self._rank - 1 - step), part)
+            self._exchange(chunks[(rank - 1 - step) % count], part)
             target += part
-        for step in range(self._count - 1):
-            self._exchange(self._chunk(partial, self._rank - step), self._chunk(partial, self._rank - 1 - step))
-
-    def _chunk(self, vector: Floats, index: int) -> Floats:
-        """A chunk, a view; the vector may have fewer numbers than there are ranks."""
-        index %= self._count
-        return vector[vector.size * index // self._count : vector.size * (index + 1) // self._count]
+        for step in range(count - 1):
+            self._exchange(chunks[(rank - step) % count], chunks[(rank - 1 - step) % count])
 
     def _exchange(self, sent: Floats, received: Floats) -> None:
-        left, right = (self._rank - 1) % self._count, (self._rank + 1) % self._count
-        wait([self.communicator.Irecv(received, left), self.communicator.Isend(sent, right)])
+        rank, count = self.communicator.rank, self.communicator.size
+        wait([self.communicator.Irecv(received, (rank - 1) % count), self.communicator.Isend(sent, (rank + 1) % count)])
 
 
 class Hierarchical(SynchronousExchange):
@@ -294,59 +280,30 @@ class Hierarchical(SynchronousExchange):
         super().close()
 
 
-__all__ = ["COMPARED", "METHODS", "Counts", "Exchange", "make_exchange", "make_groups"]
-
-_OVER_ALL: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
-    "all-reduce": AllReduce,
-    "central": Central,
-    "chunked-ring": ChunkedRing,
-}
-METHODS = ("none", "all-reduce", "ring", "grouped-ring", "grouped-rma")
-"""Methods of the paper, and the synchronous baseline."""
-COMPARED = ("central", "chunked-ring", "hierarchical")
-"""Other synchronous methods, for comparison."""
-
-
 def make_exchange(
     method: str,
     communicator: MPI.Intracomm,
-    groups: Groups | Sequence[int] | int | None = None,
+    groups: Groups = (),
     *,
     outer_every: int = 1,
     leader: Leader = "first",
     seed: int = 0,
 ) -> Exchange:
-    """An exchange over the ranks of a communicator. All ranks call it, with the same arguments.
+    """An exchange by one of the methods of `spec.solver.Exchange`. All ranks call it, with the same arguments.
 
-    groups: as `make_groups` takes them, or what it has made. outer_every: epochs between two exchanges of the group
-    leaders. seed: that of random leaders. Raises ConfigurationError.
+    groups: of a method in groups. outer_every: epochs between two exchanges
+    of the group leaders. seed: that of random leaders.
     """
-    if outer_every < 1:
-        remedy = "write 1 or more"
-        raise ConfigurationError("must be at least 1", field="solver.outerEvery", value=outer_every, remedy=remedy)
     if method == "none":
         return NoExchange()
-    if method in _OVER_ALL:
-        return _OVER_ALL[method](communicator)
+    over_all: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
+        "all-reduce": AllReduce, "central": Central, "chunked-ring": ChunkedRing,
+    }  # fmt: skip
+    if method in over_all:
+        return over_all[method](communicator)
     if method == "hierarchical":
-        return Hierarchical(communicator, make_groups(groups, communicator))
+        return Hierarchical(communicator, groups)
     grouped = {"ring": GroupedRing, "grouped-ring": GroupedRing, "grouped-rma": GroupedRma}
-    if method in grouped:
-        groups = make_groups(1 if method == "ring" else groups, communicator)
-        return grouped[method](communicator, groups, outer_every=outer_every, leader=leader, seed=seed)
-    remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
-    raise ConfigurationError("is not a method of exchange", field="solver.exchange", value=method, remedy=remedy)
-
-
-def make_groups(groups: Groups | Sequence[int] | int | None, communicator: MPI.Intracomm) -> Groups:
-    """The ranks of each group. All ranks call it. Raises ConfigurationError.
-
-    groups: sizes of groups of consecutive ranks, or their number, or None: a group is the ranks of a node. Groups that
-    are made already come back as they are.
-    """
-    if groups is None:
-        return node_groups(communicator)
-    if isinstance(groups, int):
-        return equal_groups(groups, communicator.size)
-    sizes = [group for group in groups if isinstance(group, int)]
-    return groups_of_sizes(sizes, communicator.size) if sizes or not groups else cast("Groups", groups)
+    if method == "ring":
+        groups = equal_groups(1, communicator.size)
+    return grouped[method](communicator, groups, outer_every=outer_every, leader=leader, seed=seed)

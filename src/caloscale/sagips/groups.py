@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-
-from caloscale.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -17,22 +14,9 @@ Groups = tuple[tuple[int, ...], ...]
 Leader = Literal["first", "random"]
 
 
-def groups_of_sizes(sizes: Sequence[int], ranks: int) -> Groups:
-    """Groups of consecutive ranks with these sizes. Raises ConfigurationError when they do not hold all ranks."""
-    if min(sizes, default=0) < 1 or sum(sizes) != ranks:
-        remedy = f"give sizes of at least 1 whose sum is {ranks}"
-        raise ConfigurationError(f"sizes {list(sizes)} do not make {ranks} ranks", field="solver.groups", remedy=remedy)
-    ends = np.cumsum(sizes).tolist()
-    return tuple(tuple(range(end - size, end)) for size, end in zip(sizes, ends))
-
-
 def equal_groups(count: int, ranks: int) -> Groups:
-    """So many groups of consecutive ranks, as equal as possible. Raises ConfigurationError."""
-    if not 1 <= count <= ranks:
-        problem = f"{ranks} ranks cannot be divided into {count} groups"
-        remedy = f"write a number from 1 to {ranks}"
-        raise ConfigurationError(problem, field="solver.groups", value=count, remedy=remedy)
-    return groups_of_sizes([ranks // count + (index < ranks % count) for index in range(count)], ranks)
+    """So many groups of consecutive ranks, as equal as possible."""
+    return tuple(tuple(group.tolist()) for group in np.array_split(np.arange(ranks), count))
 
 
 def node_groups(communicator: MPI.Comm) -> Groups:

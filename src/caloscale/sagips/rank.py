@@ -175,17 +175,19 @@ def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
 
 def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: saves.Progress) -> Exchange:
     """The exchange, in the groups of earlier attempts; groups are written into the progress."""
-    from caloscale.sagips.exchange import make_exchange, make_groups
+    from caloscale.sagips.exchange import NoExchange, make_exchange
+    from caloscale.sagips.groups import equal_groups, node_groups
 
-    method = "none" if communicator is None else solver.exchange
-    groups = tuple(map(tuple, progress.members)) or None
-    if communicator is None or method not in GROUPED:
-        progress.groups = solver.ranks if method == "none" else 1
-    else:
-        groups = groups or make_groups(solver.groups, communicator)
+    if communicator is None or solver.exchange == "none":
+        progress.groups = solver.ranks
+        return NoExchange()
+    groups = tuple(map(tuple, progress.members))
+    if solver.exchange in GROUPED:
+        if not groups:
+            groups = equal_groups(solver.groups, solver.ranks) if solver.groups else node_groups(communicator)
         progress.groups, progress.members = len(groups), list(map(list, groups))
     options: dict[str, Any] = {"outer_every": solver.outer_every, "leader": solver.leader, "seed": solver.seed}
-    return make_exchange(method, communicator, groups, **options)  # type: ignore[arg-type]
+    return make_exchange(solver.exchange, communicator, groups, **options)
 
 
 @dataclass

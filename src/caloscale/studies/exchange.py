@@ -12,16 +12,17 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
-from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, make_exchange
-from caloscale.sagips.groups import Groups, groups_of_sizes
-from caloscale.sagips.remote_memory import Floats
+from caloscale.sagips.exchange import Exchange, make_exchange
+from caloscale.sagips.groups import Groups, equal_groups
+from caloscale.sagips.remote_memory import Counts, Floats
 from caloscale.spec.block import Block
+from caloscale.spec.solver import Exchange as ExchangeMethod
 from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
 from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
@@ -29,8 +30,11 @@ from caloscale.studies.ranks import run_ranks
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-SERVERS = ("asynchronous", "bounded", "lazy")
+Server = Literal["asynchronous", "bounded", "lazy"]
 """Parameter servers that do not wait for all workers; the synchronous one is the solver's `central`."""
+SERVERS = get_args(Server)
+Modelled = Literal["none", "all-reduce", "ring", "grouped-ring", "grouped-rma"]
+"""Methods of the paper, and the synchronous baseline."""
 FLOAT_BYTES = 4
 PUBLISHED_FLOATS = 50_688
 """Weights of the published generator of the solver, without biases."""
@@ -40,8 +44,7 @@ _TRIPS = 200
 class Exchanging(Block):
     """Workers, their groups, and how they exchange."""
 
-    method: str = "ring"
-    """Exchange."""
+    method: Literal[ExchangeMethod, Server] = "ring"
     ranks: int = Field(4, ge=1)
     """Workers."""
     group: int = Field(4, ge=1)
@@ -51,11 +54,11 @@ class Exchanging(Block):
 
     def groups(self) -> Groups:
         """The ranks of each group."""
-        sizes = [min(self.group, self.ranks - first) for first in range(0, self.ranks, self.group)]
-        return groups_of_sizes(sizes, self.ranks)
+        ranks = range(self.ranks)
+        return tuple(tuple(ranks[first : first + self.group]) for first in ranks[:: self.group])
 
     def exchange(self, world: MPI.Intracomm) -> Exchange:
-        """An exchange by a method of the solver. All ranks make it together. Raises ConfigurationError."""
+        """An exchange by a method of the solver. All ranks make it together."""
         return make_exchange(self.method, world, self.groups(), outer_every=self.outer_every)
 
 
@@ -100,9 +103,6 @@ class ExchangeInputs(Ranks):
 
     @model_validator(mode="after")
     def _fits(self) -> ExchangeInputs:
-        methods = (*METHODS, *COMPARED, *SERVERS)
-        if self.method not in methods:
-            raise InvalidValueError(f"method: {self.method} is unknown", remedy=f"write one of {', '.join(methods)}")
         if self.rebalance_every and self.method in SERVERS:
             problem = f"rebalanceEvery: {self.rebalance_every} needs an exchange without a server"
             raise InvalidValueError(problem, remedy="write another method, or rebalanceEvery: 0")
@@ -139,7 +139,7 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, Any] | None) -> dict[str, Any] | None:
     method = "all-reduce" if asked.method == "chunked-ring" else asked.method  # modelled as that ring
-    if method not in METHODS or links is None:
+    if method not in get_args(Modelled) or links is None:
         return None
     message = Link(links["messageSeconds"], links["messageBytesPerSecond"] or math.inf)
     window = Link(links["windowSeconds"], links["windowBytesPerSecond"])
@@ -159,8 +159,8 @@ def _described(made: Outcome) -> dict[str, Any]:
 class EventInputs(Ranks):
     """Exchanges of many ranks on nodes of their own, one group a node; links as given."""
 
+    method: Modelled = "ring"
     epochs: int = Field(30, ge=1)
-    """Exchanges."""
     floats: int = Field(PUBLISHED_FLOATS, ge=1)
     """Floats of the vector."""
     latency_seconds: float = Field(10e-6, ge=0)
@@ -175,12 +175,6 @@ class EventInputs(Ranks):
     """Of a look into remote memory within a node."""
     window_bytes_per_second: float = Field(44e9, gt=0)
     """Of a copy from there."""
-
-    @model_validator(mode="after")
-    def _is_modelled(self) -> EventInputs:
-        if self.method not in METHODS:
-            raise InvalidValueError(f"method: {self.method} has no model", remedy=f"write one of {', '.join(METHODS)}")
-        return self
 
 
 def model_events(inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -202,7 +196,7 @@ def links(world: MPI.Intracomm, floats: int) -> dict[str, Any] | None:
     """Messages and remote memory between ranks 0 and 1, while no other rank works: s and bytes/s."""
     vector = np.zeros(floats, np.float32)
     small, large = (_trip_seconds(world, buffer) for buffer in (np.zeros(1, np.float32), vector))
-    exchange = make_exchange("grouped-rma", world, [world.size])
+    exchange = make_exchange("grouped-rma", world, equal_groups(1, world.size))
     exchange.average(vector[:1], 1)
     world.Barrier()
     looks, copies = [], []

@@ -15,18 +15,19 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from caloscale.errors import ConfigurationError, InvalidValueError
+from caloscale.errors import ConfigurationError
 from caloscale.models.families.family import GENERATOR
-from caloscale.sagips.exchange import COMPARED, METHODS, Counts, Exchange, wait
+from caloscale.sagips.exchange import Exchange, wait
 from caloscale.sagips.groups import group_of
-from caloscale.sagips.remote_memory import Floats
+from caloscale.sagips.remote_memory import Counts, Floats
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, read_manifest
 from caloscale.spec import Run, load_run
+from caloscale.spec.solver import Exchange as ExchangeMethod
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder, write_text
@@ -47,17 +48,11 @@ if TYPE_CHECKING:
 class TrainingRanks(Exchanging):
     """Ranks that train."""
 
+    method: ExchangeMethod = "ring"
     ranks: int = Field(2, ge=1, le=64)
     """Processes, with a core each."""
     shared: bool = False
     """Whether the gradients of the other networks are exchanged as well, so that there is one discriminator."""
-
-    @model_validator(mode="after")
-    def _known(self) -> Self:
-        if self.method not in (*METHODS, *COMPARED):
-            remedy = f"write one of {', '.join((*METHODS, *COMPARED))}"
-            raise InvalidValueError(f"method: {self.method} is unknown", remedy=remedy)
-        return self
 
 
 def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
