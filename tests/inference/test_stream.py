@@ -12,7 +12,7 @@ import pytest
 from caloscale.errors import GenerationError, InputError, Terminated
 from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch, suitable_streams
 from caloscale.inference import runtime as runtime_module
-from caloscale.inference.runtime import Runtime
+from caloscale.inference.runtime import PerBatch, Runtime
 from caloscale.models.card import read_card
 from caloscale.spec.data import PrimaryRanges
 
@@ -143,6 +143,18 @@ def test_numbers_below_the_least(folder):
     for options in ({"batch": 0}, {"count": -1}, {"first": -1}):
         with pytest.raises(InputError, match="must be at least"):
             list(stream(runtime, ALL, seed=1, **{"count": 1, **options}))
+
+
+def test_what_cannot_be_made_for_a_batch_is_refused_each_time():
+    """Other streams would wait for ever for what the first did not make."""
+
+    def make(batch):
+        raise InputError(f"not {batch}", remedy="none")
+
+    per_batch = PerBatch(make)
+    for _ in range(2):
+        with pytest.raises(InputError, match="not 3"), per_batch.idle(3):
+            pass
 
 
 def test_a_batch_that_fits():

@@ -110,9 +110,10 @@ class PerBatch(Generic[T]):
             if batch not in self._idle:
                 while len(self._idle) >= self._KEPT:
                     self._idle.pop(next(iter(self._idle)))
-                self._idle[batch] = LifoQueue()
+                made: LifoQueue[T] = LifoQueue()
                 for one in self._make(batch):
-                    self._idle[batch].put(one)
+                    made.put(one)
+                self._idle[batch] = made
             queue = self._idle[batch]
         one = queue.get()
         try:
