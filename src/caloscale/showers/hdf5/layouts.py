@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError, ShowerFileError
 from caloscale.showers.hdf5.datasets import file_error, find_dataset
-from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes, signature_position
+from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes, superblock_version
 from caloscale.showers.primaries import FURTHER, Floats
 from caloscale.spec.data import PDG_CODES, CellShape, Geometry, Particle
 
@@ -277,14 +277,13 @@ def _check_is_hdf5(path: Path) -> None:
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise ShowerFileError("is a device or a pipe", file=path, remedy="copy its content into an HDF5 file")
+        is_hdf5 = superblock_version(path) is not None
         with path.open("rb") as file:
             beginning = file.read(8)
-        position = signature_position(path)
     except OSError as error:
-        raise ShowerFileError(
-            f"cannot be read: {error.strerror}", file=path, remedy="give the path of an HDF5 file of showers"
-        ) from error
-    if position is None:
+        remedy = "give the path of an HDF5 file of showers"
+        raise ShowerFileError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
+    if not is_hdf5:
         problem = "is not HDF5" if beginning else "is empty"
         remedy = f"give an HDF5 file in one of the known layouts ({_KNOWN})"
         raise ShowerFileError(problem, file=path, value=beginning or None, remedy=remedy)

@@ -22,7 +22,7 @@ from caloscale.showers.hdf5.datasets import find_dataset
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _SECONDS = 60
-_CHECKSUMMED = 3
+_CHECKSUMMED = b"\x03"
 """Version of the superblock (ninth byte of a file) since HDF5 1.10."""
 _SMALL = 10_000_000
 Plain = str | int | float
@@ -34,16 +34,12 @@ class DamagedError(ValueError):
 
 def check_structure(path: Path) -> None:
     """Raise DamagedError when the structure of an HDF5 file is damaged; the cells are not read."""
-    beginning = signature_position(path)
-    with path.open("rb") as file:
-        file.seek((beginning or 0) + len(SIGNATURE))
-        version = file.read(1)
-    if version != bytes([_CHECKSUMMED]):
+    if superblock_version(path) != _CHECKSUMMED:
         _attributes_in_sandbox(path)
 
 
-def signature_position(path: Path) -> int | None:
-    """Where the content of an HDF5 file begins, bytes, behind the user block if it has one; None: it is no HDF5 file.
+def superblock_version(path: Path) -> bytes | None:
+    """The byte after the signature of an HDF5 file, which a user block may precede; None: it is no HDF5 file.
 
     OSError passes.
     """
@@ -53,7 +49,7 @@ def signature_position(path: Path) -> int | None:
             file.seek(position)
             found = file.read(len(SIGNATURE))
             if found == SIGNATURE:
-                return position
+                return file.read(1)
             if len(found) < len(SIGNATURE):
                 return None
             position = max(512, 2 * position)

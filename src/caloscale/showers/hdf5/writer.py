@@ -2,7 +2,6 @@
 
 import io
 import math
-import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import InputError, ShowerFileError
@@ -35,7 +35,7 @@ class ShowerWriter:
         self, file: h5py.File, count: int, shape: tuple[int, int, int], layout: Layout, disk: "_Disk", **measure: Any
     ) -> None:
         self._file, self._count, self._shape, self._layout, self._disk = file, count, shape, layout, disk
-        self._measure = measure
+        self._measure, self._units = measure, np.float32(UNITS_PER_GEV[layout])
         self.written = 0
         """Showers so far."""
         stored = (math.prod(shape),) if layout == "calochallenge" else (shape[1], shape[0], shape[2])
@@ -57,8 +57,7 @@ class ShowerWriter:
             value = (showers.cells_gev.shape[1:], last)
             remedy = f"write {self._count} of shape {self._shape}"
             raise ShowerFileError("does not take these showers", field="shape, number", value=value, remedy=remedy)
-        units = np.float32(UNITS_PER_GEV[self._layout])
-        cells, columns = _stored(showers, self._layout) * units, self._columns(showers)
+        cells, columns = self._stored(showers.cells_gev) * self._units, self._columns(showers)
         with _uninterrupted():
             self._cells[first:last] = cells
             for name, values in columns.items():
@@ -66,17 +65,18 @@ class ShowerWriter:
         self.written = last
         self._disk.check()
 
+    def _stored(self, cells_gev: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Cells (N, X, Y, Z) in the axes of the file."""
+        if self._layout == "calochallenge":
+            return np.moveaxis(cells_gev, 3, 1).reshape(len(cells_gev), -1)
+        return np.swapaxes(cells_gev, 1, INCLINED_AXIS)
+
     def _columns(self, showers: Showers) -> dict[str, Any]:
         if self._layout == "calochallenge":
-            energies = showers.energy_gev[:, None] * np.float32(1000)
+            energies = showers.energy_gev[:, None] * self._units
             return {"incident_energies": energies, "theta": showers.angle_rad, **showers.further}
-        units = np.float32(UNITS_PER_GEV[self._layout])
-        columns = {
-            "energy": showers.energy_gev,
-            "theta": showers.angle_rad,
-            "sum": showers.ecal_sum_gev * units,
-            **showers.further,
-        }
+        sums = showers.ecal_sum_gev * self._units
+        columns = {"energy": showers.energy_gev, "theta": showers.angle_rad, "sum": sums, **showers.further}
         if self._measure:
             columns["mtheta"] = measured_angle_rad(showers.cells_gev, **self._measure)
         return columns
@@ -143,8 +143,8 @@ def open_writer(
             yield writer
             if writer.written != count:
                 raise ShowerFileError("is not complete", file=path, value=writer.written, remedy=f"write all {count}")
-        except BaseException:
-            disk.drop()
+        except BaseException as failure:
+            disk.failure = disk.failure or failure
             with _uninterrupted(), suppress(Exception):
                 file.close()
             raise
@@ -175,14 +175,7 @@ def _uninterrupted() -> Iterator[None]:
             signal.raise_signal(waiting[0])
 
 
-def _stored(showers: Showers, layout: Layout) -> Any:
-    """Cells (N, X, Y, Z) in the axes of the file."""
-    if layout == "calochallenge":
-        return np.moveaxis(showers.cells_gev, 3, 1).reshape(len(showers), -1)
-    return np.swapaxes(showers.cells_gev, 1, INCLINED_AXIS)
-
-
-class _Disk(io.RawIOBase):
+class _Disk(io.FileIO):
     """The file object that HDF5 writes to.
 
     HDF5 crashes the interpreter when a write fails, so a failure is kept from it and raised by `check`. After the
@@ -190,66 +183,37 @@ class _Disk(io.RawIOBase):
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-        self._position = 0
-        self._error: OSError | None = None
-        self._dropped = False
+        super().__init__(path, "x+")
+        self.failure: BaseException | None = None
+        """The first one, of a write or of the caller."""
 
     def check(self) -> None:
         """Raise the first error of writing."""
-        if self._error is not None:
-            raise self._error
-
-    def drop(self) -> None:
-        self._dropped = True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position}.get(whence)
-        self._position = offset + (os.fstat(self._descriptor).st_size if start is None else start)
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
+        if self.failure is not None:
+            raise self.failure
 
     def readinto(self, buffer: Any) -> int:
         """Read; bytes that were never written are zeros."""
         view = memoryview(buffer).cast("B")
-        content = os.pread(self._descriptor, len(view), self._position)
-        view[: len(content)] = content
-        view[len(content) :] = bytes(len(view) - len(content))
-        self._position += len(view)
+        count = super().readinto(view) or 0
+        view[count:] = bytes(len(view) - count)
         return len(view)
 
     def write(self, data: Any) -> int:
         """Write, or keep the error for `check`."""
         view = memoryview(data).cast("B")
         done = 0
-        while done < len(view) and self._is_writing:
+        while done < len(view) and self.failure is None:
             try:
-                done += os.pwrite(self._descriptor, view[done:], self._position + done)
+                done += super().write(view[done:])
             except OSError as error:
-                self._error = error
-        self._position += len(view)
+                self.failure = error
         return len(view)
 
     def truncate(self, size: int | None = None) -> int:
-        size = self._position if size is None else size
-        if self._is_writing:
-            try:
-                os.ftruncate(self._descriptor, size)
-            except OSError as error:
-                self._error = error
-        return size
-
-    def flush(self) -> None:
-        """Nothing is buffered."""
-
-    def close(self) -> None:
-        """Close; may be called again."""
-        if not self.closed:
-            os.close(self._descriptor)
-        super().close()
-
-    @property
-    def _is_writing(self) -> bool:
-        return self._error is None and not self._dropped
+        """Cut, or keep the error for `check`."""
+        try:
+            return super().truncate(size) if self.failure is None else 0
+        except OSError as error:
+            self.failure = error
+            return 0
