@@ -97,11 +97,11 @@ def test_files_that_do_not_serve(tmp_path):
     good = file_of(tmp_path / "a.h5", energy=[10], theta=[1.1])
     with pytest.raises(InputError, match="the file of the energies gives them"):
         parse(good, "60..120")
-    with pytest.raises(InputError, match=r"b\.h5: energies: holds one that is impossible \(got -1\.0\)"):
+    with pytest.raises(InputError, match=r"b\.h5: energy: shower 1 has an energy that is not positive \(got -1\.0\)"):
         parse(file_of(tmp_path / "b.h5", energy=[10, -1], theta=[1.1, 1.2]))
-    with pytest.raises(InputError, match=r"c\.h5: angles: holds one that is impossible"):
+    with pytest.raises(InputError, match=r"c\.h5: theta: shower 0 has an angle that is not within 0 and pi"):
         parse(file_of(tmp_path / "c.h5", energy=[10], theta=[90]))
-    with pytest.raises(InputError, match="holds none"):
+    with pytest.raises(InputError, match="contains no showers"):
         parse(file_of(tmp_path / "d.h5", energy=[], theta=[]))
     with pytest.raises(ShowerFileError, match="cannot be read"):
         parse(str(tmp_path / "absent.h5"))

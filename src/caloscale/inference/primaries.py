@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import InputError
 from caloscale.random import primary_numbers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, open_layout
+from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import FURTHER, Floats, Table
 from caloscale.spec.data import PDG_CODES, PrimaryRanges
 
@@ -23,31 +24,14 @@ _FIELDS = {
     "pdg": "particle",
 }
 """The field of the run configuration from which each further column follows."""
-
-OPTIONS = {
-    "energies": "energy_gev",
-    "angles": "angle_rad",
-    "azimuths": "azimuth_rad",
-    "entryX": "entry_x_mm",
-    "entryY": "entry_y_mm",
-    "particles": "pdg",
+_OPTIONS = {
+    "energies": ("energy_gev", 0.0, math.inf, "GeV", "10..500, a list 10,50,100"),
+    "angles": ("angle_rad", 0.0, 180.0, "degrees", "60..120, a list 62,90,118"),
+    "azimuths": ("azimuth_rad", -361.0, 361.0, "degrees", "-90..90, a list 0,45"),
+    "entryX": ("entry_x_mm", -1e4, 1e4, "mm", "-2..2, a list 0,1"),
+    "entryY": ("entry_y_mm", -1e4, 1e4, "mm", "-2..2, a list 0,1"),
 }
-"""Columns by what a user names them."""
-_BOUNDS = {
-    "energies": (0.0, math.inf, "GeV"),
-    "angles": (0.0, 180.0, "degrees"),
-    "azimuths": (-361.0, 361.0, "degrees"),
-    "entryX": (-1e4, 1e4, "mm"),
-    "entryY": (-1e4, 1e4, "mm"),
-}
-"""Lowest and highest number that an option takes, both excluded, and its unit."""
-_EXAMPLES = {
-    "energies": "10..500, a list 10,50,100",
-    "angles": "60..120, a list 62,90,118",
-    "azimuths": "-90..90, a list 0,45",
-    "entryX": "-2..2, a list 0,1",
-    "entryY": "-2..2, a list 0,1",
-}
+"""By what a user names a column of numbers: the column, lowest and highest number, both excluded, unit and examples."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +166,8 @@ def _known(name: str, trained: PrimaryRanges) -> str:
 
 
 def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, seed: int) -> Primaries:
-    """From what a user writes, by option (`OPTIONS`): numbers as "a..b", "a" or "a,b,c", angles in degrees; particles
-    as "e-,gamma". Absent: what was trained on.
+    """From what a user writes, by option: numbers as "a..b", "a" or "a,b,c", angles in degrees; particles as
+    "e-,gamma". Absent: what was trained on.
 
     ``energies`` may be an HDF5 file of showers instead, which gives all columns. Raises InputError for other texts and
     impossible values, and for a file of another primary or further columns that the model was not trained with;
@@ -204,7 +188,10 @@ def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, 
     if "pdg" in columns:
         columns["pdg"] = _codes(",".join(trained.particles))
     for option, text in given.items():
-        columns[OPTIONS[option]] = _codes(text) if option == "particles" else _parse(text, option)
+        if option == "particles":
+            columns["pdg"] = _codes(text)
+        else:
+            columns[_OPTIONS[option][0]] = _parse(text, option)
     primaries = Primaries(columns, seed)
     ends = {name: column if name == "pdg" else primaries.range_of(name) for name, column in columns.items()}
     check_trained({name: np.asarray(values, np.float32) for name, values in ends.items()}, trained)
@@ -219,14 +206,9 @@ def _of_file(path: Path, trained: PrimaryRanges, seed: int) -> Primaries:
             remedy = f"give a file of {trained.particle_text}, a range of energies, or another model"
             raise InputError(problem, file=path, field=f"attribute {PARTICLE_ATTRIBUTE}", value=found, remedy=remedy)
         table = opened.primaries(columns=tuple(dict.fromkeys((*trained.spans, *opened.further))))
-    for field, values, highest in (("energies", table["energy_gev"], np.inf), ("angles", table["angle_rad"], np.pi)):
-        bad = ~((values > 0) & (values < highest))
-        if len(values) == 0 or bad.any():
-            problem = "holds none" if len(values) == 0 else "holds one that is impossible"
-            value = float(values[bad][0]) if bad.any() else None
-            raise InputError(
-                problem, file=path, field=field, value=value, remedy="give a file that `caloscale inspect` can read"
-            )
+    if len(table["energy_gev"]) == 0:
+        raise InputError("contains no showers", file=path, remedy="give a file with showers")
+    check_primaries(path, opened.layout, table)
     check_trained(table, trained)
     return Primaries({name: table[name] for name in trained.columns}, seed, paired=True)
 
@@ -241,7 +223,7 @@ def _codes(text: str) -> Floats:
 
 
 def _parse(text: str, option: str) -> Span | Floats:
-    lowest, highest, unit = _BOUNDS[option]
+    _, lowest, highest, unit, examples = _OPTIONS[option]
     low, dots, high = text.partition("..")
     try:
         numbers = [float(low), float(high)] if dots else [float(part) for part in text.split(",")]
@@ -249,7 +231,7 @@ def _parse(text: str, option: str) -> Span | Floats:
         numbers = []
     if not numbers or not all(lowest < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
         bounds = f"above {lowest:g}" if highest == math.inf else f"between {lowest:g} and {highest:g}"
-        remedy = f"write a range {_EXAMPLES[option]} or" + (" an .h5 file" if unit == "GeV" else " one value")
+        remedy = f"write a range {examples} or" + (" an .h5 file" if unit == "GeV" else " one value")
         problem = f"is no range or list of numbers {bounds} {unit}"
         raise InputError(problem, field=option, value=text, remedy=remedy)
     if dots:

@@ -15,7 +15,7 @@ from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
 from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges
-from caloscale.inference.packages import FILES, PACKAGES, load, openvino_core, runtime_of
+from caloscale.inference.packages import FILES, PACKAGES, load, open_session, openvino_core, runtime_of
 from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows
@@ -89,9 +89,7 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
         folder.mkdir()
         properties = _properties(chosen, decided, source)
         write(generator, chosen.graph(generator), folder / name, properties)
-        found, _ = _compare(chosen, folder / name, generator, CHECKED)
-        if not found <= TOLERANCES[kind.format]:
-            raise _disagrees(found, model, kind)
+        found, _ = _compare(chosen, folder / name, generator, CHECKED, blamed=model)
         (folder / README).write_text(_readme(chosen, name, properties), encoding="utf-8")
         record = TargetRecord(
             target=target,
@@ -128,9 +126,7 @@ def check_file(file: Path, model: Path | None = None) -> Check:
 
     generator = load_generator(folder)
     chosen = kind(generator.card, generator.noise_size)
-    found, milliseconds = _compare(chosen, file, generator, PRIMARIES)
-    if not found <= TOLERANCES[kind.format]:
-        raise _disagrees(found, file, kind)
+    found, milliseconds = _compare(chosen, file, generator, PRIMARIES, blamed=file)
     return Check(
         file=str(file),
         target=kind.name,
@@ -190,11 +186,8 @@ def _metadata(file: Path) -> dict[str, str]:
     try:
         if file.suffix == ".xml":
             info = openvino_core().read_model(file).get_rt_info()
-            if "caloscale" not in info:
-                return {}
-            return {
-                f"caloscale.{name}": info["caloscale"][name].astype(str) for name in ("target", "version", "source")
-            }
+            names = ("target", "version", "source") if "caloscale" in info else ()
+            return {f"caloscale.{name}": info["caloscale"][name].astype(str) for name in names}
         return {one.key: one.value for one in load("onnx").load(str(file)).metadata_props}
     except InputError:
         raise
@@ -209,14 +202,13 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
     own = target.properties()
     if own:  # names, shapes and units are the target's
         said = {name: text for name, text in said.items() if not name.startswith("caloscale.units.")}
-    low, high = card.energy_gev
     return {
         **said,
         **own,
         "caloscale.target": target.name,
         "caloscale.source": source,
-        "caloscale.particle": target.card.particle_text,
-        "caloscale.energyRangeGev": f"{low:g} {high:g}",
+        "caloscale.particle": card.particle_text,
+        "caloscale.energyRangeGev": "{:g} {:g}".format(*card.energy_gev),
         "caloscale.angleRangeDeg": "{:g} {:g}".format(*card.angle_deg),
         "caloscale.outsideRange": OUTSIDE,
         "caloscale.noise": "from the caller",
@@ -257,20 +249,20 @@ def _caller(target: Target, file: Path) -> Callable[..., Any]:
         )
         names = ("noise", *target.card.columns)
         return lambda *inputs: compiled(dict(zip(names, inputs)))["cells_gev"]
-    from caloscale.inference.packages import open_session
-
     session = open_session(file, threads=1, optimise=False)
     names = tuple(value.name for value in session.get_inputs())
     outputs = [value.name for value in session.get_outputs()]
     return lambda *inputs: session.run(outputs, dict(zip(names, inputs, strict=True)))[0]
 
 
-def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[float, float]:
-    """Largest deviation of a file from the network, and the median of the calls in milliseconds."""
-    primaries = target.primaries(count)
-    noise = target.noise(count)
+def _compare(target: Target, file: Path, generator: Any, count: int, *, blamed: Path) -> tuple[float, float]:
+    """Largest deviation of a file from the network, and the median of the calls in milliseconds.
+
+    Raises CheckpointError, which names the path ``blamed``, for more than is allowed.
+    """
+    primaries, noise = target.primaries(count), target.noise(count)
     call, seconds, worst = _caller(target, file), [], 0.0
-    threshold = target.threshold()
+    threshold = target.units_per_gev * target.card.preprocessing.threshold_gev
     with bar("check", count, "showers", disable=count < PRIMARIES) as shown:
         for first in range(0, count, _TOGETHER):
             batch = slice(first, first + _TOGETHER)
@@ -285,11 +277,9 @@ def _compare(target: Target, file: Path, generator: Any, count: int) -> tuple[fl
                 ours, truth = target.deposits(output, given["energy_gev"]), target.expected(cells, given)
                 worst = float(np.maximum(worst, deviation(ours[None], truth[None], threshold)))  # keeps NaN
                 shown.update(1)
-    return worst, float(np.median(seconds)) * 1000
-
-
-def _disagrees(found: float, file: Path, target: type[Target]) -> CheckpointError:
     allowed = TOLERANCES[target.format]
-    problem = f"differs from the network in the call of {target.name}: by {found:.1e}, allowed {allowed:g}"
-    remedy = "export the model again; if it stays, report it with the versions in export.json"
-    return CheckpointError(problem, file=file, remedy=remedy)
+    if not worst <= allowed:
+        problem = f"differs from the network in the call of {target.name}: by {worst:.1e}, allowed {allowed:g}"
+        remedy = "export the model again; if it stays, report it with the versions in export.json"
+        raise CheckpointError(problem, file=blamed, remedy=remedy)
+    return worst, float(np.median(seconds)) * 1000

@@ -5,14 +5,11 @@ angle and noise go in, GeV per cell come out: preprocessing and units are part o
 travels inside the file. An export is made when it is first asked for, and again when the network has changed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,9 +24,6 @@ from caloscale.random import latent_noise
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
-if TYPE_CHECKING:
-    from caloscale.inference.generator import Generator
-
 FOLDER, RECORD = "exports", "export.json"
 TOLERANCE = 1e-4
 """How far an exported model may be from the network: in a cell, as part of the shower's largest cell, and in the
@@ -37,7 +31,7 @@ sum of a shower."""
 TOLERANCES: dict[Format, float] = {"onnx": TOLERANCE, "openvino": TOLERANCE, "openvino-int8": 0.5}
 """By format. int8 changes cells, and the gates of the validation judge how much it may: here damage is found only."""
 CHECKED = 8
-"""Showers that are compared."""
+"""Showers over all that was trained on that are compared."""
 _MEANING = {
     "azimuth_rad": "azimuth of the direction about the normal of the face, rad",
     "entry_x_mm": "displacement along x from the line that crosses the axis of the window, mm",
@@ -97,20 +91,21 @@ def is_exported(folder: Path, format: Format) -> bool:
 
 
 def _export(folder: Path, format: Format, target: Path) -> None:
+    from caloscale.inference.export import formats
     from caloscale.inference.generator import load_generator
 
     generator = load_generator(folder)
-    from caloscale.inference.export import formats
-
     write, compute, versions = formats.exporter(format)
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
         write(generator, formats.named(generator, format), path, metadata(generator.card, generator.noise_size))
-        deviation = _deviation(generator, lambda inputs: compute(path, inputs))
-        if not deviation <= TOLERANCES[format]:
+        inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(generator.card, CHECKED)}
+        truth = generator.network_cells_gev(*inputs.values()).numpy()
+        found = deviation(compute(path, inputs), truth, generator.card.preprocessing.threshold_gev)
+        if not found <= TOLERANCES[format]:
             raise CheckpointError(
-                f"differs from the network once it is exported to {format}: by {deviation:.1e}, allowed "
+                f"differs from the network once it is exported to {format}: by {found:.1e}, allowed "
                 f"{TOLERANCES[format]:g}",
                 file=folder / GENERATOR,
                 remedy="use --runtime tensorflow, and report this with the versions " + str(versions),
@@ -120,7 +115,7 @@ def _export(folder: Path, format: Format, target: Path) -> None:
             graph=2,
             source=source_sha256(folder),
             content=_content(temporary),
-            deviation=deviation,
+            deviation=found,
             tolerance=TOLERANCES[format],
             showers=CHECKED,
             versions=versions,
@@ -144,14 +139,6 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
         "caloscale.noiseSize": str(noise_size),
         **{f"caloscale.units.{name}": text for name, text in units.items()},
     }
-
-
-def _deviation(generator: Generator, compute: Callable[..., NDArray[np.float32]]) -> float:
-    """Largest deviation of an exported model on showers over the whole range that was trained on."""
-    card = generator.card
-    inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(card, CHECKED)}
-    truth = generator.network_cells_gev(*inputs.values()).numpy()
-    return deviation(compute(inputs), truth, card.preprocessing.threshold_gev)
 
 
 def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], threshold: float) -> float:

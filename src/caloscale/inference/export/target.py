@@ -60,10 +60,6 @@ class Target(ABC):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """The same from the cells of the network (X, Y, Z), GeV."""
 
-    def threshold(self) -> float:
-        """The threshold of a cell in the unit of the deposits."""
-        return self.units_per_gev * self.card.preprocessing.threshold_gev
-
     @abstractmethod
     def properties(self) -> dict[str, str]:
         """What the metadata say about inputs and output: names, shapes, units."""
@@ -195,12 +191,22 @@ import numpy as np
 import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
-noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
-energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
-angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
-{_further(self.card)}(cells_gev,) = session.run(["cells_gev"], {{{_passed(self.card)}}})
+{self._inputs_of_ten()}(cells_gev,) = session.run(["cells_gev"], {{{self._passed()}}})
 ```
 """
+
+    def _inputs_of_ten(self) -> str:
+        """Lines of Python: random numbers, and a column of ten equal values for each quantity of the primary."""
+        values = {"energy_gev": self.card.energy_gev, "angle_rad": self.card.angle_deg, **self.card.spans}
+        columns = {name: f"np.full(10, {_middle(span):g}, np.float32)" for name, span in values.items()}
+        columns["angle_rad"] = f"np.radians({columns['angle_rad']})"
+        if "pdg" in columns:
+            columns["pdg"] = f"np.full(10, {PDG_CODES[self.card.particles[0]]}, np.float32)"
+        columns = {"noise": f"np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)", **columns}
+        return "".join(f"{name} = {value}\n" for name, value in columns.items())
+
+    def _passed(self) -> str:
+        return ", ".join(f'"{name}": {name}' for name in ("noise", *self.card.columns))
 
 
 class OpenVino(Onnx):
@@ -218,10 +224,7 @@ import numpy as np
 import openvino
 
 model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
-noise = np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)
-energy_gev = np.full(10, {_middle(self.card.energy_gev)}, np.float32)
-angle_rad = np.radians(np.full(10, {_middle(self.card.angle_deg)}, np.float32))
-{_further(self.card)}cells_gev = model({{{_passed(self.card)}}})["cells_gev"]
+{self._inputs_of_ten()}cells_gev = model({{{self._passed()}}})["cells_gev"]
 ```
 """
 
@@ -231,17 +234,6 @@ class OpenVinoInt8(OpenVino):
 
     name = "openvino-int8"
     format = "openvino-int8"
-
-
-def _further(card: ModelCard) -> str:
-    """A line of Python for each further column."""
-    first = float(PDG_CODES[card.particles[0]])
-    values = {name: first if name == "pdg" else _middle(span) for name, span in card.spans.items()}
-    return "".join(f"{name} = np.full(10, {value:g}, np.float32)\n" for name, value in values.items())
-
-
-def _passed(card: ModelCard) -> str:
-    return ", ".join(f'"{name}": {name}' for name in ("noise", *card.columns))
 
 
 def _middle(span: tuple[float, float]) -> float:
