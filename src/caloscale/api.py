@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale import stages
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
@@ -49,10 +49,6 @@ def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
     """
     from caloscale.simulation import simulate as simulate_into
 
-    if configuration.data.source != "simulate":
-        problem = "names showers that are there already"
-        remedy = "set it to simulate, or read the files with caloscale.read_showers"
-        raise ConfigurationError(problem, field="data.source", value=configuration.data.source, remedy=remedy)
     simulate_into(configuration.data, Path(folder))
     return tuple(sorted(Path(folder).glob("*.h5")))
 

@@ -7,11 +7,10 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 import yaml
@@ -49,20 +48,17 @@ FAILED = 7
 """Exit code of --follow when the run has failed."""
 
 
-class Target(StrEnum):
-    """Where a run can be sent."""
-
-    CLUSTER = "cluster"
-    AZUREML = "azureml"
+Target = Literal["cluster", "azureml"]
+"""Where a run can be sent."""
 
 
 def submit(
     configuration: Configuration = None,
     preset: Preset = None,
     overrides: Overrides = None,
-    to: Annotated[Target, typer.Option(help="Where to: a Kubernetes cluster with our operator, or Azure ML.")] = (
-        Target.CLUSTER
-    ),
+    to: Annotated[
+        Target, typer.Option(help="Where to: a Kubernetes cluster with our operator, or Azure ML.")
+    ] = "cluster",
     name: Annotated[str | None, typer.Option(help="cluster: name of the run; absent: preset and time.")] = None,
     namespace: Namespace = None,
     context: Context = None,
@@ -113,18 +109,20 @@ def submit(
         "--azure-workspace": azure_workspace,
         "--json": as_json,
     }
-    _refuse(of_the_cluster if to == Target.AZUREML else of_azure, to)
+    other, unused = ("azureml", of_azure) if to == "cluster" else ("cluster", of_the_cluster)
+    for option, value in unused.items():
+        if value:
+            remedy = "leave it out, or change --to"
+            raise InputError(f"is for --to {other} only, and this goes to {to}", field=option, remedy=remedy)
     run = resolve_any(configuration, preset, overrides)
+    make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
     if isinstance(run, Run):
         warn_of_warmup(run)
-
-    make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
-    if isinstance(run, SolverRun):
-        if to == Target.AZUREML:
+        if not image and (to == "azureml" or run.cluster.image is None):
+            image = os.environ.get(IMAGE_VARIABLE, "")
+    if to == "azureml":
+        if isinstance(run, SolverRun):
             raise InputError("goes to a cluster only", field="solver", remedy="leave --to out")
-    elif not image and (to == Target.AZUREML or run.cluster.image is None):
-        image = os.environ.get(IMAGE_VARIABLE, "")
-    if isinstance(run, Run) and to == Target.AZUREML:
         coordinates = (subscription, resource_group, azure_workspace)
         _to_azure(run, make_plan, data, image, compute, send is True, coordinates, as_json)
         return
@@ -137,15 +135,6 @@ def submit(
         typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace), sort_keys=False), nl=False)
         return
     _to_cluster(run, make_plan, name, context, namespace, yes=yes, follow=follow)
-
-
-def _refuse(options: Mapping[str, object], to: Target) -> None:
-    """Raise InputError for the first option that was given and that this target has no use for."""
-    for option, value in options.items():
-        if value:
-            other = next(target for target in Target if target != to)
-            remedy = "leave it out, or change --to"
-            raise InputError(f"is for --to {other} only, and this goes to {to}", field=option, remedy=remedy)
 
 
 def _to_cluster(
@@ -183,21 +172,22 @@ def _to_cluster(
 
 def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
     """The estimate, as far as there can be one: processors, own machines and solvers have none."""
-    from caloscale.report.plan import remarks, verdict
-
     if isinstance(run, SolverRun):
         minutes = run.solver.max_minutes
         limit = "" if minutes is None else f"; solver.maxMinutes ends it after {minutes:g} minutes"
         typer.echo(f"no estimate: the time of an epoch of a solver was not measured{limit}", err=True)
         return
     try:
-        made = make_plan(run)
+        _print_plan(make_plan(run))
     except InputError as problem:
         typer.echo(f"no estimate: {problem}", err=True)
-        return
-    typer.echo(verdict(made), err=True)
-    for remark in remarks(made):
-        typer.echo(f"- {remark}", err=True)
+
+
+def _print_plan(made: Plan) -> None:
+    from caloscale.report.plan import remarks, verdict
+
+    for line in (verdict(made), *(f"- {remark}" for remark in remarks(made))):
+        typer.echo(line, err=True)
 
 
 def _follow(changes: Iterator[RunOnCluster]) -> None:
@@ -222,7 +212,6 @@ def _to_azure(
 ) -> None:
     from caloscale.azure import checked, job_of, on_azure, to_yaml
     from caloscale.azure import send as send_job
-    from caloscale.report.plan import remarks, verdict
 
     for option, value, remedy in (
         ("--data", data, "azureml://datastores/NAME/paths/FOLDER with the shards of caloscale preprocess"),
@@ -235,11 +224,9 @@ def _to_azure(
         raise InputError("belong together", field=field, remedy="give all three, or none and a config.json")
     run = on_azure(run)
     made = make_plan(run)
-    typer.echo(verdict(made), err=True)
+    _print_plan(made)
     if made.chosen is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(made.notes) or "see caloscale plan")
-    for remark in remarks(made):
-        typer.echo(f"- {remark}", err=True)
     job = job_of(run, made.chosen, image=image, data=data, compute=compute)
     if send:
         subscription, group, name = coordinates
@@ -280,12 +267,13 @@ def status(
         listed = [{"name": r.name, "status": r.status.as_values()} for r in found]
         typer.echo(json.dumps(listed[0]["status"] if name else listed, indent=2))
         return
+    shown = _table(found, where, wide=wide)
     if not watch:
-        console().print(_table(found, where, wide=wide))
+        console().print(shown)
         return
     from rich.live import Live
 
-    with Live(_table(found, where, wide=wide), console=console(), auto_refresh=False) as live:
+    with Live(shown, console=console(), auto_refresh=False) as live:
         while True:
             time.sleep(REFRESH_SECONDS)
             live.update(_table(read(), where, wide=wide), refresh=True)

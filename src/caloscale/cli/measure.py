@@ -6,11 +6,10 @@ import json
 import os
 import shlex
 import textwrap
-from enum import StrEnum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
 import typer
 
@@ -61,15 +60,14 @@ def profile(
     from caloscale.report.drawing import save_figures
     from caloscale.report.run import profile_section, step_profile
 
-    folder: Path | None
     if source is not None and source.is_dir():
-        result, folder = _kept_profile(source), output or source / "figures"
+        result, output = _kept_profile(source), output or source / "figures"
     else:
-        (run, size), folder = _measured(source, preset, overrides, batch), output
+        run, size = _measured(source, preset, overrides, batch)
         from caloscale.bench.profiling import profile_step
 
         result = profile_step(run, size, steps=steps, dataset=dataset)
-    figures = [] if folder is None else save_figures(folder, [partial(step_profile, result)])
+    figures = [] if output is None else save_figures(output, [partial(step_profile, result)])
     if as_json:
         typer.echo(result.as_json())
     else:
@@ -100,24 +98,13 @@ def _measured(
     return run, batch or family_of(run.model).batch_of_measurements
 
 
-class What(StrEnum):
-    """What can be measured."""
-
-    STEP = "step"
-    GENERATE = "generate"
-
-
-class Precision(StrEnum):
-    """Arithmetic of the layers; int8: of convolutions when showers are generated."""
-
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    INT8 = "int8"
+Precision = Literal["float32", "bfloat16", "int8"]
+"""Arithmetic of the layers; int8: of convolutions when showers are generated."""
 
 
 def bench(
     what: Annotated[
-        What,
+        Literal["step", "generate"],
         typer.Argument(help="A training step, or generation. For the solver's exchanges: caloscale study exchange."),
     ],
     preset: Annotated[str, typer.Option(help="A preset; compact, for example.")] = "variable-angle",
@@ -147,14 +134,14 @@ def bench(
     from caloscale.storage.atomic import write_text
 
     # int8 is a precision of generation alone; for anything else the run configuration refuses it.
-    of_training = precision is not None and (what, precision) != (What.GENERATE, Precision.INT8)
+    of_training = precision is not None and (what, precision) != ("generate", "int8")
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
     size = batch or family_of(run.model).batch_of_measurements
-    if what is What.STEP:
+    if what == "step":
         result = bench_step(run, size, rounds=rounds)
     else:
-        precisions = (precision.value,) if precision else tuple(Precision)
+        precisions = (precision,) if precision else get_args(Precision)
         result = bench_generate(run, size, precisions=precisions, streams=streams, threads=threads, rounds=rounds)
     text = result.as_json()
     if output is not None:

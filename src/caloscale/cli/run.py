@@ -25,6 +25,9 @@ Shards = Annotated[
     ),
 ]
 
+PROGRESS = "progress.json"
+"""Within the folder of a pod."""
+
 
 def run(
     configuration: Configuration = None,
@@ -78,10 +81,6 @@ def simulate(
     from caloscale.simulation import simulate
 
     data = resolve(configuration, preset, overrides, ".").data
-    if data.source != "simulate":
-        problem = "names showers that are there already"
-        remedy = "--set data.source=simulate and data.showers=1500, say; or run caloscale preprocess"
-        raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
     if models:
         _with_generators(data, models, output, as_json=as_json)
         return
@@ -240,22 +239,18 @@ def _solve(run: SolverRun) -> None:
     from caloscale.cluster.workload.pod_template import WORKSPACE_VARIABLE
     from caloscale.stages.solving import new_solver_folder, solve_and_report
 
-    workspace, progress = Path(os.environ[WORKSPACE_VARIABLE]), _progress_file()
-    with ProgressReporter(progress):
+    workspace = Path(os.environ[WORKSPACE_VARIABLE])
+    with ProgressReporter(_scratch() / PROGRESS):
         solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
 
 
 def _scratch() -> Path:
+    """The folder of this pod, whose progress.json training or ranks write their progress into from now on."""
     from caloscale.cluster.workload.pod_template import SCRATCH
 
-    return Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
-
-
-def _progress_file() -> Path:
-    """The file that training or ranks write their progress into, from now on."""
-    file = _scratch() / "progress.json"
-    os.environ[PROGRESS_FILE_VARIABLE] = str(file)
-    return file
+    scratch = Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
+    os.environ[PROGRESS_FILE_VARIABLE] = str(scratch / PROGRESS)
+    return scratch
 
 
 def _work(run: Run) -> None:
@@ -269,7 +264,7 @@ def _work(run: Run) -> None:
     workspace = shared if shared is not None and chief else str(scratch / "run")
     shards = stages.provide_shards(run, scratch, workspace=shared, given=given, chief=chief)
     trained = scratch / "model"
-    with ProgressReporter(_progress_file()):
+    with ProgressReporter(scratch / PROGRESS):
         stages.train(run, workspace, shards, trained)
     if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
         stages.validate(run, workspace, shards, trained)
@@ -331,23 +326,12 @@ def ensemble(
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    names = groups[0][0].parameters
-    heads = [
-        (
-            f"{group[0].solver.exchange}, {group[0].solver.ranks} ranks",
-            str(one.members),
-            str(group[0].epochs),
-            f"{np.mean([run.seconds for run in group]):.0f}",
-        )
-        for group, one in merged
-    ]
-    residuals = [
-        (*(f"{m:+.3f} ± {s:.3f}" for m, s in zip(one.mean, one.spread)), f"{one.mean_absolute:.3f}")
-        for _, one in merged
-    ]
     columns, cells = ("exchange", "members", "epochs", "s", "parameter", "residual"), []
-    for head, row in zip(heads, residuals):
-        first, *others = zip((*names, "mean |r|"), row)
+    for group, one in merged:
+        solver, seconds = group[0].solver, np.mean([run.seconds for run in group])
+        head = (f"{solver.exchange}, {solver.ranks} ranks", str(one.members), str(group[0].epochs), f"{seconds:.0f}")
+        residuals = [f"{mean:+.3f} ± {spread:.3f}" for mean, spread in zip(one.mean, one.spread)]
+        first, *others = zip((*group[0].parameters, "mean |r|"), (*residuals, f"{one.mean_absolute:.3f}"))
         cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
     console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
     typer.echo(

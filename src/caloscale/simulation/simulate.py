@@ -89,11 +89,16 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     Finished files are kept, so an interrupted simulation resumes from them; nothing is simulated when all
     exist. Raises SimulationError when Geant4 is missing or a process dies, ShowerFileError when the folder
     contains files that another simulation or program wrote, StorageError when the disk refuses, ConfigurationError
-    when the showers of a file do not fit into memory. KeyboardInterrupt passes; finished files stay.
+    for another `data.source` than simulate, and when the showers of a file do not fit into memory. KeyboardInterrupt passes; finished files stay.
 
     accepted: what generators take over; the cells are then those of the other particles alone, and beside each file
     lies the one of these particles (`entering.read_entering`).
     """
+    if data.source != "simulate":
+        problem = "names showers that are there already"
+        remedy = "--set data.source=simulate and data.showers=1500, say; or use these: caloscale preprocess, "
+        remedy += "caloscale.read_showers"
+        raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
     identity = fingerprint(data, accepted)
     try:
         with exclusive(make_folder(folder)):
