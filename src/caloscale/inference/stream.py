@@ -127,8 +127,8 @@ def generate_table(
     numbered = Primaries(table, seed, paired=True)
     done = 0
     with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-        # What was not trained has been refused above.
-        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch, extrapolate=True, finite=finite):
+        options: dict[str, Any] = {"batch": batch, "finite": finite, "extrapolate": True}  # checked above
+        for part in stream(runtime, numbered, seed=seed, count=len(cells), **options):
             cells[done : done + len(part)] = part.cells_gev
             done += len(part)
             shown.update(len(part))

@@ -89,7 +89,8 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     Finished files are kept, so an interrupted simulation resumes from them; nothing is simulated when all
     exist. Raises SimulationError when Geant4 is missing or a process dies, ShowerFileError when the folder
     contains files that another simulation or program wrote, StorageError when the disk refuses, ConfigurationError
-    for another `data.source` than simulate, and when the showers of a file do not fit into memory. KeyboardInterrupt passes; finished files stay.
+    for another `data.source` than simulate and showers of a file that do not fit into memory. KeyboardInterrupt passes;
+    finished files stay.
 
     accepted: what generators take over; the cells are then those of the other particles alone, and beside each file
     lies the one of these particles (`entering.read_entering`).

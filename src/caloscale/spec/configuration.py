@@ -3,6 +3,7 @@
 import copy
 import functools
 import itertools
+import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -43,7 +44,6 @@ class _Workload(Generic[_B]):
 
 _TRAINING = _Workload(Run, "model", PRESETS, "variable-angle", "caloscale run")
 _SOLVING = _Workload(SolverRun, "solver", SOLVER_PRESETS, "proxy", "caloscale solve")
-_WORKLOADS: tuple[_Workload[Any], ...] = (_TRAINING, _SOLVING)
 
 
 @dataclass(frozen=True)
@@ -69,12 +69,43 @@ class _Layer:
         return self.source if node is None else f"{self.source}:{node.start_mark.line + 1}"
 
 
+@dataclass(frozen=True)
+class _Layers:
+    """The layers of a run configuration, the last above the others."""
+
+    layers: Sequence[_Layer]
+    file: object = None
+    """Where a value is that no layer has; None: it has no place."""
+
+    def source(self, location: Location) -> str | None:
+        """Where the value at a location, or the block around it, comes from, such as ``run.yaml:12``."""
+        keys = tuple(itertools.takewhile(lambda part: isinstance(part, str), location))  # a list replaces one beneath
+        for length in range(len(keys), 0, -1):
+            for layer in reversed(self.layers):
+                if layer.position(keys[:length]) is not None:
+                    deepest = (layer.position(location[:end]) for end in range(len(location), 0, -1))
+                    return next(position for position in deepest if position is not None) or None
+        return None if self.file is None else str(self.file)
+
+    def field_and_source(self, location: Location, merged: Mapping[str, Any]) -> tuple[str, str | None]:
+        """A location in the merged values as a user wrote it: a gate has its number in the list of its own layer."""
+        layers = self
+        if location[:2] == GATES and len(location) > len(GATES) and isinstance(location[2], int):
+            gate = merged[GATES[0]][GATES[1]][location[2]]
+            for layer in reversed(self.layers):
+                for number, own in enumerate(_gates_of(layer)):
+                    if own is gate:
+                        location, layers = (*GATES, number, *location[3:]), _Layers([layer], self.file)
+        return ".".join(map(str, location)), layers.source(location)
+
+
 def load_run(file: str | Path | None = None, *, preset: str | None = None, overrides: Iterable[str] = ()) -> Run:
     """The run of a YAML file and/or a preset, changed by overrides such as ``train.epochs=3``.
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    return _load(_TRAINING, None if file is None else _read_file(file), preset, overrides)
+    run: Run = _load(_TRAINING, file, preset, overrides)
+    return run
 
 
 def load_solver_run(
@@ -84,7 +115,8 @@ def load_solver_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    return _load(_SOLVING, None if file is None else _read_file(file), preset, overrides)
+    run: SolverRun = _load(_SOLVING, file, preset, overrides)
+    return run
 
 
 def load_any_run(
@@ -94,25 +126,25 @@ def load_any_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    held = None if file is None else _read_file(file)  # once: it may be a pipe
-    solving = preset in SOLVER_PRESETS or (
-        preset is None and held is not None and _workload_of(held.values) is _SOLVING
-    )
-    workload: _Workload[Any] = _SOLVING if solving else _TRAINING
-    return _load(workload, held, preset, overrides)
+    run: Run | SolverRun = _load(None, file, preset, overrides)
+    return run
 
 
-def _load(workload: _Workload[_B], held: _Layer | None, preset: str | None, overrides: Iterable[str]) -> _B:
-    layers: list[_Layer] = []
-    if held is not None:
-        layers.append(held)
-    elif preset is None:
+def _load(
+    workload: _Workload[Any] | None, file: str | Path | None, preset: str | None, overrides: Iterable[str]
+) -> Any:
+    """workload: None is that of the preset, or else of the file."""
+    layers = [] if file is None else [_read_file(file)]
+    if workload is None and preset is not None:
+        workload = _SOLVING if preset in SOLVER_PRESETS else _TRAINING
+    workload = workload or _workload_of(layers[0].values if layers else {})
+    if file is None and preset is None:
         remedy = f"give a file, or --preset with one of: {', '.join(workload.presets)}"
         raise ConfigurationError("no run configuration and no preset", remedy=remedy)
     if preset is not None:
         layers.append(_Layer("--preset", {workload.block: {"preset": preset}}))
     layers.append(_Layer("--set", parse_overrides(overrides)))
-    return _build(workload, layers, None if held is None else held.source)
+    return _build(workload, _Layers(layers, file))
 
 
 def parse_run(text: str) -> Run:
@@ -122,13 +154,13 @@ def parse_run(text: str) -> Run:
 
 def parse_solver_run(text: str) -> SolverRun:
     """The solver run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return _build(_SOLVING, [_Layer("", _parse_parameter(text))], None)
+    return _build(_SOLVING, _Layers([_Layer("", _parse_parameter(text))]))
 
 
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
     raw = _parse_parameter(text)
-    return _build(_workload_of(raw), [_Layer("", raw)], None)
+    return _build(_workload_of(raw), _Layers([_Layer("", raw)]))
 
 
 def _parse_parameter(text: str) -> dict[str, Any]:
@@ -139,7 +171,7 @@ def _parse_parameter(text: str) -> dict[str, Any]:
 
 def build_solver_run(raw: Mapping[str, Any]) -> SolverRun:
     """The solver run of a raw mapping such as a pipeline parameter."""
-    return _build(_SOLVING, [_Layer("run", raw)], None)
+    return _build(_SOLVING, _Layers([_Layer("run", raw)]))
 
 
 def build_any_run(raw: Mapping[str, Any]) -> Run | SolverRun:
@@ -148,7 +180,7 @@ def build_any_run(raw: Mapping[str, Any]) -> Run | SolverRun:
 
     Its family of generators need not be installed here: the machines that train have it, and check its settings.
     """
-    return _build(_workload_of(raw), [_Layer("", raw)], None, trained_elsewhere=True)
+    return _build(_workload_of(raw), _Layers([_Layer("", raw)]), trained_elsewhere=True)
 
 
 def _workload_of(raw: Mapping[str, Any]) -> _Workload[Any]:
@@ -161,11 +193,11 @@ def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
 
 
 def _layer(text: str, file: object) -> _Layer:
-    found = document.parse(text, file=file)
-    raw = {} if found.value is None else found.value
+    value, node = document.parse(text, file=file)
+    raw = {} if value is None else value
     if not isinstance(raw, dict):
         raise ConfigurationError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
-    return _Layer("" if file is None else str(file), raw, found.node)
+    return _Layer("" if file is None else str(file), raw, node)
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
@@ -186,12 +218,12 @@ def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
 
 def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
     """The run of a raw mapping: the preset beneath, then validated as a whole."""
-    return _build(_TRAINING, [_Layer("" if file is None else str(file), raw)], file)
+    return _build(_TRAINING, _Layers([_Layer("" if file is None else str(file), raw)], file))
 
 
 def build_run_of_layers(layers: Mapping[str, Mapping[str, Any]]) -> Run:
     """The run of several raw mappings by the names of their sources in messages, the last above the others."""
-    return _build(_TRAINING, [_Layer(source, values) for source, values in layers.items()], None)
+    return _build(_TRAINING, _Layers([_Layer(source, values) for source, values in layers.items()]))
 
 
 def _read_file(file: str | Path) -> _Layer:
@@ -209,48 +241,48 @@ def _child(node: Any, part: int | str) -> Any:
     return next((value for key, value in pairs if key.value == part), None)
 
 
-def _build(workload: _Workload[_B], layers: Sequence[_Layer], file: object, *, trained_elsewhere: bool = False) -> _B:
-    """The run of layers, the last above the others and a preset beneath all.
+def _build(workload: _Workload[_B], given: _Layers, *, trained_elsewhere: bool = False) -> _B:
+    """The run of layers and a preset beneath all.
 
     trained_elsewhere: a family that is not installed here is not checked.
     """
     raw: dict[str, Any] = {}
-    for layer in layers:
+    for layer in given.layers:
         raw = _merge(raw, layer.values)
-    _refuse_other_workloads(workload, raw, layers, file)
+    _refuse_other_workloads(workload, raw, given)
     block = raw.get(workload.block) or {}
     preset = block.get("preset", workload.default) if isinstance(block, Mapping) else workload.default
     if preset not in workload.presets:
         raise ConfigurationError(
             "is not a preset",
-            file=_source(layers, (workload.block, "preset"), file),
+            file=given.source((workload.block, "preset")),
             field=f"{workload.block}.preset",
             value=preset,
             remedy=suggest(cut(str(preset)), workload.presets) or f"one of: {', '.join(workload.presets)}",
         )
-    layers = [_Layer(f"preset {preset}", load_preset(preset)), *layers]
-    merged = _merge(layers[0].values, raw)
+    beneath = _Layer(f"preset {preset}", load_preset(preset))
+    layers, merged = _Layers([beneath, *given.layers], given.file), _merge(beneath.values, raw)
     try:
         run = workload.configuration.model_validate(merged, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _configuration_error(error, workload.configuration, merged, layers, file) from error
+        raise _configuration_error(error, workload.configuration, merged, layers) from error
     if isinstance(run, Run):
-        _check_dropped(run, merged, layers, file)
+        _check_dropped(run, merged, layers)
         if not trained_elsewhere or run.model.family in installed():
-            return _of_its_family(run, layers, file)
+            return _of_its_family(run, layers)
     return run
 
 
-def _refuse_ignored(used: Collection[str], run: Run, layers: Sequence[_Layer], file: object) -> None:
+def _refuse_ignored(used: Collection[str], run: Run, layers: _Layers) -> None:
     """A field that the run sets to another value than its preset does, and that its family of networks does not use."""
-    beneath = Run.model_validate(layers[0].values, by_alias=True, by_name=False)
+    beneath = Run.model_validate(layers.layers[0].values, by_alias=True, by_name=False)
     for field in OPTIONAL_FIELDS:
         location = tuple(field.split("."))
-        value, other = (_value(one.as_values(), location) for one in (run, beneath))
+        value, other = (functools.reduce(operator.getitem, location, one.as_values()) for one in (run, beneath))
         if field not in used and value != other:
             raise ConfigurationError(
                 f"is not used by the family {run.model.family}",
-                file=_source(layers, location, file),
+                file=layers.source(location),
                 field=field,
                 value=value,
                 remedy="leave it out, or set model.family to one that uses it: "
@@ -258,47 +290,40 @@ def _refuse_ignored(used: Collection[str], run: Run, layers: Sequence[_Layer], f
             )
 
 
-def _value(values: Any, location: Location) -> Any:
-    for part in location:
-        values = values[part]
-    return values
-
-
-def _of_its_family(run: Any, layers: Sequence[_Layer], file: object) -> Any:
+def _of_its_family(run: Any, layers: _Layers) -> Any:
     """The run with all settings of its family. Raises ConfigurationError for what the family cannot train."""
     try:
         family = find_family(run.model.family)
     except ConfigurationError as error:
-        error.file = error.file or _source(layers, ("model", "family"), file)
+        error.file = error.file or layers.source(("model", "family"))
         raise
-    _refuse_ignored(family.fields, run, layers, file)
+    _refuse_ignored(family.fields, run, layers)
     try:
         settings = family.Settings.model_validate(run.model.settings, by_alias=True, by_name=False)
     except ValidationError as error:
-        raise _configuration_error(error, family.Settings, {}, layers, file, below=("model", "settings")) from error
-    resolved = settings.as_values()
-    run = run.model_copy(update={"model": run.model.model_copy(update={"settings": resolved})})
+        raise _configuration_error(error, family.Settings, {}, layers, below=("model", "settings")) from error
+    run = run.model_copy(update={"model": run.model.model_copy(update={"settings": settings.as_values()})})
     try:
         family.check(run.model, run.data)
     except InvalidValueError as error:
-        raise ConfigurationError(error.problem, file=_source(layers, (), file), remedy=error.remedy) from error
+        raise ConfigurationError(error.problem, file=layers.source(()), remedy=error.remedy) from error
     return run
 
 
-def _check_dropped(run: Run, merged: Mapping[str, Any], layers: Sequence[_Layer], file: object) -> None:
+def _check_dropped(run: Run, merged: Mapping[str, Any], layers: _Layers) -> None:
     """A gate of the preset does not count where it is dropped by name, and nowhere else."""
-    beneath = [Gate.model_validate(gate).name for gate in _gates_of(layers[0])]
+    beneath = [Gate.model_validate(gate).name for gate in _gates_of(layers.layers[0])]
     if not run.validation.gates:
         raise ConfigurationError(
             "an empty list drops no gate of the preset",
-            file=_source(layers, GATES, file),
+            file=layers.source(GATES),
             field=".".join(GATES),
             value=[],
             remedy="leave it out, or drop each gate by name, such as [{quantity: hits, drop: true}]",
         )
     for index, gate in enumerate(run.validation.gates):
         if gate.drop and gate.name not in beneath:
-            field, source = _field_and_source((*GATES, index), merged, layers, file)
+            field, source = layers.field_and_source((*GATES, index), merged)
             problem = f"the preset {run.model.preset} has no gate on {gate.name} that could be dropped"
             remedy = f"leave it out; the preset has {', '.join(beneath)}"
             raise ConfigurationError(problem, file=source, field=field, remedy=remedy)
@@ -310,36 +335,18 @@ def _gates_of(layer: _Layer) -> list[Any]:
     return gates if isinstance(gates, list) else []
 
 
-def _refuse_other_workloads(
-    workload: _Workload[_B], raw: Mapping[str, Any], layers: Sequence[_Layer], file: object
-) -> None:
+def _refuse_other_workloads(workload: _Workload[_B], raw: Mapping[str, Any], layers: _Layers) -> None:
     """A run configuration has exactly one of the blocks model and solver."""
-    for other in _WORKLOADS:
-        if other is workload or other.block not in raw:
-            continue
-        both = workload.block in raw
-        raise ConfigurationError(
-            f"a run configuration has either {workload.block} or {other.block}, not both"
-            if both
-            else f"this is a run configuration for {other.commands}",
-            file=_source(layers, (other.block,), file),
-            field=other.block,
-            remedy=f"remove one of the two blocks: {workload.commands} reads {workload.block}, {other.commands} reads "
-            f"{other.block}"
-            if both
-            else f"run {other.commands}, or replace {other.block} by {workload.block}",
-        )
-
-
-def _source(layers: Sequence[_Layer], location: Location, file: object) -> str | None:
-    """Where the value at a location, or the block around it, comes from, such as ``run.yaml:12``."""
-    keys = tuple(itertools.takewhile(lambda part: isinstance(part, str), location))  # a list replaces one beneath it
-    for length in range(len(keys), 0, -1):
-        for layer in reversed(layers):
-            if layer.position(keys[:length]) is not None:
-                deepest = (layer.position(location[:end]) for end in range(len(location), 0, -1))
-                return next(position for position in deepest if position is not None) or None
-    return None if file is None else str(file)
+    other: _Workload[Any] = _TRAINING if workload is _SOLVING else _SOLVING
+    if other.block not in raw:
+        return
+    problem = f"this is a run configuration for {other.commands}"
+    remedy = f"run {other.commands}, or replace {other.block} by {workload.block}"
+    if workload.block in raw:
+        problem = f"a run configuration has either {workload.block} or {other.block}, not both"
+        reads = (f"{one.commands} reads {one.block}" for one in (workload, other))
+        remedy = f"remove one of the two blocks: {', '.join(reads)}"
+    raise ConfigurationError(problem, file=layers.source((other.block,)), field=other.block, remedy=remedy)
 
 
 def load_preset(name: str) -> dict[str, Any]:
@@ -372,13 +379,7 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = 
 
 
 def _configuration_error(
-    error: ValidationError,
-    block: type[Block],
-    merged: Mapping[str, Any],
-    layers: Sequence[_Layer],
-    file: object,
-    *,
-    below: Location = (),
+    error: ValidationError, block: type[Block], merged: Mapping[str, Any], layers: _Layers, *, below: Location = ()
 ) -> ConfigurationError:
     """All problems of a configuration in one error; the first gives its source, field, value and remedy.
 
@@ -386,7 +387,7 @@ def _configuration_error(
     """
     problems = []
     for problem in list_problems(error, block):
-        field, source = _field_and_source((*below, *problem.location), merged, layers, file)
+        field, source = layers.field_and_source((*below, *problem.location), merged)
         problems.append(
             ConfigurationError(problem.text, file=source, field=field, value=problem.value, remedy=problem.remedy)
         )
@@ -395,16 +396,3 @@ def _configuration_error(
         others.append(ConfigurationError(f"{more} more problems", remedy="correct those above first"))
     first.also = tuple(others)
     return first
-
-
-def _field_and_source(
-    location: Location, merged: Mapping[str, Any], layers: Sequence[_Layer], file: object
-) -> tuple[str, str | None]:
-    """A location in the merged values as a user wrote it: a gate has its number in the list of its own layer."""
-    if location[:2] == GATES and len(location) > len(GATES) and isinstance(location[2], int):
-        gate = merged[GATES[0]][GATES[1]][location[2]]
-        for layer in reversed(layers):
-            for number, own in enumerate(_gates_of(layer)):
-                if own is gate:
-                    location, layers = (*GATES, number, *location[3:]), [layer]
-    return ".".join(map(str, location)), _source(layers, location, file)

@@ -315,9 +315,7 @@ class Data(PrimaryRanges):
 
     def _check_cylinder(self) -> None:
         """Cells around the direction of the particle: the layers are their depth at perpendicular incidence alone."""
-        if self.geometry.cell_shape != "cylinder":
-            return
-        if self.angle_deg != (90, 90):
+        if self.geometry.cell_shape == "cylinder" and self.angle_deg != (90, 90):
             problem = f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder"
             remedy = "set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid"
             raise InvalidValueError(problem, remedy=remedy)

@@ -6,7 +6,6 @@ text. Here true and false are the only booleans, ``1e2`` is 100, and a number wi
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,21 +16,14 @@ from caloscale.errors import ConfigurationError, cut, shorten
 LARGEST = 1_000_000
 """Most characters of a document, and of what its aliases repeat; a custom resource has the same limit."""
 _TAG = "tag:yaml.org,2002:"
-_NUMBERS = {
+_SCALARS = {
+    "null": "null|Null|NULL|~|",
+    "bool": "true|True|TRUE|false|False|FALSE",
     "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
     "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
 }
-_SCALARS = {"null": "null|Null|NULL|~|", "bool": "true|True|TRUE|false|False|FALSE", **_NUMBERS}
 """Plain scalars of the core schema (https://yaml.org/spec/1.2.2/#1032-tag-resolution), in the order of precedence."""
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]")
-
-
-@dataclass(frozen=True)
-class Document:
-    """The content of a YAML text, and its node, which knows the lines."""
-
-    value: Any
-    node: yaml.Node | None
 
 
 class _Loader(yaml.SafeLoader):
@@ -116,8 +108,8 @@ def read_file(file: str | Path) -> str:
         raise ConfigurationError("is not UTF-8 text", file=file, remedy="save it as UTF-8") from error
 
 
-def parse(text: str, *, file: object = None, field: str = "") -> Document:
-    """The content of a YAML text. ``field``: where the value belongs.
+def parse(text: str, *, file: object = None, field: str = "") -> tuple[Any, yaml.Node | None]:
+    """The content of a YAML text, and its node, which knows the lines. ``field``: where the value belongs.
 
     Raises ConfigurationError: no YAML, several documents, a key twice, a number with a leading zero, or aliases that
     repeat more than `LARGEST` characters.
@@ -127,7 +119,7 @@ def parse(text: str, *, file: object = None, field: str = "") -> Document:
         node = loader.get_single_node()
         if node is not None:
             _Check(file).size(node, field)
-        return Document(None if node is None else loader.construct_document(node), node)
+        return None if node is None else loader.construct_document(node), node
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else cut(str(error))
         raise ConfigurationError(
@@ -142,14 +134,14 @@ def parse_value(text: str, *, file: object, field: str) -> Any:
     text = text.strip()
     if text[:1] not in ("[", "{", '"', "'"):
         loader: Any = _Loader("")
-        node = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, text, (True, False)), text)
-        _Check(file).size(node, field)
-        return loader.construct_object(node)
-    document = parse(text, file=file, field=field)
-    if document.node is not None and document.node.end_mark.index < len(text):
+        scalar = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, text, (True, False)), text)
+        _Check(file).size(scalar, field)
+        return loader.construct_object(scalar)
+    value, node = parse(text, file=file, field=field)
+    if node is not None and node.end_mark.index < len(text):
         remedy = "put the whole value in quotes"
         raise ConfigurationError("has text behind its value", file=file, field=field, value=text, remedy=remedy)
-    return document.value
+    return value
 
 
 def refuse_comment(text: str, node: yaml.Node | None) -> None:

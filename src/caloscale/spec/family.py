@@ -9,7 +9,7 @@ import functools
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import ConfigurationError
 from caloscale.spec.problem import suggest
 
 GROUP = "caloscale.families"
@@ -26,21 +26,13 @@ OPTIONAL_FIELDS = (
 
 @functools.cache
 def installed() -> dict[str, EntryPoint]:
-    """Entry points by the name of the family.
-
-    Raises InputError where those of this package are missing: it was installed before it had them.
-    ConfigurationError for a name that two packages give.
-    """
+    """Entry points by the name of the family. Raises ConfigurationError for a name that two packages give."""
     found: dict[str, EntryPoint] = {}
     for point in entry_points(group=GROUP):
         other = found.setdefault(point.name, point)
         if other.value != point.value:
             problem = f"is given by two packages: {other.value} and {point.value}"
             raise ConfigurationError(problem, field="model.family", value=point.name, remedy="uninstall one of them")
-    if missing := [name for name in OWN if name not in found]:
-        problem = f"has no entry points of the families {', '.join(missing)}: it is older than its source"
-        remedy = "run `make install`, or `pip install --no-deps --editable .` in the clone"
-        raise InputError(problem, field="the installation of caloscale", remedy=remedy)
     return dict(sorted(found.items()))
 
 
@@ -49,13 +41,9 @@ def find_family(name: str) -> Any:
     """The `Family` of a name. Raises ConfigurationError where it is not installed or cannot be loaded."""
     known = installed()
     if name not in known:
-        raise ConfigurationError(
-            "is not a family of generators that is installed here",
-            field="model.family",
-            value=name,
-            remedy=suggest(name, known)
-            or f"one of: {', '.join(known)}; or install the package that has it, on every machine of the run",
-        )
+        others = f"one of: {', '.join(known)}; or install the package that has it, on every machine of the run"
+        problem, remedy = "is not a family of generators that is installed here", suggest(name, known) or others
+        raise ConfigurationError(problem, field="model.family", value=name, remedy=remedy)
     try:
         family = known[name].load()()
     except Exception as error:  # the package of a user may raise anything

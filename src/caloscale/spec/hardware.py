@@ -92,19 +92,12 @@ class Hardware(Block):
                 problem = f"count {total} is not {number} {factor} x {to_camel(part)} {size}"
                 raise InvalidValueError(problem, remedy="leave one of the three out")
         self._check_topology()
-        if self.placement == "Aligned" and None not in (self.workers, self.nodes) and self.workers != self.nodes:
-            problem = f"workers {self.workers} differ from nodes {self.nodes} with placement Aligned"
-            raise InvalidValueError(problem, remedy="leave workers out, or set placement: Free")
-        if (
-            self.placement == "Aligned"
-            and None not in (self.per_node, self.accelerators_per_worker)
-            and self.per_node != self.accelerators_per_worker
-        ):
-            raise InvalidValueError(
-                f"acceleratorsPerWorker {self.accelerators_per_worker} differ from perNode {self.per_node} with "
-                "placement Aligned",
-                remedy="leave it out, or set placement: Free",
-            )
+        for of_workers, of_nodes in (("workers", "nodes"), ("accelerators_per_worker", "per_node")):
+            worker, node = getattr(self, of_workers), getattr(self, of_nodes)
+            if self.placement == "Aligned" and None not in (worker, node) and worker != node:
+                name = to_camel(of_workers)
+                problem = f"{name} {worker} differ from {to_camel(of_nodes)} {node} with placement Aligned"
+                raise InvalidValueError(problem, remedy=f"leave {name} out, or set placement: Free")
         return self
 
     def _check_topology(self) -> None:

@@ -64,20 +64,13 @@ class Run(Block):
         return self
 
     @model_validator(mode="after")
-    def _is_no_mpi_job(self) -> Self:
-        if self.cluster.backend == "MPIJob":
+    def _has_a_backend_that_keeps_it(self) -> Self:
+        backend, seconds = self.cluster.backend, self.cluster.termination_grace_period_seconds
+        if backend == "MPIJob":
             remedy = "leave cluster.backend out"
             raise InvalidValueError("cluster.backend MPIJob is for the ranks of a solver", remedy=remedy)
-        return self
-
-    @model_validator(mode="after")
-    def _keeps_its_grace_period_in_a_queue(self) -> Self:
         queued = self.hardware is not None and self.hardware.queue is not None
-        if (
-            queued
-            and self.cluster.backend == "TrainJob"
-            and self.cluster.termination_grace_period_seconds != GRACE_SECONDS
-        ):
+        if queued and backend == "TrainJob" and seconds != GRACE_SECONDS:
             remedy = f"leave it out ({GRACE_SECONDS} s), or set cluster.backend: TFJob or JobSet"
             raise InvalidValueError("a queue loses cluster.terminationGracePeriodSeconds of a TrainJob", remedy=remedy)
         return self
@@ -87,11 +80,10 @@ class Run(Block):
         layers = self.data.shape[2]
         for gate in self.validation.judging:
             if gate.quantity == "showerMaximum" and gate.limit >= layers - 1:
+                drop = "drop it: validation.gates=[{quantity: showerMaximum, drop: true}]"
                 raise InvalidValueError(
                     f"a gate with tolerance {gate.limit:g} could not fail: in {layers} layers the shower maximum "
                     f"differs by at most {layers - 1}",
-                    remedy="set a tolerance such as 0.5"
-                    if layers > 1
-                    else "drop it: validation.gates=[{quantity: showerMaximum, drop: true}]",
+                    remedy="set a tolerance such as 0.5" if layers > 1 else drop,
                 )
         return self

@@ -1,9 +1,9 @@
 """The inverse-problem workload: which problem is solved, by which optimiser, on how many ranks."""
 
 import re
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
@@ -23,13 +23,17 @@ SYNCHRONOUS: frozenset[Exchange] = frozenset({"all-reduce", "central", "chunked-
 _CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 
 
-def _checked(name: str, known: tuple[str, ...] = ()) -> str:
-    """A name from ``known`` or an importable class, such as ``mypackage.detector.Smeared``."""
-    if name not in known and not _CLASS.fullmatch(name):
-        builtin = f"one of {', '.join(known)}, or " if known else ""
-        remedy = f"write {builtin}a class with its module: package.module.Class"
-        raise InvalidValueError("is not the name of an importable class", remedy=remedy)
-    return name
+def _class_or(*known: str) -> AfterValidator:
+    """Takes a name from ``known`` or an importable class, such as ``mypackage.detector.Smeared``."""
+
+    def check(name: str) -> str:
+        if name not in known and not _CLASS.fullmatch(name):
+            builtin = f"one of {', '.join(known)}, or " if known else ""
+            remedy = f"write {builtin}a class with its module: package.module.Class"
+            raise InvalidValueError("is not the name of an importable class", remedy=remedy)
+        return name
+
+    return AfterValidator(check)
 
 
 class DataSet(Block):
@@ -37,7 +41,7 @@ class DataSet(Block):
 
     name: str = Field("proxy", pattern=r"^[A-Za-z0-9_-]{1,40}$")
     """Name in figures and files."""
-    environment: str = "caloscale.sagips.proxy.Proxy"
+    environment: Annotated[str, _class_or()] = "caloscale.sagips.proxy.Proxy"
     """Importable class of the pipeline that makes events from parameters: an `Environment` of
     `caloscale.sagips.environment`."""
     options: dict[str, Any] = {}
@@ -50,11 +54,6 @@ class DataSet(Block):
     events: int | None = Field(None, gt=0, le=10**9)
     """Measured events. source truth: so many are made (absent: 1,000,000); a file: at most so many are used,
     drawn from all of it."""
-
-    @field_validator("environment")
-    @classmethod
-    def _is_class(cls, name: str) -> str:
-        return _checked(name)
 
 
 class GeneratorNetwork(Block):
@@ -92,11 +91,11 @@ class Solver(Block):
     size of the paper, for a cluster; what the paper does not give is chosen (dataFraction, normTerms, outerEvery)."""
     data_sets: tuple[DataSet, ...] = Field((DataSet(),), min_length=1)
     """Measured events and their pipelines; the objectives of all are added."""
-    objective: str = "discriminator"
+    objective: Annotated[str, _class_or("discriminator", "likelihood", "energy-distance")] = "discriminator"
     """How generated events are compared with measured ones: discriminator (a network, trained with the generator),
     likelihood (binned, per observable), energy-distance, or an importable class
     (`caloscale.sagips.objectives.Objective`)."""
-    optimizer: str = "generator"
+    optimizer: Annotated[str, _class_or("generator", "bayesian")] = "generator"
     """What proposes parameters. generator: a network, trained with gradients of the objective (with the discriminator a
     GAN). bayesian: a Gaussian process over the objective's values. Or an importable class
     (`caloscale.sagips.optimizers.Optimizer`)."""
@@ -159,16 +158,6 @@ class Solver(Block):
     """Noise vectors over which residuals are averaged."""
     threads: int | None = Field(None, ge=1)
     """Threads of a rank's computations; absent: the machine's cores divided by its ranks, at least one."""
-
-    @field_validator("objective")
-    @classmethod
-    def _is_objective(cls, name: str) -> str:
-        return _checked(name, ("discriminator", "likelihood", "energy-distance"))
-
-    @field_validator("optimizer")
-    @classmethod
-    def _is_optimizer(cls, name: str) -> str:
-        return _checked(name, ("generator", "bayesian"))
 
     @model_validator(mode="after")
     def _is_possible(self) -> Self:

@@ -9,7 +9,6 @@ from caloscale.errors import InvalidValueError, shorten
 
 PATTERN = r"^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$"
 """Days, hours, minutes, seconds, in this order; all may be absent, but not all of them at once."""
-_PATTERN = re.compile(r"(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 _SECONDS = (86_400, 3_600, 60, 1)
 _LONGEST = 24
 MOST_DAYS = 3650
@@ -18,8 +17,8 @@ MOST_DAYS = 3650
 
 def seconds_of(duration: str) -> float:
     """Seconds of a duration such as ``6h``, ``1h30m`` or ``90s``; raises ValueError for anything else."""
-    match = _PATTERN.fullmatch(duration) if len(duration) <= _LONGEST else None
-    total = sum(int(n) * s for n, s in zip(match.groups(default="0"), _SECONDS)) if match else 0
+    match = re.fullmatch(PATTERN, duration) if len(duration) <= _LONGEST else None
+    total = sum(int(part[:-1]) * s for part, s in zip(match.groups(default="0d"), _SECONDS)) if match else 0
     if not total:
         remedy = "write it as 90s, 10m, 6h, 1h30m or 2d"
         raise InvalidValueError(f"{shorten(duration)} is not a duration", remedy=remedy)
@@ -53,9 +52,8 @@ def check_place(place: str, *, bucket: bool = True) -> str:
     ~ and $HOME at the beginning, which only a shell replaces, would be names of folders, too.
     """
     found = _ADDRESS.match(place)
-    known = "the path of a folder or file" + (
-        ", or gs://bucket/prefix (also s3:// and minio://)" if bucket else " of this machine"
-    )
+    of_bucket = ", or gs://bucket/prefix (also s3:// and minio://)"
+    known = f"the path of a folder or file{of_bucket if bucket else ' of this machine'}"
     if found is None:
         if not place.strip() or "\0" in place:
             raise InvalidValueError("is no path", remedy=f"write {known}")
@@ -64,12 +62,9 @@ def check_place(place: str, *, bucket: bool = True) -> str:
             raise InvalidValueError(f"begins with {name[1]}, which is not replaced here", remedy=remedy)
         return place
     if not bucket or not re.match(rf"({'|'.join(BUCKETS)})[^/\s]", place):
-        raise InvalidValueError(
-            f"is no address of a bucket that works here: {found[1]}://"
-            if place == place.strip()
-            else "has a blank before it",
-            remedy=f"write {known}; a path that looks like an address is written in full, from /",
-        )
+        problem = f"is no address of a bucket that works here: {found[1]}://"
+        remedy = f"write {known}; a path that looks like an address is written in full, from /"
+        raise InvalidValueError(problem if place == place.strip() else "has a blank before it", remedy=remedy)
     return place
 
 

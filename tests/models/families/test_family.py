@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import caloscale
-from caloscale.errors import ConfigurationError, InputError
+from caloscale.errors import ConfigurationError
 from caloscale.inference.export.files import check_file, export_model
 from caloscale.models.families.family import Arithmetic, Family
 from caloscale.spec import Run, build_any_run, family, load_run
@@ -141,13 +141,6 @@ def test_an_operator_need_not_have_the_family() -> None:
     raw = {"model": {"preset": "compact", "family": "elsewhere", "settings": {"any": 1}}}
     run = build_any_run(raw)
     assert isinstance(run, Run) and run.model.settings == {"any": 1}
-
-
-def test_an_installation_without_entry_points_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(family, "entry_points", lambda group: [])
-    family.installed.cache_clear()
-    with pytest.raises(InputError, match="make install"):
-        load_run(preset="compact")
 
 
 @pytest.mark.parametrize(
