@@ -51,7 +51,7 @@ def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -
     counted = hardware.nodes is not None or hardware.count is not None
     needs: dict[PoolKey, Need] = {}
     for pool in filter(lambda pool: fits(hardware, pool), pools):
-        planned = plan_on(run, hardware, pool, catalogue)
+        planned = plan_on(run, pool, catalogue)
         needs[pool.key] = Need(planned.nodes if isinstance(planned, Placed) else None, not counted)
         if isinstance(planned, InputError):
             refused[planned.sentence] = None

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
@@ -24,6 +25,8 @@ from caloscale.status import NodeTotals, Placed
 
 SCALE_FROM_ZERO = "scale-from-zero: "
 """Prefix of the names of pools that have no node yet (`scale_from_zero_pools`)."""
+_NOT_KNOWN = ("data.showers", "hardware.accelerator", "hardware.machineType", "machineType")
+"""Fields of which a plan knows no measurement or price."""
 MOST_KNOWN = 10_000
 """Plans that are kept, those that were asked for last."""
 
@@ -76,18 +79,19 @@ def pool_of(placed: Placed, pools: Sequence[Pool]) -> Pool | None:
     return next((pool for pool in alike if pool.key.name == placed.pool), None)
 
 
-def plan_on(run: AnyRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
+def plan_on(run: AnyRun, pool: Pool, catalogue: Catalogue) -> Placed | str | InputError:
     """The placement in a pool; a text when its estimate passes the budget, an error for what else is in the way.
 
     A count that is the planner's is planned on the nodes that are there; where an autoscaler adds what is missing, and
     where these are too few, on hardware.maxNodes. So a run that could end in time on more nodes waits for them.
     """
     if isinstance(run, SolverRun):
-        return _for_ranks(run, hardware, pool, catalogue)
-    there = hardware.max_nodes if run.cluster.add_nodes else max(min(hardware.max_nodes, len(pool.nodes)), 1)
-    planned = _known(run, hardware, pool, catalogue, there)
-    if not isinstance(planned, Placed) and there < hardware.max_nodes:
-        planned = _on_more(run, hardware, pool, catalogue, there, planned)
+        return _for_ranks(run, pool, catalogue)
+    most = hardware_of(run).max_nodes
+    there = most if run.cluster.add_nodes else max(min(most, len(pool.nodes)), 1)
+    planned = _known(run, pool, catalogue, there)
+    if not isinstance(planned, Placed) and there < most:
+        planned = _on_more(run, pool, catalogue, there, planned)
     if not isinstance(planned, Placed):
         return planned
     if planned.workers > MOST_WORKERS:
@@ -98,9 +102,9 @@ def plan_on(run: AnyRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -
     return planned.model_copy(update={"pool": pool.key.name, **requests_of(pool, workers_per_node)})
 
 
-def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed | InputError:
+def _for_ranks(run: SolverRun, pool: Pool, catalogue: Catalogue) -> Placed | InputError:
     """The placement of a solver run, which its configuration sets; how long an epoch takes was not measured."""
-    solver, per_node, given = run.solver, pool.key.per_node, _given_nodes(hardware, pool)
+    solver, per_node, given = run.solver, pool.key.per_node, _given_nodes(run, pool)
     nodes = solver.ranks // per_node if per_node else given or 1
     slots = per_node or math.ceil(solver.ranks / nodes)
     without_ranks = (nodes - 1) * slots >= solver.ranks
@@ -109,7 +113,7 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
         return InputError(problem, field="solver.ranks", remedy="change solver.ranks, or hardware.nodes or count")
     cluster_usd, usd_per_hour, reasons = 0.0, None, ["no estimate: the time of an epoch was not measured"]
     try:
-        usd_per_hour, cluster_usd = usd_per_hour_of(hardware, pool, nodes, catalogue)
+        usd_per_hour, cluster_usd = usd_per_hour_of(run, pool, nodes, catalogue)
     except InputError as error:
         if run.budget.max_usd is not None:
             return error
@@ -136,30 +140,25 @@ def _for_ranks(run: SolverRun, hardware: Hardware, pool: Pool, catalogue: Catalo
 
 
 def _on_more(
-    run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, there: int, too_few: str | InputError
+    run: Run, pool: Pool, catalogue: Catalogue, there: int, too_few: str | InputError
 ) -> Placed | str | InputError:
     """The placement on the fewest nodes beyond those that are there; where there is none, what is in the way."""
-
-    def on(nodes: int) -> Placed | str | InputError:
-        return _known(run, hardware, pool, catalogue, nodes)
-
-    if not isinstance(on(hardware.max_nodes), Placed):
-        return on(hardware.max_nodes)
-    more = range(there + 1, hardware.max_nodes + 1)
+    on = partial(_known, run, pool, catalogue)
+    more = range(there + 1, hardware_of(run).max_nodes + 1)
+    if not isinstance(placed := on(more[-1]), Placed):
+        return placed
     placed = on(more[bisect_left(more, True, key=lambda nodes: isinstance(on(nodes), Placed))])
     assert isinstance(placed, Placed)
     problem = too_few.problem if isinstance(too_few, InputError) else too_few
     return placed.model_copy(update={"reasons": (*placed.reasons, f"too few nodes are there ({there}): {problem}")})
 
 
-def _known(
-    run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int
-) -> Placed | str | InputError:
+def _known(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str | InputError:
     """The placement on at most so many nodes, from what was planned before where it was."""
     digest = hashlib.blake2b(run.model_dump_json().encode(), digest_size=16).digest()
     key, known = (digest, replace(pool.key, name=""), most_nodes), catalogue.known
     try:
-        planned = known.pop(key) if key in known else _planned(run, hardware, pool, catalogue, most_nodes)
+        planned = known.pop(key) if key in known else _planned(run, pool, catalogue, most_nodes)
     except InputError as error:
         planned = error
     known[key] = planned  # behind all others
@@ -168,20 +167,18 @@ def _known(
     return planned
 
 
-def _planned(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str:
+def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str:
     """The placement on at most so many nodes; a text when its estimate passes the budget."""
     key = pool.key
     if key.accelerator == CPU:
-        return _on_processors(run, hardware, pool, catalogue)
-    kind = {name: value or None for name, value in kind_of(key).items()}
-    narrowed = hardware.model_copy(
-        update={**kind, "cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
-    )
+        return _on_processors(run, pool, catalogue)
+    narrowed = {name: value or None for name, value in kind_of(key).items()}
+    narrowed |= {"cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
     try:
-        narrow = run.model_copy(update={"hardware": narrowed})
+        narrow = run.model_copy(update={"hardware": hardware_of(run).model_copy(update=narrowed)})
         made = plan(narrow, catalogue.prices, catalogue.measurements, catalogue.as_of, unpriced=True)
     except InputError as error:
-        return _unpriced(run, hardware, pool, error)
+        return _unpriced(run, pool, error, _given_nodes(run, pool))
     if made.chosen is None:
         return _over(run, made.nearest, made.notes)
     return _from_candidate(run, pool, made.chosen, made.prices.warnings, catalogue)
@@ -247,21 +244,15 @@ def requests_of(pool: Pool, workers_per_node: int) -> dict[str, object]:
     }
 
 
-def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> Placed:
+def _unpriced(run: Run, pool: Pool, problem: InputError, nodes: int | None) -> Placed:
     """A placement whose number of nodes the run configuration sets, without estimates of time and cost.
 
     Raises the problem when the number is the planner's to choose, or when it is not about prices or measurements.
     """
-    nodes = _given_nodes(hardware, pool)
-    unknown = isinstance(problem, PriceError) or problem.field in (
-        "data.showers",
-        "hardware.accelerator",
-        "hardware.machineType",
-        "machineType",
-    )
+    unknown = isinstance(problem, PriceError) or problem.field in _NOT_KNOWN
     if nodes is None or not unknown or run.budget.max_usd is not None:
         raise problem
-    key = pool.key
+    key, hardware = pool.key, hardware_of(run)
     per_worker = hardware.accelerators_per_worker or key.workers_per_node
     workers = nodes * (key.workers_per_node // per_worker)
     if key.workers_per_node % per_worker or hardware.workers not in (None, workers):
@@ -286,30 +277,31 @@ def _unpriced(run: Run, hardware: Hardware, pool: Pool, problem: InputError) -> 
     )
 
 
-def _on_processors(run: Run, hardware: Hardware, pool: Pool, catalogue: Catalogue) -> Placed:
-    counted = hardware.model_copy(update={"count": _given_nodes(hardware, pool) or 1})
+def _on_processors(run: Run, pool: Pool, catalogue: Catalogue) -> Placed:
     problem = PriceError("training on processors of a cluster was not measured")
-    placed = _unpriced(run, counted, pool, problem)
+    placed = _unpriced(run, pool, problem, _given_nodes(run, pool) or 1)
     try:
-        usd_per_hour, cluster_usd = usd_per_hour_of(hardware, pool, placed.nodes, catalogue)
-        priced = {"usd_per_hour": usd_per_hour, "control_plane_usd_per_hour": cluster_usd}
-        return placed.model_copy(update=priced)
+        usd_per_hour, cluster_usd = usd_per_hour_of(run, pool, placed.nodes, catalogue)
     except InputError as error:
         return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
+    return placed.model_copy(update={"usd_per_hour": usd_per_hour, "control_plane_usd_per_hour": cluster_usd})
 
 
-def usd_per_hour_of(hardware: Hardware, pool: Pool, nodes: int, catalogue: Catalogue) -> tuple[float, float]:
+def usd_per_hour_of(run: AnyRun, pool: Pool, nodes: int, catalogue: Catalogue) -> tuple[float, float]:
     """Price of nodes of a pool with what is billed beside them, and the control plane's part, US dollars per hour.
 
     Raises PriceError, an InputError, where there is none.
     """
+    hardware = hardware_of(run)
     kind = {**kind_of(pool.key), "disk_gib": hardware.disk_gib, "control_plane_seconds": float(hardware.control_plane)}
     node, cluster = rates_of_use(node_use(NodeTotals(**kind), 1, 0), catalogue.prices, catalogue.as_of)
     cluster_usd = cluster.usd_per_hour if cluster is not None else 0.0
     return nodes * node.usd_per_hour + cluster_usd, cluster_usd
 
 
-def _given_nodes(hardware: Hardware, pool: Pool) -> int | None:
+def _given_nodes(run: AnyRun, pool: Pool) -> int | None:
+    """The number of nodes that the run configuration sets; None: it is the planner's to choose."""
+    hardware = hardware_of(run)
     if hardware.nodes is not None:
         return hardware.nodes
     if hardware.count is not None:

@@ -92,7 +92,7 @@ def _elsewhere(
         if not alike or pool is own:
             continue
         try:
-            usd, cluster_usd = usd_per_hour_of(hardware_of(run), pool, placed.nodes, catalogue)
+            usd, cluster_usd = usd_per_hour_of(run, pool, placed.nodes, catalogue)
         except InputError:
             usd, cluster_usd = None, 0.0
         ratio = usd / placed.usd_per_hour if usd and placed.usd_per_hour else None
