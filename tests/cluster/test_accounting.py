@@ -94,8 +94,6 @@ def test_a_node_is_used_from_the_binding_of_a_worker_to_its_end(
     """Looked at after 100 s."""
     gone = {one.uid: one for one in gone_pods}
     assert list(accounting.track(before, pods, frozenset(gone_nodes), at(100), gone)) == after
-    if not gone:
-        assert list(accounting.track(before, pods, frozenset(gone_nodes), at(100))) == after
 
 
 def placed(**changes: Any) -> Placed:

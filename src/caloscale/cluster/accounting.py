@@ -15,6 +15,8 @@ KEPT_ATTEMPTS = 20
 """So many attempts are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that are interruptions and count against recovery.maxRestarts."""
+_PARTS = ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
+"""Parts of the time of an attempt."""
 
 
 def track(
@@ -22,7 +24,7 @@ def track(
     pods: Iterable[Pod],
     gone_nodes: frozenset[str],
     now: dt.datetime,
-    gone_pods: Mapping[str, Pod] | None = None,
+    gone_pods: Mapping[str, Pod],
 ) -> tuple[NodeUsage, ...]:
     """The node usage of an attempt, updated by the state of its pods.
 
@@ -38,14 +40,14 @@ def track(
 
     by_uid = {pod.uid: pod for pod in pods}
     noted = {usage.uid for usage in before}
-    unnoted = [pod for uid, pod in (gone_pods or {}).items() if uid not in noted and uid not in by_uid]
+    unnoted = [pod for uid, pod in gone_pods.items() if uid not in noted and uid not in by_uid]
     followed = []
     for usage in before:
         pod = by_uid.pop(usage.uid, None)
         if usage.until is None:
             gone = pod is None or usage.node in gone_nodes
             if gone:
-                pod = (gone_pods or {}).get(usage.uid)
+                pod = gone_pods.get(usage.uid)
             if gone or (pod is not None and not pod.alive):
                 done = pod is not None and pod.phase == "Succeeded"
                 usage = usage.model_copy(update={"until": until_of(pod, usage.since), "done": done})
@@ -53,10 +55,8 @@ def track(
     for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
         if pod.works and pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):
             until = None if pod.alive and pod.uid in by_uid else until_of(pod, pod.bound)
-            done = pod.phase == "Succeeded"
-            followed.append(
-                NodeUsage(pod=pod.name, uid=pod.uid, node=pod.node, since=pod.bound, until=until, done=done)
-            )
+            known = {"pod": pod.name, "uid": pod.uid, "node": pod.node, "since": pod.bound}
+            followed.append(NodeUsage(**known, until=until, done=pod.phase == "Succeeded"))
     return tuple(followed)
 
 
@@ -64,18 +64,15 @@ def node_totals(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime)
     """Nodes of an attempt by kind; two workers on a node count once."""
     if attempt.node_totals or placed is None or not attempt.node_usage:
         return attempt.node_totals
-    seconds = sum(
-        _covered([usage for usage in attempt.node_usage if usage.node == node], now) for node in _nodes(attempt)
+    seconds = _seconds_by_node(attempt, now)
+    totals = NodeTotals(
+        **(kind_of(placed) | {"accelerator": "" if placed.accelerator == CPU else placed.accelerator}),
+        nodes=len(seconds),
+        node_seconds=sum(seconds),
+        disk_gib=placed.disk_gib,
+        control_plane_seconds=_covered(attempt.node_usage, now) if placed.control_plane else 0.0,
     )
-    return (
-        NodeTotals(
-            **(kind_of(placed) | {"accelerator": "" if placed.accelerator == CPU else placed.accelerator}),
-            nodes=len(_nodes(attempt)),
-            node_seconds=seconds,
-            disk_gib=placed.disk_gib,
-            control_plane_seconds=_covered(attempt.node_usage, now) if placed.control_plane else 0.0,
-        ),
-    )
+    return (totals,)
 
 
 def settle(attempt: AttemptStatus, placed: Placed | None, now: dt.datetime) -> AttemptStatus:
@@ -108,8 +105,7 @@ def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
         return None
     nodes = max(first.nodes, second.nodes)
     seconds = {
-        field: round(sum(getattr(one, field) * one.nodes for one in (first, second)) / nodes, 3)
-        for field in ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
+        field: round(sum(getattr(one, field) * one.nodes for one in (first, second)) / nodes, 3) for field in _PARTS
     }
     return second.model_copy(
         update={
@@ -159,22 +155,16 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     saved = min(max(progress.checkpoint_step, attempt.first_step), reached)
     if attempt.reason == "Completed":
         saved = reached
-    nodes = _nodes(attempt)
-    whole = sum(_covered([h for h in attempt.node_usage if h.node == node], now) for node in nodes) / max(len(nodes), 1)
-    first = min((h.since for h in attempt.node_usage), default=attempt.launched)
+    by_node = _seconds_by_node(attempt, now)
+    whole = sum(by_node) / max(len(by_node), 1)
+    first = min((usage.since for usage in attempt.node_usage), default=attempt.launched)
     waiting = max(((attempt.running or attempt.launched) - first).total_seconds(), 0.0)
     step = progress.step_seconds or 0.0
     kept, lost = saved - attempt.first_step, reached - saved
     wanted = (waiting, progress.seconds_first_step or 0.0, step * kept, step * lost)
     scale = min(1.0, whole / sum(wanted)) if sum(wanted) > 0 else 1.0
-    seconds = [round(part * scale, 3) for part in wanted]
-    return attempt.model_copy(
-        update={
-            "steps_kept": kept,
-            "steps_lost": lost,
-            **dict(zip(("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds"), seconds)),
-        }
-    )
+    seconds = dict(zip(_PARTS, (round(part * scale, 3) for part in wanted)))
+    return attempt.model_copy(update={"steps_kept": kept, "steps_lost": lost, **seconds})
 
 
 def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunStatus, str | None]:
@@ -185,10 +175,11 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
     if not status.attempts:
         return status, None
     totals = [node_totals(attempt, status.placement, now) for attempt in status.attempts]
+    used = [one for kinds in totals for one in kinds]
     hours = [sum(one.node_seconds for one in kinds) / SECONDS_PER_HOUR for kinds in totals]
     day, problem = first_day(status, now), None
-    parts: list[float | None] = [None] * len(totals)
     total: float | None = None
+    parts: list[float | None] = [None] * len(totals)
     try:
         amounts = [sum(_usd(one, prices, day) for one in kinds) for kinds in totals]
         unit = SMALL_UNIT if sum(amounts) < SMALL_BILL_USD else CENT
@@ -205,10 +196,8 @@ def with_cost(status: RunStatus, prices: Prices, now: dt.datetime) -> tuple[RunS
         estimate_usd=_to_the_end(status, total, now),
         eviction_usd=eviction_usd(status, now),
         node_hours=round(sum(hours), 6),
-        accelerator_hours=round(
-            sum(o.node_seconds * o.per_node for kinds in totals for o in kinds) / SECONDS_PER_HOUR, 6
-        ),
-        nodes=_kinds([one for kinds in totals for one in kinds]),
+        accelerator_hours=round(sum(one.node_seconds * one.per_node for one in used) / SECONDS_PER_HOUR, 6),
+        nodes=_kinds(used),
         as_of=day,
         updated=now,
     )
@@ -255,18 +244,14 @@ def _kinds(totals: Iterable[NodeTotals]) -> tuple[NodeTotals, ...]:
     summed: dict[tuple[object, ...], NodeTotals] = {}
     for one in totals:
         key = (*kind_of(one).values(), one.disk_gib)
-        there = summed.get(key)
-        summed[key] = (
-            one
-            if there is None
-            else there.model_copy(
-                update={
-                    "nodes": max(there.nodes, one.nodes),
-                    "node_seconds": there.node_seconds + one.node_seconds,
-                    "control_plane_seconds": there.control_plane_seconds + one.control_plane_seconds,
-                }
-            )
-        )
+        if (there := summed.get(key)) is not None:
+            changes = {
+                "nodes": max(there.nodes, one.nodes),
+                "node_seconds": there.node_seconds + one.node_seconds,
+                "control_plane_seconds": there.control_plane_seconds + one.control_plane_seconds,
+            }
+            one = there.model_copy(update=changes)
+        summed[key] = one
     return tuple(summed.values())
 
 
@@ -278,19 +263,20 @@ def _usd(totals: NodeTotals, prices: Prices, day: dt.date) -> float:
 
 
 def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:
-    """Seconds in which at least one worker uses the node."""
-    total, end = 0.0, None
+    """Seconds in which at least one of the usages lasts."""
+    total, end = 0.0, dt.datetime.min.replace(tzinfo=dt.UTC)
     for since, until in sorted((usage.since, usage.until or now) for usage in usages):
-        begin = since if end is None else max(since, end)
-        total += max((until - begin).total_seconds(), 0.0)
-        end = until if end is None else max(end, until)
+        total += max((until - max(since, end)).total_seconds(), 0.0)
+        end = max(end, until)
     return total
 
 
-def _nodes(attempt: AttemptStatus) -> list[str]:
-    return sorted({usage.node for usage in attempt.node_usage})
+def _seconds_by_node(attempt: AttemptStatus, now: dt.datetime) -> list[float]:
+    """Of each node that the attempt uses: seconds in which at least one worker does."""
+    nodes = sorted({usage.node for usage in attempt.node_usage})
+    return [_covered([usage for usage in attempt.node_usage if usage.node == node], now) for node in nodes]
 
 
 def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
-    """That of its prices: on which it first used nodes."""
+    """The day of the first launch, whose prices count; without one, today."""
     return status.attempts[0].launched.date() if status.attempts else now.date()

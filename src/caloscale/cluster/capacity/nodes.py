@@ -41,11 +41,9 @@ class PoolKey:
     """Allocatable accelerators of a node; 0 on processors."""
     machine_type: str
     topology: str | None
-    """Topology of TPU slices."""
     region: str
-    """Region; empty: unknown."""
+    """Empty: unknown."""
     capacity_type: CapacityType
-    """spot or on-demand."""
 
     @property
     def workers_per_node(self) -> int:
@@ -82,7 +80,6 @@ class Node:
 
     name: str
     key: PoolKey
-    """Its pool."""
     selector: tuple[tuple[str, str], ...]
     """Labels by which pods are sent to the pool."""
     cpus: float
@@ -90,7 +87,6 @@ class Node:
     memory_gib: float
     """Memory that pods may have, GiB."""
     ready: bool
-    """Whether it is Ready."""
     open: bool
     """Whether our pods may be scheduled there: not cordoned, no taint that is not ours."""
     refused: str | None
@@ -107,19 +103,18 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
     conditions = raw.get("status", {}).get("conditions") or ()
     said = {concept: found for concept in _READ if (found := table.find(labels, concept)) is not None}
     accelerator, resource, topology = _accelerator(said, allocatable)
-    capacity_type: CapacityType = (
-        "spot" if "capacityType" in said and said["capacityType"].means == "spot" else "on-demand"
-    )
-    machine_type = said["machineType"].means if "machineType" in said else ""
+    means = {concept: found.means for concept, found in said.items()}
+    capacity_type: CapacityType = "spot" if means.get("capacityType") == "spot" else "on-demand"
+    machine_type = means.get("machineType", "")
     product = said["accelerator"].value if "accelerator" in said else ""
     kinds = dict.fromkeys((machine_type, "" if product in (accelerator, machine_type) else product))
     key = PoolKey(
-        name=said["pool"].means if "pool" in said else " ".join(filter(None, kinds)) or "nodes",
+        name=means.get("pool") or " ".join(filter(None, kinds)) or "nodes",
         accelerator=accelerator,
         per_node=int(quantity_of(allocatable.get(resource, 0))) if resource else 0,
         machine_type=machine_type,
         topology=topology,
-        region=said["region"].means if "region" in said else "",
+        region=means.get("region", ""),
         capacity_type=capacity_type,
     )
     tolerations = tolerated(accelerator, topology, capacity_type, table)
@@ -224,7 +219,6 @@ class Use:
 
     node: str
     accelerators: int
-    """GPUs or TPU chips."""
     cpus: float
     memory_gib: float
 
@@ -234,7 +228,6 @@ class Pool:
     """The nodes of a pool that our pods may use, and how many of them are free."""
 
     key: PoolKey
-    """What they have in common."""
     nodes: tuple[Node, ...]
     """Nodes that are ready and open to us, by name."""
     whole: int

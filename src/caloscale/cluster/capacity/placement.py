@@ -30,9 +30,7 @@ class PoolChoice:
     """A placement, or why there is none."""
 
     placed: Placed | None = None
-    """The placement; None: see the message."""
     message: str = ""
-    """Why there is none, or what it costs."""
     over_budget: bool = False
     """Whether it is the budget that is in the way, which no machine will mend."""
     needs: Mapping[PoolKey, Need] = field(default_factory=dict)
@@ -45,20 +43,14 @@ def choose_placement(run: AnyRun, pools: Sequence[Pool], catalogue: Catalogue) -
     Never raises for a valid run configuration: the reasons against a pool are in the message.
     """
     hardware = hardware_of(run)
-    options: list[Placed] = []
-    refused: dict[str, None] = {}
-    over_budget: list[str] = []
     counted = hardware.nodes is not None or hardware.count is not None
-    needs: dict[PoolKey, Need] = {}
-    for pool in filter(lambda pool: fits(hardware, pool), pools):
-        planned = plan_on(run, pool, catalogue)
-        needs[pool.key] = Need(planned.nodes if isinstance(planned, Placed) else None, not counted)
-        if isinstance(planned, InputError):
-            refused[planned.sentence] = None
-        elif isinstance(planned, str):
-            over_budget.append(planned)
-        else:
-            options.append(planned)
+    plans = {pool.key: plan_on(run, pool, catalogue) for pool in pools if fits(hardware, pool)}
+    options = [planned for planned in plans.values() if isinstance(planned, Placed)]
+    over_budget = [planned for planned in plans.values() if isinstance(planned, str)]
+    refused = dict.fromkeys(planned.sentence for planned in plans.values() if isinstance(planned, InputError))
+    needs = {
+        key: Need(planned.nodes if isinstance(planned, Placed) else None, not counted) for key, planned in plans.items()
+    }
     if options:
         fast = run.budget.max_usd is not None and run.budget.deadline is None
         best = min(
@@ -115,17 +107,15 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     cloud = {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud)
     wanted = (hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
     kind = " ".join(filter(None, (cloud, *wanted)))
-    keys = [(pool.key, len(pool.nodes)) for pool in pools if pool.key.accelerator != CPU]
-    there = ", ".join(
-        f"{key.name} ({count} x {key.per_node} {key.accelerator}, "
-        + ", ".join(filter(None, (key.capacity_type, key.region)))
-        + ")"
-        for key, count in keys
-    )
+    there = []
+    for pool in pools:
+        key = pool.key
+        if key.accelerator != CPU:
+            where = ", ".join(filter(None, (key.capacity_type, key.region)))
+            there.append(f"{key.name} ({len(pool.nodes)} x {key.per_node} {key.accelerator}, {where})")
     return (
-        f"{nodes if nodes is not None else 'any number of'} nodes with {per_node if per_node is not None else 'all'} "
-        f"free {kind or 'accelerators'} needed, 0 present: "
-        + (f"the pools are {there}" if there else "the cluster has no pool with accelerators that is ready")
+        f"{nodes or 'any number of'} nodes with {per_node or 'all'} free {kind or 'accelerators'} needed, 0 present: "
+        + (f"the pools are {', '.join(there)}" if there else "the cluster has no pool with accelerators that is ready")
     )
 
 

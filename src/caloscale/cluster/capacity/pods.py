@@ -6,26 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+from caloscale.cluster import names
 from caloscale.cluster.capacity.nodes import Use, quantity_of
-from caloscale.cluster.names import (
-    ATTEMPT_LABEL,
-    COMPONENT,
-    GPU,
-    KIND,
-    LAUNCHER,
-    RUN_LABEL,
-    TPU,
-    UID_LABEL,
-    WORKER_CONTAINERS,
-    RunKey,
-)
+from caloscale.cluster.names import RunKey
 
 ENDED = ("Succeeded", "Failed")
-RETRYABLE_REASONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
+_DISRUPTIONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
 """Reasons of a pod's failure that are the node's, not the worker's."""
-
 IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
-"""Reasons of a container that waits for an image which does not come."""
 _WAITING_REASONS = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
@@ -35,9 +23,7 @@ class Diagnostic(NamedTuple):
     where: str
     """Pod or job."""
     reason: str
-    """CamelCase reason, as in Kubernetes."""
     message: str
-    """As Kubernetes has it."""
     last: dt.datetime | None = None
     """When it was reported last; None: it applies now."""
 
@@ -49,27 +35,22 @@ class Pod:
     name: str
     uid: str
     run: RunKey | None
-    """Run that it belongs to; None: no run of ours."""
+    """None: no run of ours."""
     attempt: int
-    """Attempt that it belongs to."""
     works: bool
     """Whether it is a worker, with a node of the plan; the launcher of an MPIJob is none."""
     use: Use | None
     """What it takes of its node; None: it is not bound, or has ended."""
     node: str
-    """Node; empty: not bound."""
+    """Empty: not bound."""
     phase: str
-    """Pending, Running, Succeeded, Failed or Unknown."""
     ready: bool
     """Whether its worker runs."""
     bound: dt.datetime | None
     """When it was bound to the node."""
     ended: dt.datetime | None
-    """When its worker ended."""
     exit_code: int | None
-    """Exit code of its worker."""
     out_of_memory: bool
-    """Whether the kernel ended its worker for that."""
     message: str
     """Last lines of its log, or why it was ended."""
     disrupted: bool
@@ -77,7 +58,6 @@ class Pod:
     deleting: dt.datetime | None
     """By when it is to be gone."""
     accelerators: int
-    """Accelerators that it was given."""
     diagnostic: Diagnostic | None
     """Why its worker cannot start; None: no reason is known."""
     mounted: bool
@@ -94,35 +74,36 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
     metadata, spec, status = raw["metadata"], raw.get("spec") or {}, raw.get("status") or {}
     labels = metadata.get("labels") or {}
     phase, node, namespace = status.get("phase", "Pending"), spec.get("nodeName") or "", metadata.get("namespace", "")
-    ended = _terminated(status)
+    end = _terminated(status)
+    ended = _moment(end.get("finishedAt")) if phase in ENDED else None
     conditions = {c["type"]: c for c in status.get("conditions") or ()}
-    bound = conditions.get("PodScheduled", {})
-    disruption = conditions.get("DisruptionTarget", {})
-    reason = status.get("reason", "")
-    texts = (ended.get("message"), disruption.get("message"), status.get("message"), ended.get("reason"), reason)
+    holding = {kind for kind, condition in conditions.items() if condition.get("status") == "True"}
+    bound = conditions["PodScheduled"].get("lastTransitionTime") if "PodScheduled" in holding else None
+    if node:
+        bound = bound or status.get("startTime") or metadata.get("creationTimestamp")
+    disruption, reason = conditions.get("DisruptionTarget", {}), status.get("reason", "")
+    texts = (end.get("message"), disruption.get("message"), status.get("message"), end.get("reason"), reason)
+    run = labels.get(names.RUN_LABEL)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=RunKey(namespace, labels[RUN_LABEL], labels.get(UID_LABEL, "")) if labels.get(RUN_LABEL) else None,
-        attempt=int(labels.get(ATTEMPT_LABEL, 0)),
-        works=labels.get(COMPONENT) != LAUNCHER,
+        run=RunKey(namespace, run, labels.get(names.UID_LABEL, "")) if run else None,
+        attempt=int(labels.get(names.ATTEMPT_LABEL, 0)),
+        works=labels.get(names.COMPONENT) != names.LAUNCHER,
         use=use_of(raw),
         node=node,
         phase=phase,
-        ready=phase == "Running" and conditions.get("Ready", {}).get("status") == "True",
-        bound=(_moment(bound.get("lastTransitionTime")) if bound.get("status") == "True" else None)
-        or (_moment(status.get("startTime")) or _moment(metadata.get("creationTimestamp")) if node else None),
-        ended=_moment(ended.get("finishedAt")) if phase in ENDED else None,
-        exit_code=ended.get("exitCode"),
-        out_of_memory=ended.get("reason") == "OOMKilled",
+        ready=phase == "Running" and "Ready" in holding,
+        bound=_moment(bound),
+        ended=ended,
+        exit_code=end.get("exitCode"),
+        out_of_memory=end.get("reason") == "OOMKilled",
         message=next((str(text).strip() for text in texts if text), ""),
-        disrupted=disruption.get("status") == "True"
-        or reason in RETRYABLE_REASONS
-        or _was_deleted(metadata, _moment(ended.get("finishedAt")) if phase in ENDED else None),
+        disrupted="DisruptionTarget" in holding or reason in _DISRUPTIONS or _was_deleted(metadata, ended),
         deleting=_moment(metadata.get("deletionTimestamp")),
         accelerators=_requests(spec)[0],
         diagnostic=_diagnostic(metadata["name"], status),
-        mounted=conditions.get("PodReadyToStartContainers", {}).get("status") == "True",
+        mounted="PodReadyToStartContainers" in holding,
     )
 
 
@@ -149,7 +130,7 @@ def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
     Containers and sidecars together, or a container that only initializes, beside the sidecars before it, if that is
     more; processors and memory of the pod as a whole replace this; the overhead of its runtime comes in addition.
     """
-    total, sidecars, most = (dict.fromkeys((GPU, TPU, "cpu", "memory"), 0.0) for _ in range(3))
+    total, sidecars, most = (dict.fromkeys((names.GPU, names.TPU, "cpu", "memory"), 0.0) for _ in range(3))
     for container in spec.get("containers") or ():
         _add(total, _asked(container))
     for container in spec.get("initContainers") or ():
@@ -164,7 +145,7 @@ def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
     whole = (spec.get("resources") or {}).get("requests") or {}
     total |= {name: quantity_of(whole[name]) for name in {"cpu", "memory"} & whole.keys()}
     _add(total, spec.get("overhead") or {})
-    return int(total[GPU] + total[TPU]), total["cpu"], total["memory"] / 2**30
+    return int(total[names.GPU] + total[names.TPU]), total["cpu"], total["memory"] / 2**30
 
 
 def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -180,7 +161,7 @@ def _add(total: dict[str, float], asked: Mapping[str, Any]) -> None:
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
     """How the worker's container ended."""
     states = status.get("containerStatuses") or ()
-    for container in sorted(states, key=lambda c: c.get("name") not in WORKER_CONTAINERS):
+    for container in sorted(states, key=lambda c: c.get("name") not in names.WORKER_CONTAINERS):
         if ended := (container.get("state") or {}).get("terminated"):
             return dict(ended)
     return {}
@@ -200,7 +181,6 @@ def _moment(text: str | None) -> dt.datetime | None:
 
 
 JOB_KINDS = ("TFJob", "JobSet", "TrainJob", "MPIJob")
-"""Kinds of objects that hold the workers of an attempt."""
 JobState = Literal["active", "succeeded", "failed", "suspended"]
 
 
@@ -212,24 +192,19 @@ class Job:
     name: str
     uid: str
     run: RunKey | None
-    """Run that owns it; None: no run does."""
+    """None: no run owns it."""
     attempt: int
     state: JobState
-    """How it is."""
     message: str
     """Message of its controller."""
     deleting: bool
-    """Whether it is on its way out."""
     created: dt.datetime | None = None
-    """When it was made."""
     selector: tuple[tuple[str, str], ...] = ()
     """Labels of the nodes that its pods ask for, with those of the flavor in which a queue admitted it."""
 
 
 _STATES: dict[str, JobState] = {
-    "Succeeded": "succeeded",
-    "Completed": "succeeded",
-    "Complete": "succeeded",
+    **dict.fromkeys(("Succeeded", "Completed", "Complete"), "succeeded"),
     "Failed": "failed",
 }
 """By condition; Succeeded is a TFJob's and an MPIJob's, Completed a JobSet's, Complete a TrainJob's."""
@@ -238,7 +213,7 @@ _STATES: dict[str, JobState] = {
 def owner_of(raw: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The reference to the TrainingRun that owns an API object; None: none does."""
     owners = raw["metadata"].get("ownerReferences") or ()
-    return next((each for each in owners if each.get("kind") == KIND and each.get("controller")), None)
+    return next((each for each in owners if each.get("kind") == names.KIND and each.get("controller")), None)
 
 
 def job_of(raw: Mapping[str, Any]) -> Job:
@@ -256,7 +231,7 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,
-        attempt=int(labels.get(ATTEMPT_LABEL, 0)),
+        attempt=int(labels.get(names.ATTEMPT_LABEL, 0)),
         state=_STATES[condition] if condition else "suspended" if suspended else "active",
         message=holding[condition].get("message", "") if condition else "",
         deleting="deletionTimestamp" in metadata,
@@ -287,16 +262,8 @@ def warning_of(event: Mapping[str, Any]) -> Diagnostic | None:
     last = _moment(next(filter(None, times), None) or event["metadata"].get("creationTimestamp"))
     if event.get("type") != "Warning" or last is None:
         return None
-    return Diagnostic(subject_of(event), event.get("reason", ""), event.get("note", ""), last)
-
-
-def subject_of(event: Mapping[str, Any]) -> str:
-    """Name of what an event is about; of a job for Kueue's Workload of a job, ``tfjob-gan-1-0a1b2``."""
     regarding = event.get("regarding") or {}
-    name = str(regarding.get("name", ""))
-    job = (
-        re.fullmatch(r"(?:tfjob|jobset|trainjob|mpijob)-(.+)-[0-9a-f]{5}", name)
-        if regarding.get("kind") == "Workload"
-        else None
-    )
-    return job[1] if job else name
+    about = str(regarding.get("name", ""))
+    if regarding.get("kind") == "Workload":  # Kueue's, of a job: tfjob-gan-1-0a1b2
+        about = re.sub(r"^(?:tfjob|jobset|trainjob|mpijob)-(.+)-[0-9a-f]{5}$", r"\1", about)
+    return Diagnostic(about, event.get("reason", ""), event.get("note", ""), last)

@@ -115,14 +115,8 @@ def render_jobset(launch: Launch) -> Manifest:
     On GKE the slice's hosts get TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the platform.
     """
     workers = launch.placed.workers
-    template = pod_template(launch, _own_tf_config(launch) if workers > 1 else None)
-    job = {
-        "parallelism": workers,
-        "completions": workers,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": template,
-    }
+    template = pod_template(launch, _own_tf_config(launch) if workers > 1 else ())
+    job = {"parallelism": workers, "completions": workers, "completionMode": "Indexed", "backoffLimit": 0}
     return {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",
@@ -131,7 +125,9 @@ def render_jobset(launch: Launch) -> Manifest:
             "suspend": bool(launch.queue),
             "failurePolicy": {"maxRestarts": 0},
             "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "replicatedJobs": [{"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [
+                {"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": {**job, "template": template}}}
+            ],
         },
     }
 
@@ -168,10 +164,7 @@ def render_trainjob(launch: Launch) -> Manifest:
     spec["containers"] = [{"name": names.NODE, "volumeMounts": container["volumeMounts"]}]
     pods = {"name": names.NODE, "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}}}
     metadata = launch.metadata()
-    jobset = {
-        "labels": dict(launch.labels),
-        "annotations": dict(metadata["annotations"]),
-    }  # the queue is the TrainJob's
+    of_jobset = {"labels": launch.labels, "annotations": dict(metadata["annotations"])}  # the queue is the TrainJob's
     return {
         "apiVersion": "trainer.kubeflow.org/v1alpha1",
         "kind": "TrainJob",
@@ -188,7 +181,7 @@ def render_trainjob(launch: Launch) -> Manifest:
             "runtimePatches": [
                 {
                     "manager": "caloscale.dev/operator",
-                    "trainingRuntimeSpec": {"template": {"metadata": jobset, "spec": {"replicatedJobs": [pods]}}},
+                    "trainingRuntimeSpec": {"template": {"metadata": of_jobset, "spec": {"replicatedJobs": [pods]}}},
                 }
             ],
         },

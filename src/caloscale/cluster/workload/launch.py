@@ -17,17 +17,13 @@ class Launch:
     """An attempt that is to be launched."""
 
     owner: names.RunKey
-    """The TrainingRun."""
     attempt: int
-    """Number of the attempt."""
     run: AnyRun
     """What the operator understands of its run configuration."""
     configuration: Mapping[str, Any]
     """What the workers read (`caloscale.cluster.capacity.resizing.worker_configuration`)."""
     placed: Placed
-    """Where they go."""
     image: str
-    """Container image of the workers."""
     queue: str | None = None
     """Kueue queue that admits them."""
     node_labels: NodeLabels = field(default_factory=load_labels)
@@ -44,11 +40,6 @@ class Launch:
     def labels(self) -> dict[str, str]:
         """Labels of the job and of its pods."""
         return self.owner.labels(names.WORKER, self.attempt)
-
-    @property
-    def own_labels(self) -> dict[str, str]:
-        """Labels that the workers of this launch alone have."""
-        return {label: self.labels[label] for label in (names.RUN_LABEL, names.ATTEMPT_LABEL, names.COMPONENT)}
 
     def metadata(self) -> Manifest:
         """Metadata of the job; its annotations are the plan that the admission policy holds it to."""

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from collections.abc import Sequence
 from importlib import resources
 from string import Template
 
@@ -56,7 +57,7 @@ def workspace_of(run: AnyRun) -> str | None:
     return run.cluster.workspace or beside
 
 
-def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> Manifest:
+def pod_template(launch: Launch, environment: Sequence[Manifest] = ()) -> Manifest:
     """Metadata and spec of a worker's pod; ``environment``: variables that only this backend needs."""
     return {
         "metadata": {
@@ -66,7 +67,7 @@ def pod_template(launch: Launch, environment: list[Manifest] | None = None) -> M
                 "karpenter.sh/do-not-disrupt": "true",
             },
         },
-        "spec": _spec(launch, environment or []),
+        "spec": _spec(launch, environment),
     }
 
 
@@ -82,7 +83,7 @@ def worker_templates(image: str = "") -> dict[str, Manifest]:
 _WORKER = worker_templates()
 
 
-def _spec(launch: Launch, environment: list[Manifest]) -> Manifest:
+def _spec(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
     spec: Manifest = {
         **copy.deepcopy(_WORKER["pod"]),
@@ -117,7 +118,8 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def _workers(launch: Launch, label: str) -> Manifest:
     """Workers of the attempt on nodes with one value of a label."""
-    return {"topologyKey": label, "labelSelector": {"matchLabels": launch.own_labels}}
+    own = {name: launch.labels[name] for name in (names.RUN_LABEL, names.ATTEMPT_LABEL, names.COMPONENT)}
+    return {"topologyKey": label, "labelSelector": {"matchLabels": own}}
 
 
 def _selector(launch: Launch) -> dict[str, str]:
@@ -130,16 +132,15 @@ def _tolerations(launch: Launch) -> list[Manifest]:
     placed = launch.placed
     kinds = [one.capacity_type for one in (placed, *launch.alternatives)]
     capacity_type = "spot" if "spot" in kinds else "on-demand"
-    tolerations: list[Manifest] = tolerated(placed.accelerator, placed.topology, capacity_type, launch.node_labels)
     # a worker on a node that answers no more is given up after half a minute, not after five minutes
-    tolerations += [
-        {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
-        for key in ("not-ready", "unreachable")
+    lost = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30}
+    return [
+        *tolerated(placed.accelerator, placed.topology, capacity_type, launch.node_labels),
+        *({"key": f"node.kubernetes.io/{key}", **lost} for key in ("not-ready", "unreachable")),
     ]
-    return tolerations
 
 
-def _container(launch: Launch, environment: list[Manifest]) -> Manifest:
+def _container(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
     return {
         "name": names.WORKER_CONTAINER,
         "image": launch.image,
@@ -181,32 +182,28 @@ def _key_of(run: AnyRun) -> tuple[str, str]:
 
 def _resources(launch: Launch) -> Manifest:
     placed = launch.placed
-    requests: dict[str, str] = {
-        "cpu": f"{round(placed.worker_cpus * 1000)}m",
-        "memory": f"{round(placed.worker_memory_gib * 1024)}Mi",
-    }
-    limits: dict[str, str] = {}
-    if placed.accelerators_per_worker:
-        resource = names.TPU if placed.topology is not None else names.GPU
-        requests[resource] = limits[resource] = str(placed.accelerators_per_worker)
-    return {"requests": requests, **({"limits": limits} if limits else {})}
+    cpus, memory = f"{round(placed.worker_cpus * 1000)}m", f"{round(placed.worker_memory_gib * 1024)}Mi"
+    requests = {"cpu": cpus, "memory": memory}
+    if not placed.accelerators_per_worker:
+        return {"requests": requests}
+    resource = names.TPU if placed.topology is not None else names.GPU
+    limits = {resource: str(placed.accelerators_per_worker)}
+    return {"requests": requests | limits, "limits": limits}
 
 
 def _volumes(launch: Launch) -> list[tuple[str, Manifest, str, bool]]:
     """Volumes of the pod: name, source, where it is mounted, and whether it is read only."""
-    token = {
-        "sources": [
-            {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
-            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
-        ]
-    }
+    token = [
+        {"serviceAccountToken": {"path": "token", "expirationSeconds": TOKEN_SECONDS}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+    ]
     memory = {"medium": "Memory", "sizeLimit": SHARED_MEMORY}
     volumes: list[tuple[str, Manifest, str, bool]] = [
         ("scratch", {"emptyDir": {}}, SCRATCH, False),
         ("tmp", {"emptyDir": {}}, "/tmp", False),  # noqa: S108 (an emptyDir of the pod)
         ("shared-memory", {"emptyDir": memory}, "/dev/shm", False),  # noqa: S108
-        ("token", {"projected": token}, TOKEN_FOLDER, True),
+        ("token", {"projected": {"sources": token}}, TOKEN_FOLDER, True),
     ]
     if claim := launch.run.cluster.volume_claim:
         volumes.append(("workspace", {"persistentVolumeClaim": {"claimName": claim}}, SHARED, False))
