@@ -15,7 +15,7 @@ from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.connection import FencedError, Page
 from caloscale.operator import controller as module
-from caloscale.operator.context import Decision, Snapshot
+from caloscale.operator.context import Decision, RunEvent, Snapshot
 from caloscale.operator.controller import Controller
 from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
@@ -149,7 +149,7 @@ def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: S
     assert applied["apiVersion"] == "caloscale.dev/v1alpha1"
     assert applied["metadata"] == {"name": "gan", "namespace": "physics", "uid": "u", "resourceVersion": "2"}
     server.refusals["TFJob"] = (403, QUOTA)
-    controller._record(RUN, controller._observe(RUN, dt.datetime.now(dt.UTC))[0], "Warning", "Refused", "n" * 2000)  # type: ignore[index]
+    controller._record(RUN, RunEvent("Warning", "Refused", "n" * 2000))
     event = server.sent[-1]
     assert (event["apiVersion"], event["kind"], event["type"]) == ("events.k8s.io/v1", "Event", "Warning")
     assert event["regarding"] == {
@@ -684,15 +684,12 @@ def test_a_run_on_its_way_out_is_left_alone(controller: Controller, server: Serv
 def test_an_event_that_is_not_written_is_no_harm(
     controller: Controller, server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
-    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
-    assert observed is not None
-
     def refuse(_: dict[str, Any]) -> dict[str, Any]:
         raise ApiException(status=403, reason="no right")
 
     server.create = refuse  # type: ignore[method-assign]
     with caplog.at_level("INFO"):
-        controller._record(RUN, observed[0], "Warning", "Refused", "why")
+        controller._record(RUN, RunEvent("Warning", "Refused", "why"))
     assert "event Refused was not written: 403 no right" in caplog.text
 
 

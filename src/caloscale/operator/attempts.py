@@ -39,15 +39,10 @@ def start(draft: Draft, run: AnyRun) -> None:
         return
     if draft.status.not_before is not None and draft.now < draft.status.not_before:
         draft.times.append(draft.status.not_before)
-        return
-    if draft.queue(run) is not None and not draft.seen.has_queues:
-        message = (
-            f"hardware.queue is {draft.queue(run)}, and Kueue is not installed: install Kueue, or remove the field"
-        )
+    elif (queue := draft.queue(run)) is not None and not draft.seen.has_queues:
+        message = f"hardware.queue is {queue}, and Kueue is not installed: install Kueue, or remove the field"
         _wait(draft, message, "NoKueue")
-        return
-    placed = _placement(draft, run)
-    if placed is not None:
+    elif (placed := _placement(draft, run)) is not None:
         _launch(draft, run, placed)
 
 
@@ -73,9 +68,9 @@ def _placement(draft: Draft, run: AnyRun) -> Placed | None:
             return None
         placed = choice.placed
         if draft.status.placement != placed:
-            bound = "at most" if placed.slots else "about"
-            estimate = "" if placed.estimate_usd is None else f", {bound} {placed.estimate_usd:.2f} USD"
-            message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers{estimate}"
+            message = f"{placed.nodes} nodes of pool {placed.pool}, {placed.workers} workers"
+            if placed.estimate_usd is not None:
+                message += f", {'at most' if placed.slots else 'about'} {placed.estimate_usd:.2f} USD"
             draft.put(placement=placed)
             draft.condition("Planned", "True", "Planned", message)
     if draft.queue(run) is not None:
@@ -87,10 +82,7 @@ def _placement(draft: Draft, run: AnyRun) -> Placed | None:
 
 
 def _as_planned(draft: Draft, run: AnyRun, placed: Placed) -> Placed:
-    """The placement on the planned nodes again, once the queue has taken those that a smaller run used.
-
-    After another interruption it keeps its number of nodes, whose quota is free again.
-    """
+    """The placement on the planned nodes again, once the queue has taken those that a smaller run used."""
     last = draft.status.attempt
     freed = last is not None and last.reason in ("Preempted", "Suspended")
     if not freed or placed.nodes == placed.planned_nodes or draft.problem is not None:
@@ -111,22 +103,22 @@ def _came_too_few(draft: Draft) -> bool:
 
 
 def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) -> Placed | None:
-    if pool_of(placed, draft.seen.pools()[0]) is None and (moved := _moved(draft, run, placed, same_price=True)):
+    """Another placement for which there are nodes now, or None: it waits, at first for its own nodes alone."""
+    pools, newest = draft.seen.pools()[0], draft.status.attempt
+    if pool_of(placed, pools) is None and (moved := _moved(draft, run, placed, same_price=True)):
         return moved
-    since = draft.status.waiting_since or draft.now
-    if run.cluster.add_nodes and draft.status.attempt is not None:
-        since = min(since, draft.status.attempt.launched)  # the attempt itself has waited
-    due = since + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
-    if draft.status.attempts and draft.now >= due:
-        if (moved := _moved(draft, run, placed)) is not None:
+    if newest is not None:
+        since = draft.status.waiting_since or draft.now
+        if run.cluster.add_nodes:
+            since = min(since, newest.launched)  # the attempt itself has waited
+        due = since + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
+        if draft.now < due:
+            draft.times.append(due)
+        elif (moved := _moved(draft, run, placed)) is not None:
             return moved
-        smaller = shrink(run, placed, draft.seen.pools()[0]) if draft.problem is None else None
-        if smaller is not None:
+        elif draft.problem is None and (smaller := shrink(run, placed, pools)) is not None:
             draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
-    elif draft.status.attempts:
-        draft.times.append(due)
-    if draft.status.attempts:
         draft.awaits = _needs(draft, run, placed, smaller=draft.now >= due)
     _wait(draft, missing)
     return None
@@ -168,8 +160,8 @@ def _wait(draft: Draft, message: str, reason: str = "Unschedulable") -> None:
 
 
 def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
-    number = newest.number + 1 if (newest := draft.status.attempt) is not None else 1
-    progress = draft.status.progress
+    newest, progress = draft.status.attempt, draft.status.progress
+    number = newest.number + 1 if newest is not None else 1
     attempt = AttemptStatus(
         number=number,
         job=names.job_name(draft.seen.run.name, number),
@@ -192,21 +184,19 @@ def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
     if number > 1:  # phase and condition state the first
         draft.event("Normal", "Launched", f"attempt {number}: {layout} on {placed.nodes} nodes of pool {placed.pool}")
     draft.awaits = None
-    make_objects(draft, run, attempt)
+    _make_objects(draft, run, attempt)
 
 
-def make_objects(draft: Draft, run: AnyRun, attempt: AttemptStatus) -> None:
+def _make_objects(draft: Draft, run: AnyRun, attempt: AttemptStatus) -> None:
     """The objects of an attempt, once more if need be."""
-    make_progress(draft)
-    placed = draft.status.placement
-    assert placed is not None
-    configuration = worker_configuration(draft.seen.spec, placed)
-    image = run.cluster.image or (draft.seen.solver_image if placed.slots else draft.seen.image)
-    labels = draft.seen.catalogue.labels
-    placed, *others = _choices(draft, run, placed)
-    launch = Launch(
-        draft.seen.run, attempt.number, run, configuration, placed, image, draft.queue(run), labels, tuple(others)
-    )
+    _make_progress(draft)
+    seen, planned = draft.seen, draft.status.placement
+    assert planned is not None
+    configuration = worker_configuration(seen.spec, planned)
+    image = run.cluster.image or (seen.solver_image if planned.slots else seen.image)
+    placed, *others = _choices(draft, run, planned)
+    queue, labels = draft.queue(run), seen.catalogue.labels
+    launch = Launch(seen.run, attempt.number, run, configuration, placed, image, queue, labels, tuple(others))
     draft.actions.append(Create(render(launch)))
     draft.later(PATIENCE_SECONDS)  # should no pod be made, nothing announces it
 
@@ -241,7 +231,7 @@ def _take_flavor(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None
         draft.condition("Planned", "True", "Admitted", message)
 
 
-def make_progress(draft: Draft) -> None:
+def _make_progress(draft: Draft) -> None:
     """The TrainingProgress in which worker 0 reports, where it is missing."""
     if not draft.seen.has_progress:
         draft.actions.append(Create(render_progress(draft.seen.run)))
@@ -253,8 +243,7 @@ LEAST_WAIT_SECONDS = 60.0
 
 def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
     """Look after the live attempt."""
-    pods = draft.pods_of(live)
-    job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
+    pods, job = draft.pods_of(live), draft.seen.job_of(live)
     _take_flavor(draft, run, live, job, pods)
     if (until := awaited_until(pods, draft.now)) is not None:
         draft.times.append(until)
@@ -267,7 +256,7 @@ def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
     if job is None:  # launched, but the operator ended before the job was made, it is on its way, or was refused
         draft.put(phase="Starting", message=f"attempt {live.number} is launched")
         _report_diagnostic(draft, pods)
-        make_objects(draft, run, live)
+        _make_objects(draft, run, live)
     elif job.state == "suspended" and (smaller := _requeued(draft, run, live)) is not None:
         draft.put(placement=smaller)
         message = f"queue {draft.queue(run)} has not admitted {live.nodes} nodes for {run.recovery.wait_for_capacity}"
@@ -283,16 +272,12 @@ def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
     else:
         if _is_queued(draft):
             draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
-        make_progress(draft)
+        _make_progress(draft)
         _follow(draft, live, pods)
 
 
 def _requeued(draft: Draft, run: AnyRun, live: AttemptStatus) -> Placed | None:
-    """The next smaller layout of an attempt that its queue has not admitted for recovery.waitForCapacity.
-
-    None: it is not so long, there is none, it was not allowed (recovery.elastic.minNodes is absent), or it would
-    miss budget.deadline.
-    """
+    """The next smaller layout of an attempt that its queue has not admitted in time; None: none, or not yet."""
     placed = draft.status.placement
     if placed is None or draft.problem is not None or run.recovery.elastic.min_nodes is None:
         return None
@@ -347,24 +332,24 @@ def _verify(draft: Draft, placed: Placed, pods: list[Pod], pools: list[Pool]) ->
     if problems:
         draft.condition("PlacementVerified", "False", "Mismatch", "; ".join(problems))
         draft.event("Warning", "PlacementMismatch", "; ".join(problems))
-    else:
-        each = "a node each, with all its accelerators" if placed.workers == placed.nodes else "as planned"
-        draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
+        return
+    each = "a node each, with all its accelerators" if placed.workers == placed.nodes else "as planned"
+    draft.condition("PlacementVerified", "True", "AsPlanned", f"{placed.workers} workers, {each}")
 
 
 def _growth(draft: Draft, run: AnyRun, live: AttemptStatus) -> Outcome | None:
     """Whether a run on fewer nodes goes back to the planned ones. Not in a queue: what it would admit is not known."""
     placed = draft.status.placement
-    if draft.queue(run) is not None:
+    if draft.queue(run) is not None or draft.problem or not run.recovery.elastic.scale_up:
         return None
-    if placed is None or placed.nodes >= placed.planned_nodes or not run.recovery.elastic.scale_up or draft.problem:
+    if placed is None or placed.nodes >= placed.planned_nodes:
         return None
     if draft.status.phase != "Running" or not _pays(draft, live, placed):
         return None
-    full = resize(run, placed, placed.planned_nodes)
-    if full is None or shortage(full, draft.seen.pools()[0]) is not None:
+    full, pools = resize(run, placed, placed.planned_nodes), draft.seen.pools()[0]
+    if full is None or shortage(full, pools) is not None:
         draft.put(capacity_since=None)
-        if full is not None and (pool := pool_of(full, draft.seen.pools()[0])) is not None:
+        if full is not None and (pool := pool_of(full, pools)) is not None:
             draft.awaits = {pool.key: Need(full.nodes - placed.nodes, True)}
         return None
     since = draft.status.capacity_since or draft.now

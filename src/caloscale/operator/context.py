@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, Literal
 
 from caloscale.cluster.capacity.nodes import Pool, PoolKey
 from caloscale.cluster.capacity.placement import Need
@@ -26,15 +26,14 @@ class Snapshot:
 
     run: RunKey
     generation: int
-    """Generation of its spec."""
     spec: Mapping[str, Any]
-    """The spec, as the API server has it."""
+    """As the API server has it."""
     status: RunStatus
-    """The status, as it was written last."""
+    """As it was written last."""
     pods: Sequence[Pod]
-    """Pods of the run, those of all attempts."""
+    """Of all attempts."""
     jobs: Sequence[Job]
-    """Jobs of the run, those of all attempts."""
+    """Of all attempts."""
     progress: RunProgress | None
     """What worker 0 reported last; None: nothing, or there is no TrainingProgress."""
     has_progress: bool
@@ -44,7 +43,6 @@ class Snapshot:
     pools: Callable[[], tuple[list[Pool], list[str]]]
     """The pools as they are without this run's pods, and why others were refused."""
     catalogue: Catalogue
-    """Prices and measurements."""
     image: str
     """Image of the workers where the run names none."""
     solver_image: str
@@ -64,13 +62,16 @@ class Snapshot:
     warnings: Sequence[Diagnostic] = ()
     """Warnings about workers that take long to start, newest first."""
 
+    def job_of(self, attempt: AttemptStatus) -> Job | None:
+        """The job of an attempt, where it is there."""
+        return next((job for job in self.jobs if job.attempt == attempt.number), None)
+
 
 @dataclass(frozen=True)
 class Create:
     """Create an object; nothing happens where the run has it already."""
 
     manifest: Manifest
-    """The object."""
 
 
 @dataclass(frozen=True)
@@ -96,12 +97,9 @@ class Boost:
 class RunEvent:
     """An event on the run: a departure from its normal course, which phase and conditions state."""
 
-    kind: str
-    """Normal or Warning."""
+    kind: Literal["Normal", "Warning"]
     reason: str
-    """One word."""
     message: str
-    """A sentence."""
 
 
 _TABLE = resources.files("caloscale.operator").joinpath("events.csv").read_text(encoding="utf-8")
@@ -116,9 +114,8 @@ class Decision:
     """What is to be done: the status is written first, so that nothing is done twice after a crash in between."""
 
     status: RunStatus
-    """The new status; equal to the old one when there is nothing to say."""
+    """Equal to the old one when there is nothing to say."""
     actions: tuple[Action, ...] = ()
-    """What to do once it is written."""
     again: dt.datetime | None = None
     """When to look again even if nothing happens."""
     awaits: Mapping[PoolKey, Need] | None = None
@@ -181,24 +178,22 @@ class Draft:
         """Put an attempt in the place of the one with its number."""
         self.put(attempts=tuple(attempt if a.number == attempt.number else a for a in self.status.attempts))
 
-    def condition(self, kind: str, holds: str, reason: str, message: str) -> None:
+    def condition(self, kind: str, holds: Literal["True", "False"], reason: str, message: str) -> None:
         """Say whether a condition holds, and why."""
         known = self.status.condition(kind)
-        same = known is not None and known.status == holds
         condition = Condition(
             type=kind,
-            status=holds,  # type: ignore[arg-type]
+            status=holds,
             reason=reason,
             message=message,
-            last_transition_time=known.last_transition_time if same and known is not None else self.now,
+            last_transition_time=known.last_transition_time if known and known.status == holds else self.now,
             observed_generation=self.seen.generation,
         )
-        if known == condition:
-            return
-        others = tuple(c for c in self.status.conditions if c.type != kind)
-        self.put(conditions=(*others, condition))
+        if known != condition:
+            others = tuple(c for c in self.status.conditions if c.type != kind)
+            self.put(conditions=(*others, condition))
 
-    def event(self, kind: str, reason: str, message: str) -> None:
+    def event(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """An event."""
         self.actions.append(RunEvent(kind, reason, message))
 

@@ -203,19 +203,17 @@ class Controller:
             except BaseException:
                 self.store.assume(run, seen.status, version)
                 raise
-        if first is not None and decision.status != seen.status and not decision.is_routine:
-            self.metrics.event_seconds.observe(time.monotonic() - first)
-        self._act(run, seen, decision, version)
-        if decision.again is None:
-            return None
-        return _seconds(now, decision.again)
+            if first is not None and not decision.is_routine:
+                self.metrics.event_seconds.observe(time.monotonic() - first)
+        self._act(run, decision.actions, version)
+        return None if decision.again is None else _seconds(now, decision.again)
 
     def _turn(self, run: RunKey, seen: Snapshot, decision: Decision) -> float:
         """In how many seconds the status is to be written; a routine one has its turn among the others."""
-        if decision.is_routine and decision.status != seen.status:
-            return self.routine.take(run)
-        self.routine.forget(run)
-        return 0.0
+        if not decision.is_routine or decision.status == seen.status:
+            self.routine.forget(run)
+            return 0.0
+        return self.routine.take(run)
 
     def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None, seen_changes: int) -> None:
         following = self.store.park(run, needs, seen_changes)
@@ -230,6 +228,9 @@ class Controller:
             if known is None or known.deleting:
                 return None
             client_pod, live = known.client_pod, known.status.live
+            warnings = [self._refusals[run]] if run in self._refusals else []
+            if live is not None:
+                warnings += diagnostics_of(store.warnings.get(run, {}).values(), live, now)
             seen = Snapshot(
                 run=run,
                 generation=known.generation,
@@ -250,10 +251,7 @@ class Controller:
                 refresh_seconds=store.refresh_seconds,
                 client_pod=client_pod,
                 client_runs=client_pod is None or store.is_there(run.namespace, client_pod),
-                warnings=[
-                    *([self._refusals[run]] if run in self._refusals else []),
-                    *([] if live is None else diagnostics_of(store.warnings.get(run, {}).values(), live, now)),
-                ],
+                warnings=warnings,
             )
             return seen, known.version
 
@@ -269,11 +267,11 @@ class Controller:
         self.store.put(names.KIND, written)
         return str(written["metadata"]["resourceVersion"])
 
-    def _act(self, run: RunKey, seen: Snapshot, decision: Decision, version: str) -> None:
+    def _act(self, run: RunKey, actions: Iterable[Action], version: str) -> None:
         refused = self._refusals.pop(run, None)
-        for action in decision.actions:
+        for action in actions:
             try:
-                self._do(run, seen, action, version)
+                self._do(run, action, version)
             except ApiException as error:
                 if isinstance(action, Create) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
@@ -282,7 +280,7 @@ class Controller:
                     self._refusals.setdefault(run, refused)
                 raise
 
-    def _do(self, run: RunKey, seen: Snapshot, action: Action, version: str) -> None:
+    def _do(self, run: RunKey, action: Action, version: str) -> None:
         match action:
             case Create(manifest):
                 self.store.put(manifest["kind"], self._create(run, manifest))
@@ -291,8 +289,8 @@ class Controller:
                 self.connection.delete(kind, run.namespace, name, uid=uid, **own)
             case Boost(job_uid, value):
                 self._boost(run, job_uid, value)
-            case RunEvent(kind, reason, message):
-                self._record(run, seen, kind, reason, message)
+            case RunEvent():
+                self._record(run, action)
 
     def _create(self, run: RunKey, manifest: Manifest) -> Manifest:
         """The object, new or as the run has it already; one of the same name that is not the run's is left alone."""
@@ -308,35 +306,34 @@ class Controller:
                 self._refusals[run] = Diagnostic(f"{kind} {name}", NAME_TAKEN, "is there already and not this run's")
             raise
 
-    def _record(self, run: RunKey, seen: Snapshot, kind: str, reason: str, message: str) -> None:
+    def _record(self, run: RunKey, event: RunEvent) -> None:
         """An event; losing one is no harm."""
-        event = {
+        manifest = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
             "metadata": {"name": f"{run.name}.{time.time_ns():x}", "namespace": run.namespace},
             "regarding": {**run.identity, "namespace": run.namespace},
-            "type": kind,
-            "reason": reason,
+            "type": event.kind,
+            "reason": event.reason,
             "action": "Reconcile",
-            "note": message[:1000],
+            "note": event.message[:1000],
             "eventTime": dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": names.FIELD_MANAGER,
             "reportingInstance": self.settings.identity,
         }
         try:
-            self.connection.create(event)
+            self.connection.create(manifest)
         except (ApiException, HTTPError) as error:
-            log.info("%s: event %s was not written: %s", run, reason, message_of(error))
+            log.info("%s: event %s was not written: %s", run, event.reason, message_of(error))
 
     def _boost(self, run: RunKey, job_uid: str, value: int) -> None:
         """Write the annotation of the job's Workload. Without the right to it (manifests/kueue) nothing is lost."""
         if not self._may_boost:
             return
         change = {"metadata": {"annotations": {names.PRIORITY_BOOST: str(value)}}}
+        of_job = f"{names.JOB_UID_LABEL}={job_uid}"
         try:
-            for workload in self.connection.each(
-                "Workload", run.namespace, selector=f"{names.JOB_UID_LABEL}={job_uid}"
-            ):
+            for workload in self.connection.each("Workload", run.namespace, selector=of_job):
                 self.connection.merge("Workload", run.namespace, workload["metadata"]["name"], change)
         except (ApiException, HTTPError) as error:
             self._may_boost = not (isinstance(error, ApiException) and error.status == FORBIDDEN)
@@ -347,13 +344,13 @@ class Controller:
 
         ``look``: whether to look at the files.
         """
-        if not look and self._catalogue is not None and self._catalogue[1].as_of == today():
-            return self._catalogue[1]
-        prices, labels = (_files(folder) for folder in (self.settings.prices, self.settings.labels))
-        day = today()
+        day, last = today(), None if self._catalogue is None else self._catalogue[1]
+        if not look and last is not None and last.as_of == day:
+            return last
+        folders = (self.settings.prices, self.settings.labels)
+        prices, labels = (sorted(folder.glob("*.csv")) if folder is not None else [] for folder in folders)
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            last = None if self._catalogue is None else self._catalogue[1]
             table, _ = _read("labels", load_labels, labels, last.labels if last else None)
             if self.store.read_labels_by(table):
                 self.watches.list_again("Node")
@@ -378,10 +375,6 @@ def _read(what: str, read: Callable[[list[Path]], ReadT], files: list[Path], las
         problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
         log.error("%s", problem)
         return (read([]) if last is None else last), problem
-
-
-def _files(folder: Path | None) -> list[Path]:
-    return sorted(folder.glob("*.csv")) if folder is not None else []
 
 
 def _changed(file: Path) -> float:

@@ -51,11 +51,11 @@ def _money_spent(draft: Draft, run: AnyRun) -> Outcome | None:
     if usd is not None and usd >= limit:
         return Outcome("Budget", f"{usd:.2f} USD of budget.maxUsd {limit:g} are spent")
     if live is not None and live.node_usage:
-        placed = draft.status.placement
-        rate = placed.usd_per_hour if placed is not None else None
-        draft.later(
-            max((limit - usd) / rate * SECONDS_PER_HOUR, 1.0) if usd is not None and rate else LOOK_AGAIN_SECONDS
-        )
+        rate = draft.status.placement.usd_per_hour if draft.status.placement is not None else None
+        if usd is not None and rate:
+            draft.later(max((limit - usd) / rate * SECONDS_PER_HOUR, 1.0))
+        else:
+            draft.later(LOOK_AGAIN_SECONDS)
     return None
 
 
@@ -94,11 +94,10 @@ def _usd(draft: Draft) -> float | None:
         return 0.0
     priced, _ = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
     placed, cost = draft.status.placement, priced.cost
-    if cost is None or cost.usd is not None:
-        return cost.usd if cost is not None else None
-    if placed is None or placed.usd_per_hour is None:
-        return None
-    return cost.node_hours * placed.usd_per_hour / placed.nodes
+    assert cost is not None
+    if cost.usd is None and placed is not None and placed.usd_per_hour is not None:
+        return cost.node_hours * placed.usd_per_hour / placed.nodes
+    return cost.usd
 
 
 LONGEST_BACKOFF_SECONDS = 300.0
@@ -112,27 +111,24 @@ def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> Non
     """End the attempt, and the run where there is no other attempt to make."""
     reason = outcome.reason
     ended = settle_end(draft, live, outcome)
+    if reason not in ("Completed", "UserError"):  # their workers end by themselves
+        draft.remove_jobs()
     if reason == "Completed":
         draft.finish("Succeeded", "Completed", outcome.message)
-        return
-    if reason == "UserError":
+    elif reason == "UserError":
         draft.finish("Failed", reason, outcome.message)
         draft.later(LINGER_SECONDS)
-        return
-    draft.remove_jobs()
-    if reason == "StartupFailed":
+    elif reason == "StartupFailed":
         draft.finish("Failed", reason, outcome.message)
-        return
-    if reason in ("Budget", "Deadline"):
+    elif reason in ("Budget", "Deadline"):
         give_up(draft, outcome)
-        return
-    _recover(draft, run, ended, outcome)
+    else:
+        _recover(draft, run, ended, outcome)
 
 
 def give_up(draft: Draft, spent: Outcome) -> None:
     """End the run that has reached a limit of its run configuration."""
-    remedy = "raise it in the TrainingRun, and the run resumes"
-    draft.finish("Failed", spent.reason, with_remedy(spent.message, remedy))
+    draft.finish("Failed", spent.reason, with_remedy(spent.message, "raise it in the TrainingRun, and the run resumes"))
 
 
 def settle_end(draft: Draft, live: AttemptStatus, outcome: Outcome) -> AttemptStatus:
@@ -160,8 +156,8 @@ def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) 
         not_before=draft.now + dt.timedelta(seconds=pause),
     )
     lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
-    kind = "Warning" if counts else "Normal"
-    draft.event(kind, outcome.reason, f"attempt {ended.number} ended: {outcome.message}{lost}")
+    message = f"attempt {ended.number} ended: {outcome.message}{lost}"
+    draft.event("Warning" if counts else "Normal", outcome.reason, message)
 
 
 def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
@@ -178,7 +174,7 @@ def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
 def _backoff_seconds(draft: Draft, run: AnyRun) -> float:
     """Doubles with each restart in a row that kept no step."""
     pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
-    return float(min(pause, LONGEST_BACKOFF_SECONDS))
+    return min(pause, LONGEST_BACKOFF_SECONDS)
 
 
 def attempts_in_vain(status: RunStatus) -> int:
@@ -190,9 +186,6 @@ def attempts_in_vain(status: RunStatus) -> int:
     return sum(1 for _ in ended)
 
 
-_SAVING = "its workers save a checkpoint and end"
-
-
 def suspend(draft: Draft, why: str, remedy: str) -> None:
     """Stop after a checkpoint, and say why and what resumes it; it is suspended when its workers have ended."""
     live = draft.status.live
@@ -201,8 +194,9 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
     ending = is_left_over(draft, draft.seen.pods)
     phase: Phase = "Suspending" if ending else "Suspended"
     if draft.status.phase not in (phase, "Suspended"):
-        placed = draft.status.placement
-        last = "its ranks end, and resume from their newest save" if placed and placed.slots else _SAVING
+        placed, last = draft.status.placement, "its workers save a checkpoint and end"
+        if placed is not None and placed.slots:
+            last = "its ranks end, and resume from their newest save"
         message = f"{why}; {last if ending else remedy}"
         draft.put(phase=phase, message=message, waiting_since=None, not_before=None)
         draft.condition("Suspended", "False" if ending else "True", phase, message)
@@ -229,19 +223,20 @@ def _is_dead(draft: Draft, pod: Pod) -> bool:
 
 def clear(draft: Draft) -> None:
     """After the end: nothing that runs on is left behind."""
-    linger = (draft.status.finished or draft.now) + dt.timedelta(seconds=LINGER_SECONDS)
-    if any(job.state in ("active", "suspended") for job in draft.seen.jobs):
-        if draft.now >= linger:
-            draft.remove_jobs()
-        else:
-            draft.times.append(linger)
+    if any(job.state in ("active", "suspended") for job in draft.seen.jobs) and _has_ended_for(draft, LINGER_SECONDS):
+        draft.remove_jobs()
 
 
 def expire(draft: Draft, run: AnyRun) -> None:
     """Remove the run itself when it has been kept long enough after its end."""
-    if run.cluster.ttl_seconds_after_finished is not None:
-        end = (draft.status.finished or draft.now) + dt.timedelta(seconds=run.cluster.ttl_seconds_after_finished)
-        if draft.now >= end:
-            draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
-        else:
-            draft.times.append(end)
+    kept_s = run.cluster.ttl_seconds_after_finished
+    if kept_s is not None and _has_ended_for(draft, kept_s):
+        draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
+
+
+def _has_ended_for(draft: Draft, seconds: float) -> bool:
+    """Whether the run has ended so long ago; if not, it is looked at again then."""
+    then = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds)
+    if draft.now < then:
+        draft.times.append(then)
+    return draft.now >= then

@@ -25,11 +25,9 @@ class Outcome:
     """Why an attempt has ended."""
 
     reason: Reason
-    """In one word."""
     message: str
-    """For people."""
     exit_code: int | None = None
-    """Exit code of the worker that ended first, where there is one."""
+    """That of the worker that ended first."""
 
 
 def judge(
@@ -37,7 +35,7 @@ def judge(
     pods: Sequence[Pod],
     job: Job | None,
     nodes: Mapping[str, bool],
-    gone: Mapping[str, Pod] | None = None,
+    gone: Mapping[str, Pod] = {},
 ) -> Outcome | None:
     """Whether an attempt has ended and why; None: it has not.
 
@@ -49,7 +47,7 @@ def judge(
     if job is not None and job.state == "succeeded":
         return Outcome("Completed", "all steps are done")
     # What followed from a worker without memory may be known before that itself.
-    went = [gone[usage.uid] for usage in attempt.node_usage if gone and usage.uid in gone]
+    went = [gone[usage.uid] for usage in attempt.node_usage if usage.uid in gone]
     failed = sorted(
         (pod for pod in (*pods, *went) if pod.phase == "Failed"),
         key=lambda pod: (not pod.out_of_memory, pod.ended is None, pod.ended or 0),
@@ -61,11 +59,11 @@ def judge(
         return Outcome("NodeLost", f"node {', '.join(lost)} is gone")
     if job is not None and job.state == "suspended" and attempt.node_usage:
         return Outcome("Preempted", f"{job.kind} {job.name} was suspended by its queue, or by somebody")
-    for pod in failed:
+    if failed:
+        pod = failed[0]
         said = f"{pod.name} on {pod.node or 'no node'} {OUT_OF_MEMORY if pod.out_of_memory else 'ended'}"
         code = "" if pod.exit_code is None else f" with exit code {pod.exit_code}"
-        reason: Reason = "WorkerLost" if pod.disrupted else "WorkerFailed"
-        return Outcome(reason, f"{said}{code}{_log(pod)}", pod.exit_code)
+        return Outcome("WorkerLost" if pod.disrupted else "WorkerFailed", f"{said}{code}{_log(pod)}", pod.exit_code)
     if job is not None and job.deleting:
         return Outcome("JobLost", f"{job.kind} {job.name} was deleted by somebody")
     for pod in pods:
@@ -88,11 +86,10 @@ def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
     When a job has succeeded, its controller deletes the workers that still run (cleanPodPolicy). Pods and jobs have
     a watch each, and that of the pods may be the quicker one. A queue may just have admitted what is to be queued anew.
     """
-    live = seen.status.live
-    in_doubt = (*COUNTED, "Requeued")
+    live, in_doubt = seen.status.live, (*COUNTED, "Requeued")
     if live is None or not any(each.number == live.number and each.reason in in_doubt for each in status.attempts):
         return None
-    return next((job for job in seen.jobs if job.attempt == live.number), None)
+    return seen.job_of(live)
 
 
 def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
@@ -138,18 +135,13 @@ def diagnostics_of(warnings: Iterable[Diagnostic], live: AttemptStatus, now: dt.
         return []
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter
     ours = re.compile(rf"{re.escape(live.job)}(-[a-z].*)?")
-    found = [
-        (each.last, each)
-        for each in warnings
-        if ours.fullmatch(each.where) and each.last is not None and each.last >= live.launched
-    ]
-    return [diagnostic for _, diagnostic in sorted(found, key=lambda pair: pair[0], reverse=True)]
+    about = [each for each in warnings if ours.fullmatch(each.where) and each.last and each.last >= live.launched]
+    return sorted(about, key=lambda each: each.last or live.launched, reverse=True)
 
 
 def worst(pods: Sequence[Pod], warnings: Sequence[Diagnostic]) -> Diagnostic | None:
     """The most useful diagnostic: the state of a pod, then the newest warning."""
-    own = [pod.diagnostic for pod in pods if pod.diagnostic is not None]
-    return next(iter([*own, *warnings]), None)
+    return next(filter(None, (*(pod.diagnostic for pod in pods), *warnings)), None)
 
 
 def blocking(pods: Sequence[Pod], warnings: Sequence[Diagnostic], now: dt.datetime) -> Diagnostic | None:

@@ -14,7 +14,7 @@ from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, settle_end, suspend
 from caloscale.operator.outcomes import CONDITION, judge
 from caloscale.spec import AnyRun
-from caloscale.status import FINISHED, MENDABLE, AttemptStatus, Phase, RunProgress
+from caloscale.status import FINISHED, MENDABLE, Phase, RunProgress
 
 REFRESH_SECONDS, REFRESHED_PER_SECOND = 60.0, 20.0
 """A running meter alone, or a report that brings nothing but steps, makes no status more often than this, s; with many
@@ -53,7 +53,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     _put_off(draft)
     known, report = seen.status.progress, draft.status.progress
     is_routine = not draft.actions and draft.status.model_copy(update={"progress": known}) == seen.status
-    is_routine &= known == report or (known is not None and report is not None and not _is_news(known, report))
+    is_routine &= known == report or not _is_news(known, report)
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits, is_routine)
 
@@ -79,10 +79,9 @@ def _wait_for_a_spec(draft: Draft) -> None:
 
     What ends by itself has ended.
     """
-    live, job = draft.status.live, None
+    live = draft.status.live
     if live is not None:
-        job = next((job for job in draft.seen.jobs if job.attempt == live.number), None)
-        outcome = judge(live, draft.pods_of(live), job, draft.seen.nodes, draft.seen.gone_pods)
+        outcome = judge(live, draft.pods_of(live), draft.seen.job_of(live), draft.seen.nodes, draft.seen.gone_pods)
         if outcome is not None and outcome.reason in ("Completed", "UserError"):
             settle_end(draft, live, outcome)
             draft.finish("Succeeded" if outcome.reason == "Completed" else "Failed", outcome.reason, outcome.message)
@@ -119,17 +118,11 @@ def _observe(draft: Draft) -> None:
             usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, went)
             attempt = attempt.model_copy(update={"node_usage": usage})
             if attempt.ended is not None:
-                attempt = settle(_stepped(draft, attempt), draft.status.placement, draft.now)
+                if attempt.number == draft.status.attempts[-1].number:  # a later report is the next one's
+                    attempt = with_steps(attempt, draft.status.progress, draft.now)
+                attempt = settle(attempt, draft.status.placement, draft.now)
         attempts.append(attempt)
     draft.put(attempts=tuple(attempts))
-
-
-def _stepped(draft: Draft, attempt: AttemptStatus) -> AttemptStatus:
-    """With its steps; a report that came after the next launch is not its own."""
-    newest = draft.status.attempt
-    if newest is not None and newest.number != attempt.number:
-        return attempt
-    return with_steps(attempt, draft.status.progress, draft.now)
 
 
 def _proceed(draft: Draft, run: AnyRun) -> None:
@@ -154,9 +147,8 @@ def _keep_old_progress(draft: Draft) -> None:
     """A report alone is written when it brings something new (`brings_news`)."""
     before, report = draft.seen.status, draft.status.progress
     known = before.progress
-    if known is None or report is None or draft.status.model_copy(update={"progress": known}) != before:
-        return
-    if not brings_news(known, report, draft.seen.refresh_seconds):
+    is_alone = draft.status.model_copy(update={"progress": known}) == before
+    if is_alone and known and report and not brings_news(known, report, draft.seen.refresh_seconds):
         draft.put(progress=known)
 
 
@@ -167,7 +159,9 @@ def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float)
     return (report.updated - known.updated).total_seconds() >= refresh_seconds
 
 
-def _is_news(known: RunProgress, report: RunProgress) -> bool:
+def _is_news(known: RunProgress | None, report: RunProgress | None) -> bool:
+    if known is None or report is None:
+        return True
     is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
     return is_new or (report.step - known.step) * 100 >= report.steps
 
@@ -234,7 +228,7 @@ def _publish_eviction_cost(draft: Draft) -> None:
     preempted again and again.
     """
     live, cost = draft.status.live, draft.status.cost
-    job = next((job for job in draft.seen.jobs if live is not None and job.attempt == live.number), None)
+    job = draft.seen.job_of(live) if live is not None else None
     if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":
         usd = cost.eviction_usd + preempted_usd(draft.status)
         draft.actions.append(Boost(job.uid, boost_of(usd)))

@@ -54,15 +54,12 @@ class KnownRun(NamedTuple):
     """A run as it was seen last."""
 
     version: str
-    """Its resource version."""
     generation: int
-    """Generation of its spec."""
     deleting: bool
-    """Whether it is on its way out."""
     client_pod: str | None
     """The pod of its client, without which it is to stop; None: it needs none."""
     spec: Mapping[str, Any]
-    """The spec, as the API server has it."""
+    """As the API server has it."""
     status: RunStatus
 
 
@@ -71,7 +68,7 @@ def _block(text: str) -> Any:
     return json.loads(text)
 
 
-def known_run(raw: Mapping[str, Any]) -> KnownRun:
+def _known_run(raw: Mapping[str, Any]) -> KnownRun:
     """What is kept of the API object of a run; equal blocks of specs are one object."""
     metadata = raw["metadata"]
     return KnownRun(
@@ -168,12 +165,11 @@ class Store:
         if (predecessor := self._named.get(name, run)) != run:
             concerned |= self._forget_run(predecessor)
         self._named[name] = run
-        known, before = known_run(raw), self.runs.get(run)
-        if before is None or before.client_pod != known.client_pod:
-            if before is not None and before.client_pod is not None:
-                self._clients[name[0], before.client_pod].discard(run)
-            if known.client_pod is not None:
-                self._clients.setdefault((name[0], known.client_pod), set()).add(run)
+        known, before = _known_run(raw), self.runs.get(run)
+        if before is not None and before.client_pod is not None:
+            self._clients[name[0], before.client_pod].discard(run)
+        if known.client_pod is not None:
+            self._clients.setdefault((name[0], known.client_pod), set()).add(run)
         if before is not None and before.spec == known.spec:
             known = known._replace(spec=before.spec)
         self.runs[run] = known
@@ -186,18 +182,17 @@ class Store:
         before, was_there = self.pods.get(name), self.is_there(*name)
         if not (raw["metadata"].get("labels") or {}).get(names.RUN_LABEL):
             concerned = set() if before is None else self._lose_pod(name, before)
-            use, phase = use_of(raw), (raw.get("status") or {}).get("phase")
+            use, has_ended = use_of(raw), (raw.get("status") or {}).get("phase") in ENDED
             self._use(self.others.pop(name, None), use)
-            if phase not in ENDED:
-                self.others[name] = use
-            else:  # nothing is asked about it any more
+            if has_ended:  # nothing is asked about it any more
                 del self._versions["Pod"][name]
-            return concerned | (set() if was_there == (phase not in ENDED) else self._clients.get(name, set()))
+            else:
+                self.others[name] = use
+            return concerned | (self._clients.get(name, set()) if was_there == has_ended else set())
         pod = pod_of(raw)
         if pod == before or pod.run is None:
             return set()
-        if name in self.others:
-            self._use(self.others.pop(name), None)
+        self._use(self.others.pop(name, None), None)
         if before is not None and (before.run != pod.run or before.uid != pod.uid):
             if before.run is not None and before.uid not in self._went.get(before.run, {}):
                 self._remember(before)
@@ -216,11 +211,11 @@ class Store:
         self._use(pod.use, None)
         if pod.run is None:
             return set()
-        own = self._pods_of.get(pod.run, set())
+        own = self._pods_of[pod.run]
         own.discard(name)
         if not own:
-            self._pods_of.pop(pod.run, None)
-            self._with_pods.get(pod.run[:2], set()).discard(pod.run)
+            del self._pods_of[pod.run]
+            self._with_pods[pod.run[:2]].discard(pod.run)
         self._count_coming(pod.run)
         return self._concerned(pod.run)
 
@@ -278,7 +273,7 @@ class Store:
             job = self.jobs.pop((kind, *name), None)
             if job is None or job.run is None:
                 return set()
-            self._jobs_of.get(job.run, set()).discard((kind, *name))
+            self._jobs_of[job.run].discard((kind, *name))
             self._count_coming(job.run)
             return self._concerned(job.run)
         if kind == names.PROGRESS_KIND:
@@ -380,7 +375,7 @@ class Store:
         """The pools without what this run holds and is about to take."""
         with self.lock:
             own = [pod.use for pod in self.pods_of(run) if pod.use is not None]
-            coming = dict(self._coming)
+            coming = self._coming.copy()
             if run in self._coming_of:
                 pool, missing = self._coming_of[run]
                 coming[pool] -= missing
@@ -408,12 +403,11 @@ class Store:
             if live.nodes > len(bound):
                 self._coming_of[run] = (placed.pool, live.nodes - len(bound))
         (self._with_live.discard if live is None else self._with_live.add)(run)
-        after = self._coming_of.get(run)
-        if before != after:
-            for pair, sign in ((before, -1), (after, 1)):
-                if pair is not None:
-                    self._coming[pair[0]] += sign * pair[1]
+        if before != (after := self._coming_of.get(run)):
+            if after is not None:
+                self._coming[after[0]] += after[1]
             if before is not None:
+                self._coming[before[0]] -= before[1]
                 self._less_coming.add(before[0])
 
     def _freed(self) -> set[RunKey]:
@@ -491,7 +485,7 @@ class Store:
         """Forget what nobody will ask for any more."""
         with self.lock:
             oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
-            for run, pods in list(self._went.items()):
+            for run, pods in self._went.items():
                 self._went[run] = {uid: pod for uid, pod in pods.items() if pod.ended and pod.ended > oldest}
             self._went = {run: pods for run, pods in self._went.items() if pods}
             self._jobs_of = {run: jobs for run, jobs in self._jobs_of.items() if jobs}
