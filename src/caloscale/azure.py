@@ -25,7 +25,7 @@ COMMAND = (
 )
 TIERS = {"spot": "spot", "on-demand": "standard"}
 """Job tier of serverless compute for each capacity type; spot is what clusters call low priority."""
-DATA_SCHEMES = ("azureml:", "azureml://", "https://", "abfss://", "wasbs://")
+DATA_SCHEMES = ("azureml:", "https://", "abfss://", "wasbs://")
 
 
 def on_azure(run: Run) -> Run:

@@ -41,17 +41,14 @@ class Resource(NamedTuple):
     """Where objects of a kind are on the server."""
 
     api_version: str
-    """Group and version."""
     plural: str
-    """Name in addresses."""
     namespaced: bool = True
-    """Whether they are in namespaces."""
 
     def path(self, namespace: str | None = None, name: str | None = None, part: str | None = None) -> str:
-        """Address of the objects, or of one."""
-        root = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
-        middle = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return f"{root}{middle}/{self.plural}" + (f"/{name}" if name else "") + (f"/{part}" if part else "")
+        """Address of the objects, or of one; part: a subresource."""
+        root = "/apis" if "/" in self.api_version else "/api"
+        of_namespace = f"namespaces/{namespace}" if self.namespaced and namespace else None
+        return "/".join(filter(None, (root, self.api_version, of_namespace, self.plural, name, part)))
 
 
 class Page(NamedTuple):
@@ -166,8 +163,7 @@ class Connection:
             token = page["metadata"].get("continue", "")
             if not token:
                 return
-        host = self.api.configuration.host
-        raise ApiException(status=0, reason=f"the server at {host} gives pages of its {kind}s a second time")
+        raise ApiException(0, f"the server at {self.api.configuration.host} gives pages of its {kind}s a second time")
 
     def apply(
         self, manifest: Object, *, manager: str = names.FIELD_MANAGER, part: str | None = None, dry_run: bool = False
@@ -196,9 +192,8 @@ class Connection:
     ) -> None:
         """Delete an object, what it owns after it; nothing happens where there is none, or not that one any more."""
         given = {"uid": uid, "resourceVersion": version}
-        options: Object = {"propagationPolicy": "Background"}
-        if wanted := {key: value for key, value in given.items() if value is not None}:
-            options["preconditions"] = wanted
+        preconditions = {key: value for key, value in given.items() if value is not None}
+        options = {"propagationPolicy": "Background", **({"preconditions": preconditions} if preconditions else {})}
         try:
             self._call("DELETE", kind, RESOURCES[kind].path(namespace, name), {}, options)
         except ApiException as error:
@@ -256,10 +251,8 @@ class Connection:
         except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound:
-            host = self.api.configuration.host
-            raise ApiException(
-                status=0, reason=f"the server at {host} does not answer as an API server (a proxy or its login page?)"
-            )
+            reason = "does not answer as an API server (a proxy or its login page?)"
+            raise ApiException(0, f"the server at {self.api.configuration.host} {reason}")
         return dict(found)
 
 

@@ -57,11 +57,8 @@ class RunOnCluster(NamedTuple):
     name: str
     namespace: str
     spec: dict[str, Any]
-    """The run configuration."""
     status: RunStatus
-    """What it reports."""
     created: str
-    """When it was made."""
     uid: str = ""
     version: str = ""
     """Resource version: that of the last change, also of its status."""
@@ -89,7 +86,7 @@ def manifest_of(run: AnyRun, name: str, namespace: str | None, client_pod: str |
 
 
 def _spec_of(run: AnyRun) -> dict[str, Any]:
-    return dict(json.loads(run.model_dump_json(by_alias=True, exclude_none=True)))
+    return run.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
@@ -323,9 +320,6 @@ def refused(error: ApiException, problem: str) -> ClusterError:
     return ClusterError(f"{problem}: {message_of(error)}", remedy=known)
 
 
-_END = None
-
-
 def logs(
     connection: Connection, namespace: str, name: str, *, follow: bool = False, tail: int | None = None
 ) -> Iterator[str]:
@@ -354,7 +348,7 @@ def logs(
                 if finished:
                     return  # a stream that does not end although its worker has
                 continue
-            if line is _END:
+            if line is None:
                 open_streams -= 1
             else:
                 yield line
@@ -373,7 +367,7 @@ def _pods(connection: Connection, namespace: str, run_uid: str) -> list[dict[str
 def _stream(
     connection: Connection, pod: dict[str, Any], lines: queue.SimpleQueue[str | None], follow: bool, tail: int | None
 ) -> None:
-    """Put the lines of a pod into the queue, then the end."""
+    """Put the lines of a pod into the queue, then None."""
     name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
     containers = [each["name"] for each in pod["spec"]["containers"]]
     worker = next((each for each in containers if each in names.WORKER_CONTAINERS), containers[0])
@@ -392,4 +386,4 @@ def _stream(
     except (ApiException, HTTPError, OSError) as error:
         lines.put(f"{name} | (no log: {getattr(error, 'reason', error)})")
     finally:
-        lines.put(_END)
+        lines.put(None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.cluster.accounting import first_day, interruptions, node_totals
+from caloscale.cluster.accounting import PARTS, first_day, interruptions, node_totals
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
@@ -25,7 +25,7 @@ ROUNDING = 1e-6
 """Relative: the status is written as text."""
 
 
-def estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
+def _estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
     """The plan of the placement at the prices of the first launch, or why there is none.
 
     The status holds only time and money of the estimate. The rest is what the planner says of the same machines; where
@@ -44,20 +44,14 @@ def estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
         made = plan(placed_run.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
     except InputError as problem:
         return f"the estimate of {placed.estimate_usd:.2f} USD cannot be made here: {problem.problem}"
-    known = made.chosen or made.nearest
-    if (
-        known is None
-        or known.usd is None
-        or not (
-            math.isclose(known.usd, placed.estimate_usd, rel_tol=ROUNDING)
-            and math.isclose(known.total_seconds, placed.estimate_seconds, rel_tol=ROUNDING)
-        )
-    ):
-        return (
-            f"the operator estimated {placed.estimate_usd:.2f} USD, which the prices and measurements of this package "
-            "do not give: there is no estimate beside the bill"
-        )
-    return made
+    if (known := made.chosen or made.nearest) is not None and known.usd is not None:
+        same_usd = math.isclose(known.usd, placed.estimate_usd, rel_tol=ROUNDING)
+        if same_usd and math.isclose(known.total_seconds, placed.estimate_seconds, rel_tol=ROUNDING):
+            return made
+    return (
+        f"the operator estimated {placed.estimate_usd:.2f} USD, which the prices and measurements of this package "
+        "do not give: there is no estimate beside the bill"
+    )
 
 
 class StageTime(NamedTuple):
@@ -73,14 +67,13 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
 
     stages: see `use_of`. Returns what could not be written, a sentence each.
     """
-    planned = estimate_of(configured, run.status)
-    plan = None if isinstance(planned, str) else planned
-    use = use_of(run.name, run.status, dt.datetime.now(dt.UTC), configured, stages=stages, plan=plan)
-    for block, name in ((plan, PLAN_FILE), (use, USAGE_FILE)):
-        if block is not None:
+    planned, now = _estimate_of(configured, run.status), dt.datetime.now(dt.UTC)
+    plan, unused = None if isinstance(planned, str) else planned, "it held no node yet: there is no bill"
+    used = use_of(run.name, run.status, now, configured, stages=stages, plan=plan) or unused
+    for block, name in ((planned, PLAN_FILE), (used, USAGE_FILE)):
+        if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
-    no_bill = ["it held no node yet: there is no bill"] if use is None else []
-    return ([planned] if isinstance(planned, str) else []) + no_bill
+    return [block for block in (planned, used) if isinstance(block, str)]
 
 
 def use_of(
@@ -103,9 +96,7 @@ def use_of(
         kinds = [kind for kind in node_totals(attempt, status.placement, now) if kind.nodes]
         nodes = tuple(node_use(kind, kind.nodes, kind.node_seconds / kind.nodes) for kind in kinds)
         if nodes:
-            timed = attempt.values_of(
-                "training_seconds", "start_up_seconds", "waiting_seconds", "lost_seconds", "count"
-            )
+            timed = attempt.values_of(*PARTS, "count")
             share, ends = _used_share(attempt, status.placement), interruptions(attempt)
             trained = Attempt(nodes=nodes, used_share=share, interruptions=ends, **timed)
             during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
@@ -161,11 +152,10 @@ def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | 
     per_epoch = progress.steps // progress.epochs if progress.epochs else 0
     whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
     comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
-    as_placed = sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
+    comparable &= sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
     showers = run.data.showers or 0
-    if whole < 1 or not progress.step_seconds or not comparable or not as_placed:
-        return None
-    if showers // placed.global_batch != per_epoch:
+    comparable &= showers // placed.global_batch == per_epoch
+    if whole < 1 or not progress.step_seconds or not comparable:
         return None
     return MeasuredTraining(
         network=run.model.network,

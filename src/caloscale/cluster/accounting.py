@@ -15,7 +15,7 @@ KEPT_ATTEMPTS = 20
 """So many attempts are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that are interruptions and count against recovery.maxRestarts."""
-_PARTS = ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
+PARTS = ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
 """Parts of the time of an attempt."""
 
 
@@ -105,7 +105,7 @@ def _sum(first: AttemptStatus, second: AttemptStatus) -> AttemptStatus | None:
         return None
     nodes = max(first.nodes, second.nodes)
     seconds = {
-        field: round(sum(getattr(one, field) * one.nodes for one in (first, second)) / nodes, 3) for field in _PARTS
+        field: round(sum(getattr(one, field) * one.nodes for one in (first, second)) / nodes, 3) for field in PARTS
     }
     return second.model_copy(
         update={
@@ -163,7 +163,7 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     kept, lost = saved - attempt.first_step, reached - saved
     wanted = (waiting, progress.seconds_first_step or 0.0, step * kept, step * lost)
     scale = min(1.0, whole / sum(wanted)) if sum(wanted) > 0 else 1.0
-    seconds = dict(zip(_PARTS, (round(part * scale, 3) for part in wanted)))
+    seconds = dict(zip(PARTS, (round(part * scale, 3) for part in wanted)))
     return attempt.model_copy(update={"steps_kept": kept, "steps_lost": lost, **seconds})
 
 
