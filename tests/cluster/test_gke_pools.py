@@ -75,3 +75,9 @@ def test_the_command_prints_the_pool_of_a_run(tmp_path) -> None:
     printed = CliRunner().invoke(app, arguments)
     assert printed.exit_code == 0
     assert "node-pools create v100-8-spot" in printed.output and "--max-nodes=4" in printed.output
+    assert "--disk-size=100 " in printed.output
+
+
+def test_the_disk_is_the_one_that_is_billed() -> None:
+    command = gcloud_command(POOLS[0], cluster="one", location="europe-west4-a", disk_gib=499.5)
+    assert "--disk-size=500 " in command

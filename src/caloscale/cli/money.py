@@ -284,7 +284,8 @@ def node_pools(
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.planning.catalogue.hardware import find_kind
 
-    result = planned(resolve(configuration, preset, overrides, "."), prices, measurements, as_of)
+    run = resolve(configuration, preset, overrides, ".")
+    result = planned(run, prices, measurements, as_of)
     best = result.chosen
     if best is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(result.notes) or "see caloscale plan")
@@ -294,4 +295,5 @@ def node_pools(
     kind = find_kind(**best.values_of("machine_type", "accelerator", "topology"), per_node=best.count // best.nodes)
     pool = NodePool(kind, best.capacity_type, best.nodes)
     typer.echo(f"# {best.nodes} nodes, about {best.usd:.2f} USD for the whole run")
-    typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region))
+    disk_gib = run.hardware.disk_gib if run.hardware is not None else 0
+    typer.echo(gcloud_command(pool, cluster=cluster, location=location or best.region, disk_gib=disk_gib))

@@ -1,5 +1,6 @@
 """Node pools of Google Kubernetes Engine as a run wants them, and those that an autoscaler fills from zero. Pure."""
 
+import math
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,8 +55,8 @@ def catalogue_pools(machine_type: str | None = None) -> list[NodePool]:
     ]
 
 
-def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
-    """The command of the Google Cloud CLI that makes the pool, ready for a shell."""
+def gcloud_command(pool: NodePool, *, cluster: str, location: str, disk_gib: float = 0) -> str:
+    """The command of the Google Cloud CLI that makes the pool, ready for a shell. disk_gib: a node's disk; 0: 100."""
     options = {
         "cluster": cluster,
         "location": location,
@@ -65,7 +66,7 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str) -> str:
         "min-nodes": "0",
         "max-nodes": str(pool.max_nodes),
         "location-policy": "ANY",
-        "disk-size": "100",
+        "disk-size": str(math.ceil(disk_gib or 100)),
         "enable-gvnic": None,
         "scopes": "cloud-platform",
         "shielded-secure-boot": None,
