@@ -32,6 +32,8 @@ def test_settings_come_from_the_environment() -> None:
     assert settings_of({}) == settings_of({"CALOSCALE_PRICES": "", "CALOSCALE_NAMESPACES": "", "HOME": "/root"})
     made = settings_of({"CALOSCALE_NAMESPACES": "a, b,c", "CALOSCALE_THREADS": "3", "CALOSCALE_PRICES": str(ROOT)})
     assert made.namespaces == ("a", "b", "c") and made.threads == 3 and made.prices == ROOT
+    assert settings_of({"CALOSCALE_LOG": ""}).log_level == "INFO"
+    assert settings_of({"CALOSCALE_LOG": "debug"}).log_level == "DEBUG"
 
 
 @pytest.mark.parametrize(
@@ -42,6 +44,7 @@ def test_settings_come_from_the_environment() -> None:
         ("CALOSCALE_RESYNC_SECONDS", "5m"),
         ("CALOSCALE_NAMESPACES", "Runs"),  # no run would ever be seen
         ("CALOSCALE_PRICES", "/nowhere"),  # the package's would count
+        ("CALOSCALE_LOG", "LOUD"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_a_remedy(name: str, value: str) -> None:

@@ -23,10 +23,9 @@ log = logging.getLogger("caloscale.operator")
 
 def main() -> None:
     """Watch, wait for the lease, then reconcile until SIGTERM."""
-    level = os.environ.get("CALOSCALE_LOG", "INFO").upper()
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("urllib3").setLevel(logging.WARNING)
     settings = settings_of()
+    logging.basicConfig(level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logging.getLogger("urllib3").setLevel(logging.WARNING)
     metrics = Metrics()
     # a connection of its own: a renewal waits behind no other request
     election = Election(connect(seconds=RENEW_SECONDS / 2), settings.namespace, settings.identity)

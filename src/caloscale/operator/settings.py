@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, DirectoryPath, Field, ValidationError
 
@@ -44,6 +44,9 @@ class Settings(BaseModel):
     """Concurrent reconciles; most of the time they wait for the API server."""
     debounce_seconds: float = Field(0.5, validation_alias="CALOSCALE_DEBOUNCE_SECONDS", ge=0)
     """Events of a gang within this time are answered by one reconcile, s."""
+    log_level: Annotated[
+        Literal["DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(str.upper)
+    ] = Field("INFO", validation_alias="CALOSCALE_LOG")
     resync_seconds: float = Field(300.0, validation_alias="CALOSCALE_RESYNC_SECONDS", gt=0)
     """A watch lasts so long and is resumed where it ended; a kind is listed again only after errors, and nodes when the
     label maps change. Prices, label maps and whether Kueue is installed are looked up once in this period, s."""
