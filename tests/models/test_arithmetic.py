@@ -3,7 +3,8 @@
 import pytest
 import tensorflow as tf
 
-from caloscale.models import build, flops, flops_per_layer
+from caloscale.models import build
+from caloscale.models.arithmetic import flops, flops_per_layer
 from caloscale.spec import load_run
 
 layers = tf.keras.layers

@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from caloscale.models import build, flops
+from caloscale.models import build
+from caloscale.models.arithmetic import flops
 from caloscale.models.families.gan import Gan
 from caloscale.models.optimizers import Schedule
 from caloscale.models.scopes import PARTS, part_scope, phase_and_part, phase_scope

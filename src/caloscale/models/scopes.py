@@ -32,13 +32,8 @@ def part_scope(part: Part) -> AbstractContextManager[str]:
 
 def phase_and_part(name: str, kind: str) -> tuple[str | None, Part]:
     """Phase and part of an operation from its name (scopes separated by /) and type; no phase: the rest of a step."""
-    phase, part = _PHASE.search(name), _PART.search(name)
-    return (phase[1] if phase else None), _part(name, kind, part[1] if part else None)  # type: ignore[return-value]
-
-
-def _part(name: str, kind: str, scope: str | None) -> str:
+    phase, scope = _PHASE.search(name), _PART.search(name)
+    part = scope[1] if scope else "back_propagation" if _GRADIENTS in name else "forward"
     if any(collective in kind for collective in _COLLECTIVES):
-        return "all_reduce"
-    if scope is not None:
-        return scope
-    return "back_propagation" if _GRADIENTS in name else "forward"
+        part = "all_reduce"
+    return (phase[1] if phase else None), part  # type: ignore[return-value]

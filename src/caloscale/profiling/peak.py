@@ -47,14 +47,9 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
 
 def _at_once() -> int:
     """Operations that are needed to use all cores."""
-    threads = threads_of_operation()
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    threads = threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
     return max(1, cores() // threads) if threads else 1
-
-
-def threads_of_operation() -> int:
-    """Threads that an operation of TensorFlow has; 0: one for each core."""
-    threads: int = tf.config.threading.get_intra_op_parallelism_threads()
-    return threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
 
 
 def with_measured_precision(run: Run, workers: int = 1) -> Run:

@@ -6,13 +6,16 @@ So the shares add up to the step.
 """
 
 import logging
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
+from pydantic.alias_generators import to_camel
 
 from caloscale.errors import StorageError
 from caloscale.models import Networks, family_of
@@ -46,6 +49,9 @@ class _Key(NamedTuple):
     is_matrix: bool
 
 
+_WAITING = _Key("rest", "input", is_matrix=False)
+
+
 def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, float, float]:
     """Seconds per (phase, part); of input wait; of idling; in matrix operations; from the first annotation to the last.
 
@@ -55,38 +61,31 @@ def divide(trace: Trace) -> tuple[dict[tuple[str, str], float], float, float, fl
         raise ValueError("no step was recorded")
     begin = min(interval.start for interval in (*trace.inputs[:1], *trace.steps[:1]))
     end = trace.steps[-1].end
-    edges: list[tuple[float, int, _Key | None]] = []
-    for interval, key in [*((wait, None) for wait in trace.inputs), *((op, _key(op)) for op in trace.operations)]:
-        start, stop = max(interval.start, begin), min(interval.end, end)
-        if start < stop:
-            edges += [(start, 1, key), (stop, -1, key)]
-    edges.sort(key=lambda edge: edge[0])
-    spent: dict[tuple[str, str], float] = {}
-    waited = idle = matrix = 0.0
-    running: Counter[_Key] = Counter()
-    waiting, now = 0, begin
-    for at, change, key in [*edges, (end, 0, None)]:
-        passed = at - now
-        charged = {key: count for key, count in running.items() if key.part != "all_reduce"} or running
-        active = sum(charged.values())
-        if passed > 0 and active:
-            for one, count in charged.items():
-                share = passed * count / active
-                spent[one.phase, one.part] = spent.get((one.phase, one.part), 0.0) + share
-                matrix += share if one.is_matrix else 0.0
-        elif passed > 0 and waiting:
-            waited += passed
-        else:
-            idle += max(passed, 0.0)
-        now = at
-        if key is None:
-            waiting += change
-        else:
-            running[key] += change
-            if not running[key]:
-                del running[key]
-    seconds = {key: 1e-9 * value for key, value in spent.items()}
-    return seconds, 1e-9 * waited, 1e-9 * idle, 1e-9 * matrix, 1e-9 * (end - begin)
+    intervals = (*trace.inputs, *trace.operations)
+    edges = np.clip([begin, end, *(edge for one in intervals for edge in (one.start, one.end))], begin, end)
+    instants, places = np.unique(edges, return_inverse=True)
+    seconds = 1e-9 * np.diff(instants)
+    nothing = np.zeros(len(seconds))
+    running: dict[_Key, NDArray[np.float64]] = defaultdict(nothing.copy)
+    keys = [*(_WAITING for _ in trace.inputs), *map(_key, trace.operations)]
+    for key, (first, last) in zip(keys, places[2:].reshape(-1, 2)):
+        running[key][first:last] += 1
+    waiting = running.pop(_WAITING, nothing)
+    computing = sum((count for key, count in running.items() if key.part != "all_reduce"), nothing)
+    for key in running:
+        if key.part == "all_reduce":
+            running[key][computing > 0] = 0
+    active = sum(running.values(), nothing)
+    spent: dict[tuple[str, str], float] = defaultdict(float)
+    matrix = 0.0
+    for key, count in running.items():
+        if count.any():
+            share = float(seconds @ (count / np.maximum(active, 1)))
+            spent[key.phase, key.part] += share
+            matrix += share * key.is_matrix
+    waited = float(seconds @ ((active == 0) & (waiting > 0)))
+    idle = float(seconds @ ((active == 0) & (waiting == 0)))
+    return spent, waited, idle, matrix, 1e-9 * (end - begin)
 
 
 def _key(operation: Interval) -> _Key:
@@ -105,7 +104,7 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak_gflops
     busy = sum(spent.values())
     order = [(phase, part) for phase in (*family.phases, "rest") for part in PARTS]
     shares = tuple(
-        Share(phase=_camel(phase), part=_camel(part), share=spent[phase, part] / seconds)
+        Share(phase=to_camel(phase), part=to_camel(part), share=spent[phase, part] / seconds)
         for phase, part in order
         if (phase, part) in spent
     )
@@ -155,11 +154,6 @@ def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:
         f"Limited by memory: {1 - matrix:.0%} of the busy time ({busy:.0%} of the step) are operations that move "
         f"numbers rather than multiply them; {peak}."
     )
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
 
 
 class StepProfiler:

@@ -62,13 +62,8 @@ def recording() -> Iterator[list[Trace]]:
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=_EVERY_OPERATION, python_tracer_level=0, device_tracer_level=1
         )
-        tf.profiler.experimental.start(folder, options=options)
-        completed = False
-        try:
+        with tf.profiler.experimental.Profile(folder, options):
             yield found
-            completed = True
-        finally:
-            tf.profiler.experimental.stop(save=completed)
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         if files:
             found.append(read_trace(files[0].read_bytes()))
@@ -91,8 +86,8 @@ def read_trace(content: bytes) -> Trace:
     annotations = [Interval(start, end, name) for name, start, end, _ in events if name in (INPUT, STEP)]
     kernels = [interval for plane in devices for interval in _kernels(plane)]
     operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
-    inputs = _sorted(a for a in annotations if a.name == INPUT)
-    return Trace(inputs=inputs, steps=_sorted(a for a in annotations if a.name == STEP), operations=_sorted(operations))
+    inputs, steps = ([one for one in annotations if one.name == name] for name in (INPUT, STEP))
+    return Trace(*map(_sorted, (inputs, steps, operations)))
 
 
 def _sorted(intervals: Any) -> tuple[Interval, ...]:

@@ -6,8 +6,8 @@ import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from caloscale.bench.reference_networks import build_reference, copy_weights
-from caloscale.models import build, flops, flops_per_layer
+from caloscale.models import build
+from caloscale.models.arithmetic import flops, flops_per_layer
 from caloscale.models.layers.folding import UpsampledConv3D
 from caloscale.spec import load_run
 
@@ -82,49 +82,13 @@ def test_in_bfloat16_it_is_as_near_to_single_precision_as_the_plain_layers_are()
     assert 0 < away[0] < 1.5 * away[1]
 
 
-@pytest.fixture(scope="module")
-def run():
-    return load_run(preset="variable-angle")
-
-
-@pytest.fixture(scope="module")
-def reference(run):
-    tf.keras.utils.set_random_seed(6)
-    return build_reference(run.model, run.data)
-
-
-@pytest.fixture(scope="module")
-def networks(run, reference):
-    made = build(run.model, run.data)
-    for plain, ours in zip(reference.values(), made.values()):
-        copy_weights(plain, ours)
-    return made
-
-
-def test_weights_of_the_plain_generator_fit(reference, networks):
-    for plain, ours in zip(reference.values(), networks.values()):
-        assert [w.shape for w in plain.get_weights()] == [w.shape for w in ours.get_weights()]
-        assert all(np.array_equal(a, b) for a, b in zip(plain.get_weights(), ours.get_weights()))
-
-
-def test_a_file_of_the_plain_generator_is_read_and_gives_the_same_showers(run, reference, networks, tmp_path):
-    reference["generator"].save(tmp_path / "plain.keras")
-    networks["generator"].save(tmp_path / "folded.keras")
-    plain, folded = (tf.keras.models.load_model(tmp_path / f"{name}.keras") for name in ("plain", "folded"))
-    folded.set_weights(plain.get_weights())
-    latent = np.random.default_rng(4).normal(size=(1, run.model.latent_size)).astype(np.float32)
-    expected = plain(latent, training=False)
-    assert float(tf.reduce_max(expected)) > 0
-    # As in test_reference: rounding of seven layers.
-    np.testing.assert_allclose(folded(latent, training=False), expected, atol=2e-5 * float(tf.reduce_max(expected)))
-
-
-def test_the_arithmetic_that_is_saved(networks):
-    published = flops_per_layer(networks["generator"])["conv1"]
-    done = flops_per_layer(networks["generator"], folded=True)["conv1"]
+def test_the_arithmetic_that_is_saved():
+    run = load_run(preset="variable-angle")
+    generator = build(run.model, run.data)["generator"]
+    published, done = (flops_per_layer(generator, folded=folded)["conv1"] for folded in (False, True))
     assert published == 2 * 49 * 49 * 41 * (6 * 6 * 8) * 8 * 8
     assert done == 2 * (9 * 9 * 7) * (2 * 2 * 3) * 8 * (6 * 6 * 6 * 8)
-    assert flops(networks["generator"], folded=True) == flops(networks["generator"]) - published + done
+    assert flops(generator, folded=True) == flops(generator) - published + done
 
 
 def test_a_kernel_wider_than_its_volume_is_an_error():

@@ -9,7 +9,8 @@ from scipy import stats
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.detector.geometry import cylinder_mm
-from caloscale.models import build, count_parameters, flops, latent, noise_size
+from caloscale.models import build, count_parameters, latent, noise_size
+from caloscale.models.arithmetic import flops
 from caloscale.models.families.compact.layers import (
     CellNoise,
     CountsAbove,
@@ -27,16 +28,6 @@ from caloscale.models.layers.constraints import EMPTY_ANGLE_RAD
 from caloscale.spec import load_run
 
 RUN = load_run(preset="compact")
-SMALL = (
-    "data.geometry.cells=[6, 5, 3]",
-    "data.geometry.layers=[{count: 3, absorberMm: 4}]",
-    "data.geometry.depthMm=30",
-    "data.preprocessing.rebin=[1, 1, 1]",
-    "model.latentSize=6",
-    "model.binCounts=true",
-)
-
-
 GOLDEN = [1.30160, -0.92129, 0.66418, 1.00278]
 """sqrt(2) sin(3 n.d + p) with numbers of RandomState(0)."""
 
@@ -199,12 +190,6 @@ def test_coordinates_follow_the_axis():
         np.testing.assert_allclose(values[..., 3], np.cos(2 * np.pi * distance / 16), atol=1e-5)
 
 
-def test_coordinates_of_mirrored_showers_are_mirrored():
-    layer = FromAxis(9, shift=[-1, 0, 2], wavelengths=[4.0, 16.0])
-    one, other = (layer(np.array([[0, c, c * c]], np.float32)).numpy()[0] for c in (0.7, -0.7))
-    np.testing.assert_allclose(one * [-1, -1, 1, 1, -1], other[:, ::-1], atol=1e-5)
-
-
 def test_the_axis_is_where_the_simulation_shoots():
     """Deposits along the axis of the network's coordinates have the angle that was asked for."""
     networks = build(RUN.model, RUN.data)
@@ -219,10 +204,13 @@ def test_the_axis_is_where_the_simulation_shoots():
         assert measured[0] == pytest.approx(angle, abs=1e-3)
 
 
-def test_separable_maps_are_the_sum_they_say():
+@pytest.mark.parametrize("showers", [1, 2])
+def test_separable_maps_are_the_sum_they_say(showers):
+    """With functions of y that are the same for all showers, or not."""
     rng = np.random.default_rng(1)
-    x, a, y, b = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 5), (2, 15), (1, 3, 6, 5), (2, 3)))
-    expected = np.einsum("blxk,blk,lyk->bxyl", x, a.reshape(2, 3, 5), y[0]) / np.sqrt(5) + b[:, None, None]
+    x, a, y, b = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 5), (2, 15), (showers, 3, 6, 5), (2, 3)))
+    every = np.broadcast_to(y, (2, 3, 6, 5))
+    expected = np.einsum("blxk,blk,blyk->bxyl", x, a.reshape(2, 3, 5), every) / np.sqrt(5) + b[:, None, None]
     np.testing.assert_allclose(SeparableMaps()([x, a, y, b]), expected, rtol=1e-4, atol=1e-5)
 
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError
-from caloscale.models import flops
+from caloscale.models.arithmetic import flops
 from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS

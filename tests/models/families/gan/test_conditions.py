@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.models import build, latent, noise_size
-from caloscale.models.families.compact.layers import FromLine, Line, SeparableMaps
+from caloscale.models.families.compact.layers import FromLine, Line
 from caloscale.models.families.family import condition
 from caloscale.models.families.gan.conditions import judged
 from caloscale.models.optimizers import Schedule
@@ -55,15 +55,6 @@ def test_the_axis_crosses_a_layer_where_the_line_does() -> None:
     features = FromLine(5, [-1.0, 3.0], [8.0], axis=1)(line).numpy()  # the distance is the last feature, over 5/2
     expected = np.arange(5) - 2 - (slope_y[:, None, None] * np.array([[[-1.0], [3.0]]]) + line[:, 3, None, None])
     np.testing.assert_allclose(features[..., -1], expected * 2 / 5, rtol=1e-5, atol=1e-6)
-
-
-def test_maps_of_a_batch_are_those_of_its_showers() -> None:
-    random = np.random.default_rng(1)
-    f, amplitude = random.normal(size=(3, 2, 4, 5)), random.normal(size=(3, 10))
-    g, offset = random.normal(size=(3, 2, 6, 5)), random.normal(size=(3, 2))
-    parts = [tf.constant(part, tf.float32) for part in (f, amplitude, g, offset)]
-    expected = np.einsum("blxk,blk,blyk->bxyl", f, amplitude.reshape(3, 2, 5), g) / 5**0.5 + offset[:, None, None]
-    np.testing.assert_allclose(SeparableMaps()(parts).numpy(), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("preset", ["compact", "fixed-angle"])
