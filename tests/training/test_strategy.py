@@ -174,7 +174,7 @@ def test_the_step_is_made_of_what_a_tpu_can_do(monkeypatch):
     Run on no TPU: XLA's own compiler for this processor says what it does not support. Nothing is chosen for this
     processor, as where there is a TPU.
     """
-    monkeypatch.setattr(convolution, "vector_width", lambda: None)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: False)
     run = small_run("train.decay=cosine", "train.generatorUpdates=1", "train.precision=bfloat16")
     state = TrainingState(run, None, normalised)
     step = tf.function(replica_step(state, Schedule(3, "cosine")), autograph=False, jit_compile=True)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from caloscale.models import Family, Networks, build, family_of
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.families.step import Batch, Losses, Optimizers, Step, StepContext, build_optimizers
-from caloscale.models.layers.convolution import check_precision, computed_by
+from caloscale.models.layers.convolution import check_precision, computed_by_keras
 from caloscale.models.layers.normalization import running_statistics
 from caloscale.models.optimizers import Schedule, unwrap
 from caloscale.profiling.peak import with_measured_precision
@@ -36,7 +36,7 @@ class TrainingState:
             check_precision(run.train.precision, "train.precision")
         tf.keras.utils.set_random_seed(run.train.seed)
         synchronized = run.train.synchronizes(placement.replicas)
-        ways = computed_by(None) if run.train.convolutions == "keras" else nullcontext()
+        ways = computed_by_keras() if run.train.convolutions == "keras" else nullcontext()
         with self.distribution.strategy.scope(), _precision(run.train.precision), ways:
             self.networks: Networks = build(run.model, run.data, synchronized=synchronized)
             self.average: tf.keras.Model | None = None

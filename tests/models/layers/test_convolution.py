@@ -1,5 +1,7 @@
 """Each way of a convolution against TensorFlow's own: values and both gradients."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,7 +10,7 @@ from caloscale.bench.reference_networks import build_reference, copy_weights
 from caloscale.models import build
 from caloscale.models.families.published.merged import merged
 from caloscale.models.layers import convolution
-from caloscale.models.layers.convolution import CELLS, PaddedConv3D, computed_by
+from caloscale.models.layers.convolution import PaddedConv3D, computed_by_keras
 from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
@@ -97,18 +99,21 @@ def rounded(values):
     return tf.cast(tf.cast(values, tf.bfloat16), tf.float32).numpy()
 
 
-@pytest.mark.parametrize("table", [CELLS[16], None], ids=["AVX-512", "Keras"])
+@pytest.mark.parametrize("by_keras", [False, True], ids=["AVX-512", "Keras"])
 @pytest.mark.parametrize(("filters", "kernel", "channels", "pad", "slope", "bias"), LAYERS)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [("float32", 1e-5), pytest.param("mixed_bfloat16", 3e-2, marks=needs_bfloat16)]
 )
-def test_the_layer_is_keras_layers_in_one(table, filters, kernel, channels, pad, slope, bias, dtype, tolerance):
+def test_the_layer_is_keras_layers_in_one(
+    monkeypatch, by_keras, filters, kernel, channels, pad, slope, bias, dtype, tolerance
+):
     """Zeros, convolution and activation one after the other in double precision; its copy by its configuration too."""
     same = pad == "same"
     options = {"padding": "same" if same else "valid", "use_bias": bias}
     zeros = (0, 0, 0) if same else pad
     inputs = tf.keras.Input((9, 8, 11, channels))
-    with computed_by(table):
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
+    with computed_by_keras() if by_keras else nullcontext():
         made = PaddedConv3D(filters, kernel, zeros, slope, dtype=dtype, **options)
         layer = PaddedConv3D.from_config(made.get_config())
     network = tf.keras.Model(inputs, layer(inputs))
@@ -142,7 +147,7 @@ def test_the_layer_is_keras_layers_in_one(table, filters, kernel, channels, pad,
         # A sum near 0 may be rounded to the other sign, and then it has another slope.
         error = np.sqrt(np.mean((tf.cast(one, tf.float64) - other) ** 2) / np.mean(other**2))
         # Keras adds up the gradient of the bias in bfloat16.
-        assert error < tolerance * (4 if table is None else 1)
+        assert error < tolerance * (4 if by_keras else 1)
 
 
 @pytest.mark.parametrize("preset", [pytest.param("variable-angle", marks=pytest.mark.integration), "fixed-angle"])
@@ -163,59 +168,37 @@ def test_networks_made_before_are_read(preset, tmp_path):
         np.testing.assert_allclose(merged(network)(latent), truth, rtol=0, atol=3e-5 * truth.max())
 
 
-def test_an_unknown_processor_computes_by_keras(monkeypatch):
-    monkeypatch.setattr(convolution, "vector_width", lambda: None)
-    assert PaddedConv3D(6, (3, 3, 3))._table is None
-    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
-    assert PaddedConv3D(6, (3, 3, 3))._table == CELLS[16]
-
-
 @pytest.mark.parametrize(
-    ("flags", "environment", "width"),
+    ("flags", "environment", "wide", "bfloat16"),
     [
-        ("flags\t\t: fpu avx2 avx512f", {}, 16),
-        ("flags\t\t: fpu avx2", {}, None),
-        ("Features\t: fp asimd", {}, None),
-        ("flags\t\t: fpu avx2 avx512f", {"TF_ENABLE_ONEDNN_OPTS": "0"}, None),
-        ("flags\t\t: fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, None),
-        ("flags\t\t: fpu avx2 avx512f", {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}, 16),
+        ("flags\t\t: fpu avx2 avx512f avx512_bf16", {}, True, True),
+        ("flags : avx2 avx512f amx_bf16 amx_tile", {}, True, True),
+        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "avx512_core"}, True, True),
+        ("flags : avx2 avx512f avx512_vnni", {}, True, False),
+        ("flags : fma avx2", {}, False, False),
+        ("flags : avx2 avx512f avx512_bf16", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False, False),
+        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, False, False),
+        ("flags : avx2 avx512f avx512_bf16", {"DNNL_MAX_CPU_ISA": "AVX2"}, False, False),
+        ("Features : fp asimd bf16", {}, False, False),
+        ("", {}, False, False),
     ],
 )
-def test_the_width_of_the_registers(flags, environment, width, tmp_path, monkeypatch):
+def test_what_the_processor_can_do(flags, environment, wide, bfloat16, tmp_path, monkeypatch):
+    """Wide registers decide how convolutions are computed; whether bfloat16 is added up in float32, if it is right."""
     for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     file = tmp_path / "cpuinfo"
-    file.write_text(f"processor : 0\n{flags}\n")
+    file.write_text(f"processor : 0\n{flags}\n\nprocessor : 1\nflags : avx512_bf16\n")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    assert convolution.vector_width.__wrapped__(file) == width
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "GPU" else [])
-    assert convolution.vector_width.__wrapped__(file) is None
+    assert (convolution.has_wide_registers.__wrapped__(file), convolution.has_bfloat16(file)) == (wide, bfloat16)
+    for kind in ("GPU", "TPU"):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda one, kind=kind: ["one"] * (one == kind))
+        assert not convolution.has_wide_registers.__wrapped__(file) and convolution.has_bfloat16(file)
 
 
-@pytest.mark.parametrize(
-    ("flags", "environment", "right"),
-    [
-        ("flags : avx2 avx512f avx512_bf16", {}, True),
-        ("flags : avx2 avx512f amx_bf16 amx_tile", {}, True),
-        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "avx512_core"}, True),
-        ("flags : fma avx2", {}, False),
-        ("flags : avx2 avx512f avx512_vnni", {}, False),
-        ("flags : avx2 avx512f avx512_bf16", {"TF_ENABLE_ONEDNN_OPTS": "0"}, False),
-        ("flags : avx2 avx512f avx512_bf16", {"ONEDNN_MAX_CPU_ISA": "AVX2"}, False),
-        ("flags : avx2 avx512f avx512_bf16", {"DNNL_MAX_CPU_ISA": "AVX2"}, False),
-        ("Features : fp asimd bf16", {}, False),
-        ("", {}, False),
-    ],
-)
-def test_where_bfloat16_is_added_up_in_float32(flags, environment, right, tmp_path, monkeypatch):
-    for name in ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    (tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n\nprocessor : 1\nflags : avx512_bf16\n")
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    assert convolution.has_bfloat16(tmp_path / "cpuinfo") == right
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["one"] if kind == "TPU" else [])
-    assert convolution.has_bfloat16(tmp_path / "cpuinfo")
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_processor_with_narrow_registers_computes_by_keras(wide, monkeypatch):
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: wide)
+    assert convolution.is_by_keras() is not wide

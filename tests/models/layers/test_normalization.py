@@ -72,7 +72,7 @@ def test_rows_of_several_cells_are_keras_own_in_double_precision(
 
     A mean far from 0 shows what is lost when squares are added up.
     """
-    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
     random = np.random.default_rng(2)
     policy = tf.keras.mixed_precision.Policy(dtype)
     x = tf.constant(random.normal(30, 2, (batch, *cells, channels)) + np.arange(channels), policy.compute_dtype)
@@ -88,7 +88,7 @@ def test_rows_of_several_cells_are_keras_own_in_double_precision(
 @pytest.mark.parametrize("batch", [7, 8])
 def test_many_cells_are_added_up_without_loss(monkeypatch, synchronized, batch):
     """Keras' own layer is wrong by 4e-4 and more here. Volumes of the variable-angle generator."""
-    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
     x = np.maximum(np.random.default_rng(3).normal(size=(batch, 49, 49, 41, 6)), 0).astype(np.float32)
     layer = batch_normalization(synchronized=synchronized, epsilon=1e-6, momentum=0.0)
     y = layer(x, training=True).numpy()
@@ -101,11 +101,11 @@ def test_many_cells_are_added_up_without_loss(monkeypatch, synchronized, batch):
 
 def test_it_is_keras_own_where_convolutions_are(monkeypatch):
     """To the bit, though this batch can be divided."""
-    monkeypatch.setattr(convolution, "vector_width", lambda: 16)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
     x = tf.constant(np.random.default_rng(2).normal(30, 2, (4, 4, 6, 8, 6)), tf.float32)
     found, slope = {}, tf.ones_like(x) + x
     weights = [np.linspace(0.5, 1.5, 6)] * 4
-    with convolution.computed_by(None):
+    with convolution.computed_by_keras():
         found["plain"] = results(BatchNormalization(**OPTIONS), x, slope, weights, True)
     found["rows"] = results(BatchNormalization(**OPTIONS), x, slope, weights, True)
     found["keras"] = results(tf.keras.layers.BatchNormalization(**OPTIONS), x, slope, weights, True)
@@ -127,8 +127,3 @@ def results(layer, x, slope, weights, training):
         return y, tape.gradient(y, [x, *layer.trainable_variables], output_gradients=slope)
 
     return [np.asarray(tf.cast(value, tf.float64)) for value in (*tf.nest.flatten(computed()), *layer.get_weights())]
-
-
-def test_the_configuration_chooses_the_layer():
-    assert type(batch_normalization(synchronized=True)) is SharedBatchNormalization
-    assert not isinstance(batch_normalization(synchronized=False), SharedBatchNormalization)

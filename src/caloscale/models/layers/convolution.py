@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -30,26 +31,13 @@ FOLDED_FROM = 64
 
 VECTOR = 16
 """Numbers of type float32 in a register of AVX-512. A kernel of oneDNN computes so many output channels at once."""
+CELLS: Mapping[int, Triple] = MappingProxyType({1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)})
+"""Cells along x, y and z that a pass of a training computes at once with such registers, by the number of its channels
+(of the output; for the gradient with respect to the input, of the input); others: one.
+
+Measured on an AMD EPYC, in float32 and bfloat16 alike (docs/computing-training.md)."""
 BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 """Instructions that multiply numbers of type bfloat16 and add the products up in float32."""
-INFERENCE_BLOCK = 5
-"""Depths of a block in inference: 30 channels of 6, and a kernel of 6 reads exactly two blocks.
-
-With narrower registers it is not the best size, but never a bad one: plain 3D convolutions are slowest there."""
-
-Table = Mapping[int, Triple]
-"""Cells along x, y and z that a pass of a training computes at once, by the number of its channels; others: one.
-
-The channels are those of the output, for the gradient with respect to the input those of the input."""
-CELLS: Mapping[int, Table] = {VECTOR: MappingProxyType({1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)})}
-"""By the width of the processor's registers. A processor that is not in it computes by Keras' own layer.
-
-Measured on an AMD EPYC with AVX-512, in float32 and bfloat16 alike (docs/computing-training.md)."""
-
-
-def inference_block(filters: int) -> int:
-    """Depths of a block when showers are made, by the number of output channels; 1: without blocks."""
-    return INFERENCE_BLOCK if filters < VECTOR else 1
 
 
 def has_accelerator() -> bool:
@@ -66,11 +54,9 @@ def _one_dnn_may_be_wide() -> bool:
 
 
 @cache
-def vector_width(cpuinfo: Path = CPUINFO) -> int | None:
-    """Numbers of type float32 in a register with which oneDNN computes here; None: not known, or not by oneDNN."""
-    if has_accelerator() or not _one_dnn_may_be_wide():
-        return None
-    return VECTOR if "avx512f" in instructions(cpuinfo) else None
+def has_wide_registers(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether oneDNN computes here, with registers of `VECTOR` numbers."""
+    return not has_accelerator() and _one_dnn_may_be_wide() and "avx512f" in instructions(cpuinfo)
 
 
 def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
@@ -95,23 +81,22 @@ def check_precision(precision: str, field: str) -> None:
         )
 
 
-_chosen: list[Table | None] = []
+_asked_for_keras: ContextVar[bool] = ContextVar("asked_for_keras", default=False)
 
 
 @contextmanager
-def computed_by(table: Table | None) -> Iterator[None]:
-    """Convolutions that are made within are computed by this table; None: they and batch normalisation by Keras' own
-    layers."""
-    _chosen.append(table)
+def computed_by_keras() -> Iterator[None]:
+    """Convolutions and batch normalisations that are made within are computed by Keras' own layers."""
+    token = _asked_for_keras.set(True)
     try:
         yield
     finally:
-        _chosen.pop()
+        _asked_for_keras.reset(token)
 
 
-def table_of_layers() -> Table | None:
-    """By which layers that are made now are computed; None: by Keras' own layers."""
-    return _chosen[-1] if _chosen else CELLS.get(vector_width() or 0)
+def is_by_keras() -> bool:
+    """Whether layers that are made now are computed by Keras' own ones: they are asked for, or faster here."""
+    return _asked_for_keras.get() or not has_wide_registers()
 
 
 @register
@@ -128,15 +113,13 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     ) -> None:
         super().__init__(filters, kernel_size, **options)
         self.pad, self.slope = triple(pad), float(slope)
-        self._table = table_of_layers()
+        self._by_keras = is_by_keras()
 
     def build(self, input_shape: tf.TensorShape) -> None:
-        """Make the weights."""
         super().build(self._padded(input_shape))
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Convolve."""
-        if self._table is None and not self._wrong_by_keras(inputs):
+        if self._by_keras and not self._wrong_by_keras(inputs):
             zeros = [[0, 0], *([n, n] for n in self.pad), [0, 0]]
             return activated(super().call(tf.pad(inputs, zeros) if any(self.pad) else inputs), self.slope)
         bias = None if self.bias is None else tf.convert_to_tensor(self.bias)
@@ -152,11 +135,9 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return Shape(sizes, kernel, before, behind)
 
     def compute_output_shape(self, input_shape: tf.TensorShape) -> tf.TensorShape:
-        """(B, X', Y', Z', filters)."""
         return super().compute_output_shape(self._padded(input_shape))
 
     def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
         return {**super().get_config(), "pad": self.pad, "slope": self.slope}
 
     def _padded(self, shape: tf.TensorShape) -> tuple[int | None, ...]:
@@ -169,8 +150,8 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return needs_plane(int(inputs.shape[-1]), int(self.kernel_size[2]))
 
     def _way(self, channels: int) -> Direct:
-        cells = (self._table or {}).get(channels, (1, 1, 1))
-        return Direct() if cells == (1, 1, 1) else Cells(cells)
+        cells = None if self._by_keras else CELLS.get(channels)
+        return Direct() if cells is None else Cells(cells)
 
 
 def _convolved(

@@ -4,7 +4,7 @@ import math
 
 import tensorflow as tf
 
-from caloscale.models.layers.convolution import table_of_layers
+from caloscale.models.layers.convolution import is_by_keras
 from caloscale.models.layers.plain import Differentiable, differentiable, register
 
 COLUMNS = 16
@@ -18,9 +18,7 @@ by 1e-6 and 2e-3."""
 
 def batch_normalization(*, synchronized: bool, **options: object) -> tf.keras.layers.Layer:
     """A layer of batch normalisation. synchronized: with the statistics of all replicas' showers."""
-    if synchronized:
-        return SharedBatchNormalization(**options)
-    return BatchNormalization(**options)
+    return (SharedBatchNormalization if synchronized else BatchNormalization)(**options)
 
 
 def running_statistics(network: tf.keras.Model) -> list[tf.Variable]:
@@ -43,15 +41,14 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):  # type: ignore[mi
 
     Keras computes a volume in elementwise operations, each a passage through the memory. TensorFlow's fused operation
     is faster, but not for 6 or 8 channels. So it reads the volume in rows of several cells, of which mean and variance
-    of the channels follow. Where convolutions are computed by Keras' own layer (`convolution.computed_by`), so is this.
+    of the channels follow. Where convolutions are computed by Keras' own layer (`convolution.is_by_keras`), so is this.
     """
 
     def __init__(self, **options: object) -> None:
         super().__init__(**options)
-        self._by_keras = table_of_layers() is None
+        self._by_keras = is_by_keras()
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
-        """Inputs (B, ..., C); the same shape."""
         rows = None if self._by_keras else _rows(inputs)
         if rows is None or mask is not None:
             return super().call(inputs, training=training, mask=mask)
@@ -165,7 +162,6 @@ class SharedBatchNormalization(tf.keras.layers.BatchNormalization):  # type: ign
     """Statistics of the showers of all replicas, by one all-reduce for each use. Weights are as in Keras' layer."""
 
     def call(self, inputs: tf.Tensor, training: bool | None = None, mask: tf.Tensor | None = None) -> tf.Tensor:
-        """Inputs (B, ..., C); the same shape."""
         x = tf.cast(inputs, tf.float32)
         mean, variance = (tf.convert_to_tensor(value) for value in (self.moving_mean, self.moving_variance))
         if training:

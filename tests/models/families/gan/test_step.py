@@ -376,7 +376,7 @@ def test_the_published_networks_train_with_the_same_step(preset):
 @pytest.mark.parametrize(("ways", "own"), [("auto", True), ("keras", False)])
 def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
     """Convolutions and batch normalisation of a network in a training are Keras' own, or neither of them."""
-    monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
     state = TrainingState(load_run(preset="fixed-angle", overrides=[f"train.convolutions={ways}"]))
     network = state.networks["discriminator"]
     traced = tf.function(lambda x: network(x, training=True), autograph=False).get_concrete_function(
@@ -391,7 +391,7 @@ def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
 @pytest.mark.integration
 def test_both_ways_of_the_convolutions_train_alike(monkeypatch):
     """Three steps of the published networks, with dropout: the same losses within rounding, and twice the same bits."""
-    monkeypatch.setattr(convolution, "vector_width", lambda: convolution.VECTOR)
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
     # Adam and RMSprop divide by the gradient's size at first: with a large rate rounding would decide.
     overrides = ["train.learningRate=1e-5", "train.decay=constant", "train.warmupEpochs=0"]
 

@@ -3,7 +3,7 @@
 - Convolution, bias and activation are one step; batch normalisation behind it is one factor and one term for each
   channel (Ioffe & Szegedy 2015, section 3.1): its statistics do not change any more.
 - Convolutions behind an upsampling are folded (`folding`), others computed in blocks of depths (`depth_blocks`), as
-  `convolution.inference_block` chooses. Weights are rearranged in double precision, once.
+  `_block_size` chooses. Weights are rearranged in double precision, once.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tensorflow import Tensor
 
 from caloscale.models.families.published.depth_blocks import BlockConvolution, Blocks, UpsampledBlocks
-from caloscale.models.layers.convolution import inference_block
+from caloscale.models.layers.convolution import VECTOR
 from caloscale.models.layers.convolution_ways import needs_plane, with_own_zeros
 from caloscale.models.layers.folding import Triple, UpsampledConv3D, activated, triple
 
@@ -34,9 +34,8 @@ class Stage:
     """Zeros for an output of equal size, instead of `pad`."""
     slope: float = 1.0
     """Of the activation below 0."""
-    scale: NDArray[np.float64] | None = None
+    norm: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
     """Factor and term of the batch normalisation, (O,)."""
-    shift: NDArray[np.float64] | None = None
 
     @property
     def filters(self) -> int:
@@ -48,10 +47,6 @@ class Stage:
         """kx, ky, kz."""
         x, y, z = self.kernel.shape[:3]
         return x, y, z
-
-    def activated(self, x: Tensor) -> Tensor:
-        """Behind the activation."""
-        return activated(x, self.slope)
 
 
 def merged(
@@ -112,8 +107,8 @@ def _stages(network: tf.keras.Model) -> tuple[tf.keras.layers.Dense, tuple[int, 
             stages[-1].slope = float(layer.negative_slope)
         elif isinstance(layer, layers.BatchNormalization):
             gamma, beta, mean, variance = (np.asarray(one, float) for one in layer.get_weights())
-            stages[-1].scale = gamma / np.sqrt(variance + layer.epsilon)
-            stages[-1].shift = beta - mean * stages[-1].scale
+            scale = gamma / np.sqrt(variance + layer.epsilon)
+            stages[-1].norm = scale, beta - mean * scale
         elif not isinstance(layer, layers.InputLayer):
             raise ValueError(f"a layer {type(layer).__name__} cannot be merged")
     if dense is None:
@@ -121,9 +116,18 @@ def _stages(network: tf.keras.Model) -> tuple[tf.keras.layers.Dense, tuple[int, 
     return dense, shape, stages
 
 
+def _block_size(filters: int) -> int:
+    """Depths of a block, by the number of output channels; 1: without blocks.
+
+    5 makes 30 channels of 6, and a kernel of 6 reads exactly two blocks. With registers that are narrower than those of
+    AVX-512 it is not the best size, but never a bad one: plain 3D convolutions are slowest there.
+    """
+    return 5 if filters < VECTOR else 1
+
+
 def _upsampled(x: Tensor, stage: Stage, behind: list[Stage]) -> tuple[Tensor, Blocks]:
     """From a volume to blocks: patches of the original positions, a product for each block, phases interleaved."""
-    size = inference_block(stage.filters)
+    size = _block_size(stage.filters)
     rows, columns, depth = (int(n) for n in x.shape[1:4])
     shape = (rows, columns, depth)
     form = UpsampledBlocks(shape, stage.upsampling, stage.sizes, stage.pad, size, _phase(size, behind))
@@ -137,9 +141,10 @@ def _upsampled(x: Tensor, stage: Stage, behind: list[Stage]) -> tuple[Tensor, Bl
     patches = tf.stack([patches[:, :, :, :, first : first + form.taps] for first in starts], axis=0)
     kernel = form.kernel(stage.kernel)
     product = tf.matmul(tf.reshape(patches, (len(kernel), -1, kernel.shape[1])), _like(x, kernel))
-    x = stage.activated(product + _like(x, form.columns(stage.bias)))
-    if stage.scale is not None and stage.shift is not None:
-        x = x * _like(x, form.columns(stage.scale)) + _like(x, form.columns(stage.shift))
+    x = activated(product + _like(x, form.columns(stage.bias)), stage.slope)
+    if stage.norm:
+        scale, shift = (_like(x, form.columns(values)) for values in stage.norm)
+        x = x * scale + shift
     inner = form.y.factor * size * stage.filters
     x = tf.reshape(x, (len(kernel), -1, rows, columns, form.x.factor, inner))
     x = tf.transpose(x, (1, 0, 2, 4, 3, 5))
@@ -156,19 +161,19 @@ def _in_blocks(x: Tensor, blocks: Blocks, stage: Stage, behind: list[Stage]) -> 
     if any(map(any, zeros)):
         x = tf.pad(x, [[0, 0], *zeros, [0, 0]])
     x = tf.nn.conv3d(x, _like(x, form.kernel(stage.kernel)), [1] * 5, "VALID")
-    x = stage.activated(tf.nn.bias_add(x, _like(x, np.tile(stage.bias, blocks.size))))
+    x = activated(tf.nn.bias_add(x, _like(x, np.tile(stage.bias, blocks.size))), stage.slope)
     mask = form.output.mask()
     if not behind or behind[0].upsampling != (1, 1, 1) or not behind[0].pad[2]:
         mask = np.ones((1, blocks.size))  # nothing reads the other places
-    one = stage.scale is None and bool(mask.all())
 
     def of_channels(values: NDArray[np.floating]) -> Tensor:
         return _like(x, (mask[:, :, None] * values).reshape(1, len(mask), 1, 1, -1))
 
-    if not one:
-        x = x * of_channels(np.ones(stage.filters) if stage.scale is None else stage.scale)
-    if stage.shift is not None:
-        x = x + of_channels(stage.shift)
+    if stage.norm:
+        scale, shift = map(of_channels, stage.norm)
+        x = x * scale + shift
+    elif not mask.all():
+        x = x * of_channels(np.ones(stage.filters))
     return x, form.output
 
 
@@ -181,9 +186,10 @@ def _plain(x: Tensor, stage: Stage, rounded_later: bool) -> Tensor:
         behind = (*behind[:2], behind[2] + 1)
         kernel = np.pad(kernel, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
     x = tf.nn.conv3d(with_own_zeros(x, before, behind), _like(x, kernel), [1] * 5, "VALID")
-    x = stage.activated(tf.nn.bias_add(x, _like(x, stage.bias)))
-    if stage.scale is not None and stage.shift is not None:
-        x = x * _like(x, stage.scale) + _like(x, stage.shift)
+    x = activated(tf.nn.bias_add(x, _like(x, stage.bias)), stage.slope)
+    if stage.norm:
+        scale, shift = (_like(x, values) for values in stage.norm)
+        x = x * scale + shift
     return x
 
 
