@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import absorber_mm, mean_of_cells, sensor_depth_mm, sensor_depth_x0, transverse_mm
+from caloscale.detector.geometry import (
+    absorber_mm,
+    aim_depth_mm,
+    mean_of_cells,
+    sensor_depth_mm,
+    sensor_depth_x0,
+    transverse_mm,
+)
 from caloscale.spec.data import Data, Geometry
 
 Floats = NDArray[np.floating]
@@ -48,6 +55,14 @@ class Axes:
     def units(self) -> tuple[str, str]:
         """Units of the transverse axes."""
         return ("rad", "mm") if self.geometry.cell_shape == "cylinder" else ("mm", "mm")
+
+
+def axis_shift(data: Data, axis: int) -> tuple[float, ...]:
+    """Re-binned cells along x (axis 0) or y (1) between the axis of a shower with cot(angle) = 1 and the middle of the
+    window, for each layer."""
+    geometry, rebin = data.geometry, data.preprocessing.rebin
+    pivot_mm, cell_mm = aim_depth_mm(geometry), geometry.cell_mm * rebin[axis]
+    return tuple((depth - pivot_mm) / cell_mm for depth in sensor_depth_mm(geometry, rebin[2]))
 
 
 def axes_of(data: Data) -> Axes:

@@ -129,9 +129,7 @@ class Family(ABC):
         import tensorflow as tf
 
         noise = self._checked_noise(noise, model, data)
-        energy = column(primaries["energy_gev"], noise.dtype) / data.preprocessing.energy_scale_gev
-        angle = column(primaries["angle_rad"], noise.dtype)
-        return tf.concat([energy, angle, *condition(primaries, data, noise.dtype), noise], axis=1)
+        return tf.concat([*first_columns(primaries, data, noise.dtype), noise], axis=1)
 
     def _checked_noise(self, noise: TensorLike, model: Model, data: Data) -> tf.Tensor:
         import tensorflow as tf
@@ -235,6 +233,15 @@ def noise_size(model: Model, data: Data) -> int:
 def latent(noise: TensorLike, primaries: Mapping[str, TensorLike], model: Model, data: Data) -> tf.Tensor:
     """Input of the generator of a run, see `Family.latent`."""
     return family_of(model).latent(noise, primaries, model, data)
+
+
+def first_columns(
+    primaries: Mapping[str, TensorLike], data: Data, dtype: str | tf.DType = "float32"
+) -> list[tf.Tensor]:
+    """Columns of the generator's input that follow from the primaries: E / energyScaleGev, angle in rad, and the
+    `condition`."""
+    energy = column(primaries["energy_gev"], dtype) / data.preprocessing.energy_scale_gev
+    return [energy, column(primaries["angle_rad"], dtype), *condition(primaries, data, dtype)]
 
 
 def condition(primaries: Mapping[str, TensorLike], data: Data, dtype: str | tf.DType = "float32") -> list[tf.Tensor]:

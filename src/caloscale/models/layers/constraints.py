@@ -6,13 +6,12 @@ over 65,025 cells and differences of barycentres do not survive bfloat16.
 """
 
 import math
-from typing import Any
 
 import tensorflow as tf
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, FAINT_LAYER, SMALLEST_DISTANCE_MM2
 from caloscale.detector.geometry import cylinder_mm, sensor_depth_mm
-from caloscale.models.layers.plain import PlainLayer, register
+from caloscale.models.layers.plain import PlainLayer, centred, register
 from caloscale.spec import Data
 
 PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
@@ -34,13 +33,7 @@ class CellEnergy(PlainLayer):
 
     power: float = 0.85
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)
-        if not 0 < self.power <= 1:
-            raise ValueError(f"power must be above 0 and at most 1, got {self.power:g}")
-
     def call(self, shower: tf.Tensor) -> tf.Tensor:
-        """Undo the compression."""
         positive = tf.nn.relu(shower)
         return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
 
@@ -50,7 +43,6 @@ class EcalSum(PlainLayer):
     """Sum of the cells (B, 1). Its gradient is 1 in every cell."""
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
-        """Sum over x, y, z."""
         return tf.reduce_sum(cells, axis=(1, 2, 3))
 
 
@@ -66,19 +58,18 @@ class BinCounts(PlainLayer):
 
     edges: list[float] = [*PUBLISHED_BIN_EDGES]
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)
-        edges = list(self.edges)
-        if not edges or edges != sorted(set(edges), reverse=True) or edges[-1] <= 0:
-            raise ValueError(f"edges must fall and be above zero, got {edges}")
-
     def call(self, cells: tf.Tensor) -> tf.Tensor:
-        """Count."""
         above = [tf.reduce_sum(tf.cast(cells >= edge, cells.dtype), axis=(1, 2, 3)) for edge in self.edges]
         above.append(tf.reduce_sum(tf.cast(cells > 0, cells.dtype), axis=(1, 2, 3)))
         all_cells = tf.ones_like(above[0]) * tf.cast(tf.reduce_prod(tf.shape(cells)[1:]), cells.dtype)
         totals = tf.concat([tf.zeros_like(above[0]), *above, all_cells], axis=1)
         return totals[:, 1:] - totals[:, :-1]
+
+    @classmethod
+    def of(cls, data: Data) -> "BinCounts":
+        """The layer for the units of a run's showers."""
+        scale = data.preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
+        return cls([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")
 
 
 @register
@@ -101,15 +92,7 @@ class MeasuredAngle(PlainLayer):
     empty_rad: float = EMPTY_ANGLE_RAD
     cylinder: bool = False
 
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)
-        if len(self.cell_mm) != 2 or min(self.cell_mm) <= 0:
-            raise ValueError(f"cell_mm must be two sizes above zero, got {list(self.cell_mm)}")
-
     def call(self, cells: tf.Tensor) -> tf.Tensor:
-        """Measure."""
-        if cells.shape[3] != len(self.depth_mm):
-            raise ValueError(f"showers have {cells.shape[3]} layers, depth_mm has {len(self.depth_mm)}")
         return self.of_moments(tf.reduce_sum(cells, axis=(1, 2, 4)), *self._moments(cells))
 
     def of_moments(self, per_layer: tf.Tensor, *moments: tf.Tensor) -> tf.Tensor:
@@ -141,20 +124,19 @@ class MeasuredAngle(PlainLayer):
         # From the middle of the window, not its edge: smaller numbers, smaller rounding errors.
         moments = []
         for profile, size_mm in zip((tf.reduce_sum(cells, axis=axes) for axes in ((2, 4), (1, 4))), self.cell_mm):
-            count = profile.shape[1]
-            at = (tf.range(count, dtype=profile.dtype) - (count - 1) / 2) * size_mm
+            at = tf.constant(centred(profile.shape[1]), profile.dtype) * size_mm
             moments.append(tf.einsum("bnz,n->bz", profile, at))
         return moments
 
     @classmethod
-    def of(cls, data: Data, **options: Any) -> "MeasuredAngle":
+    def of(cls, data: Data) -> "MeasuredAngle":
         """The layer for the re-binned showers of a run."""
         geometry, (rebin_x, rebin_y, rebin_z) = data.geometry, data.preprocessing.rebin
         return cls(
             cell_mm=(geometry.cell_mm * rebin_x, geometry.cell_mm * rebin_y),
             depth_mm=sensor_depth_mm(geometry, rebin_z),
             cylinder=geometry.cell_shape == "cylinder",
-            **options,
+            name="angle",
         )
 
 
@@ -163,10 +145,8 @@ def constraints(shower: tf.Tensor, data: Data, *, bin_counts: bool) -> dict[str,
 
     shower: symbolic input (B, X, Y, Z, 1) in network units, re-binned as `data` says.
     """
-    preprocessing = data.preprocessing
-    cells = CellEnergy(preprocessing.power, name="cell_energy")(shower)
-    outputs = {"angle": MeasuredAngle.of(data, name="angle")(cells), "ecal_sum": EcalSum(name="ecal_sum")(cells)}
+    cells = CellEnergy(data.preprocessing.power, name="cell_energy")(shower)
+    outputs = {"angle": MeasuredAngle.of(data)(cells), "ecal_sum": EcalSum(name="ecal_sum")(cells)}
     if bin_counts:
-        scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
-        outputs["bins"] = BinCounts([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")(cells)
+        outputs["bins"] = BinCounts.of(data)(cells)
     return outputs

@@ -31,7 +31,6 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
     """
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        """Inputs of any shape (B, ...); the same shape."""
         random = getattr(_active, "random", None)
         if random is None or not training or self.rate == 0:
             return super().call(inputs, training=training)

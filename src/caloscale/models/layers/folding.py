@@ -64,7 +64,6 @@ class UpsampledConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         self.factor, self.pad, self.slope = triple(factor), triple(pad), float(slope)
 
     def call(self, volume: tf.Tensor) -> tf.Tensor:
-        """Convolve."""
         axes = self._axes(volume.shape)
         kernel = _folded(tf.convert_to_tensor(self.kernel), axes)
         patches = _patches(volume, axes)
@@ -75,7 +74,6 @@ class UpsampledConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return _interleaved(activated(product, self.slope), axes, self.filters)
 
     def compute_output_shape(self, input_shape: tf.TensorShape) -> tuple[int | None, ...]:
-        """(B, X, Y, Z, filters)."""
         return (input_shape[0], *(axis.output for axis in self._axes(input_shape)), self.filters)
 
     def arithmetic(self) -> int:
@@ -85,7 +83,6 @@ class UpsampledConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return 2 * rows * taps * int(self.kernel.shape[3]) * math.prod(self.factor) * self.filters
 
     def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
         return {**super().get_config(), "factor": self.factor, "pad": self.pad, "slope": self.slope}
 
     def _axes(self, shape: tf.Tensor) -> tuple[Axis, ...]:

@@ -1,6 +1,7 @@
 """Base class and constants of layers without weights."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from inspect import Parameter, Signature, get_annotations
 from typing import Any, TypeAlias, get_args, get_origin
 
@@ -62,6 +63,11 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
         """What makes an equal layer."""
         return self._with(**{name: getattr(self, name) for name in _arguments(type(self))[0]})
 
+    def started(self, name: str, start: NDArray[np.floating], *, trainable: bool) -> tf.Variable:
+        """A new weight with these values."""
+        initializer = tf.keras.initializers.Constant(start)
+        return self.add_weight(name=name, shape=start.shape, initializer=initializer, trainable=trainable)
+
     def _with(self, **own: object) -> dict[str, object]:
         return {**super().get_config(), **own}
 
@@ -84,3 +90,19 @@ def _as_kind(value: Any, kind: Any) -> Any:
 def centred(cells: int) -> NDArray[np.float32]:
     """Positions of the middles of cells from the middle of the window, in cells, float32 (cells,)."""
     return (np.arange(cells) - (cells - 1) / 2).astype(np.float32)
+
+
+def wavelengths_of(*cells: int) -> list[float]:
+    """Wavelengths in cells, each half of the one before, that show places in a window of so many cells along its
+    axes."""
+    longest = 2 ** math.ceil(math.log2(2 * max(*cells, 2)))
+    return [longest / 2**n for n in range(int(math.log2(longest)))]
+
+
+def fourier_features(distance: tf.Tensor, wavelengths: Sequence[float], window: float) -> tf.Tensor:
+    """Fourier features of a distance (...,) in cells: (..., 2 n + 1).
+
+    Sines and cosines of n wavelengths (cells), and the distance over half the window.
+    """
+    phase = distance[..., None] * tf.constant([2 * np.pi / w for w in wavelengths], tf.float32)
+    return tf.concat([tf.sin(phase), tf.cos(phase), distance[..., None] * (2 / window)], axis=-1)

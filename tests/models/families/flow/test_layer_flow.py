@@ -8,8 +8,15 @@ import tensorflow as tf
 
 from caloscale.models.families.flow import training
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.layer_flow import NORMAL_KNOTS, FaintLayers, LayerFlow, Whitening, bend
-from caloscale.models.families.flow.path import END, interpolate
+from caloscale.models.families.flow.layer_flow import (
+    END,
+    NORMAL_KNOTS,
+    FaintLayers,
+    LayerFlow,
+    Whitening,
+    bend,
+    interpolate,
+)
 from caloscale.spec import load_run
 
 

@@ -33,8 +33,7 @@ class Compact(Gan):
 
     def load_layers(self) -> None:
         """Those of `layers`, and the ones of all families."""
-        super().load_layers()
-        import caloscale.models.families.compact.layers  # noqa: F401
+        import caloscale.models.families.compact.network  # noqa: F401
 
     def for_training(self, networks: Networks) -> Computed:
         """In the fused form of `training`, where the networks have its layers."""

@@ -12,7 +12,14 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import ArrayLike
 
-from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, centred, register
+from caloscale.models.layers.plain import (
+    ABOVE_ROUNDING,
+    SMALLEST_CELL,
+    PlainLayer,
+    centred,
+    fourier_features,
+    register,
+)
 
 
 @register
@@ -27,7 +34,6 @@ class Primary(PlainLayer):
     width: float
 
     def call(self, primary: tf.Tensor) -> tf.Tensor:
-        """Latent (B, 2 or more) -> (B, 3)."""
         log_energy = (tf.math.log(tf.maximum(primary[:, 0], SMALLEST_CELL)) - self.centre) / self.width
         cotangent = tf.cos(primary[:, 1]) / tf.maximum(tf.sin(primary[:, 1]), 1e-3)
         return tf.stack([log_energy, cotangent, cotangent * cotangent], axis=1)
@@ -42,15 +48,12 @@ class Constant(PlainLayer):
         self.values = np.asarray(values, dtype=np.float32)
 
     def call(self, _: tf.Tensor) -> tf.Tensor:
-        """Any input -> the values (1, ...)."""
         return tf.constant(self.values[None])
 
     def compute_output_shape(self, _: tf.Tensor) -> tuple[int, ...]:
-        """Does not depend on the input."""
         return (1, *self.values.shape)
 
     def get_config(self) -> dict[str, object]:
-        """What makes an equal layer."""
         return self._with(values=self.values.tolist())
 
 
@@ -63,7 +66,6 @@ class CylinderPadding(PlainLayer):
     """
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
-        """Pad."""
         across = tf.roll(cells[:, :, :1], cells.shape[1] // 2, axis=1)
         cells = tf.concat([across, cells, tf.zeros_like(across)], axis=2)
         return tf.concat([cells[:, -1:], cells, cells[:, :1]], axis=1)
@@ -83,7 +85,6 @@ class FromAxis(PlainLayer):
     wavelengths: list[float]
 
     def call(self, primary: tf.Tensor) -> tf.Tensor:
-        """(B, 3) -> (B, L, X, 2 * wavelengths + 1)."""
         axis = primary[:, 1:2] * tf.constant([self.shift])
         distance = tf.constant(centred(self.cells))[None, None] - axis[:, :, None]
         return fourier_features(distance, self.wavelengths, self.cells)
@@ -103,7 +104,6 @@ class Line(PlainLayer):
     size: int
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
-        """Latent (B, 2 + size or more) -> (B, 4 + n)."""
         cotangent = tf.cos(latent[:, 1]) / tf.maximum(tf.sin(latent[:, 1]), 1e-3)
         numbers = tf.unstack(latent[:, 2 : 2 + self.size], axis=1)
         none = tf.zeros_like(cotangent)
@@ -119,7 +119,6 @@ class FromLine(FromAxis):
     axis: int
 
     def call(self, line: tf.Tensor) -> tf.Tensor:
-        """(B, 4 or more) -> (B, L, cells, 2 * wavelengths + 1)."""
         slope, entry = (line[:, n : n + 1] for n in (2 * self.axis, 2 * self.axis + 1))
         crossing = slope * tf.constant([self.shift]) + entry
         distance = tf.constant(centred(self.cells))[None, None] - crossing[:, :, None]
@@ -133,7 +132,6 @@ class BroadcastAdd(PlainLayer):
     slope: float = 0.2
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """Tensors to add -> the activated sum, with the shape of the first."""
         total = parts[0]
         for part in parts[1:]:
             while len(part.shape) < len(total.shape):
@@ -151,7 +149,6 @@ class SeparableMaps(PlainLayer):
     """
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """f, amplitude, g, offset -> maps (B, X, Y, L)."""
         along_x, amplitude, along_y, offset = parts
         _, layers, cells_x, terms = along_x.shape
         cells_y = along_y.shape[2]
@@ -192,7 +189,6 @@ class CellNoise(PlainLayer):
         super().build(input_shape)
 
     def call(self, noise: tf.Tensor) -> tf.Tensor:
-        """Noise (B, N) -> (B, X, Y, L)."""
         sines = tf.sin(tf.matmul(noise, self.directions) + self.phases)
         total = tf.reduce_sum(tf.reshape(sines, (-1, self.sines, *self.shape)), axis=1)
         return total * (2 / self.sines) ** 0.5
@@ -209,7 +205,6 @@ class Speckle(PlainLayer):
     """
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """m, a, b, c, n -> logarithms (B, X, Y, L)."""
         maps, shift, width, bend, noise = parts
         value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - 0.3)
         return 2 * tf.nn.relu6(value / 2)
@@ -228,7 +223,6 @@ class Response(PlainLayer):
     middle: float
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """mean, fluctuations, latent -> logarithm of the response (B, 1)."""
         mean, fluctuations, latent = parts
         stochastic = tf.sqrt(self.middle / tf.maximum(latent[:, :1], SMALLEST_CELL))
         return mean + fluctuations[:, :1] + stochastic * fluctuations[:, 1:]
@@ -248,7 +242,6 @@ class Deposit(PlainLayer):
     power: float
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
-        """h, latent, response -> shower (B, X, Y, L, 1) in network units."""
         logarithms, latent, response = parts
         cells = self.faintest * tf.math.expm1(logarithms)
         total = latent[:, 0] * self.units * tf.exp(response[:, 0])
@@ -271,7 +264,6 @@ class Exponentials(PlainLayer):
     count: int
 
     def call(self, noise: tf.Tensor) -> tf.Tensor:
-        """Normal numbers (B, N), N >= 2 * count -> (B, count)."""
         squares = tf.square(noise[:, : 2 * self.count])
         return (squares[:, : self.count] + squares[:, self.count :]) / 2 - 1
 
@@ -283,7 +275,6 @@ class Slice(PlainLayer):
     first: int
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
-        """(B, N) -> (B, N - first)."""
         return values[:, self.first :]
 
 
@@ -294,17 +285,7 @@ class Scaled(PlainLayer):
     factor: float
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
-        """Any shape; the same shape."""
         return values * self.factor
-
-
-def fourier_features(distance: tf.Tensor, wavelengths: Sequence[float], window: float) -> tf.Tensor:
-    """Fourier features of a distance (...,) in cells: (..., 2 n + 1).
-
-    Sines and cosines of n wavelengths (cells), and the distance over half the window.
-    """
-    phase = distance[..., None] * tf.constant([2 * np.pi / w for w in wavelengths], tf.float32)
-    return tf.concat([tf.sin(phase), tf.cos(phase), distance[..., None] * (2 / window)], axis=-1)
 
 
 @register
@@ -318,7 +299,6 @@ class QuickCellEnergy(PlainLayer):
     power: float
 
     def call(self, shower: tf.Tensor) -> tf.Tensor:
-        """Network units to energy, (B, X, Y, Z, 1) -> the same shape."""
         energy = tf.exp(tf.math.log(tf.maximum(shower, SMALLEST_CELL)) / self.power)
         return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
 
@@ -330,7 +310,6 @@ class LogCells(PlainLayer):
     faintest: float
 
     def call(self, shower: tf.Tensor) -> tf.Tensor:
-        """(B, X, Y, L, 1) -> (B, X, Y, L)."""
         return tf.math.log1p(shower[..., 0] / self.faintest)
 
 
@@ -341,7 +320,6 @@ class Profile(PlainLayer):
     axes: list[int]
 
     def call(self, cells: tf.Tensor) -> tf.Tensor:
-        """Cells (B, X, Y, L, 1) -> sums (B, n)."""
         rest = [[a for a in (1, 2, 3, 4) if a != kept] for kept in self.axes]
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
 
@@ -351,7 +329,6 @@ class Cumulative(PlainLayer):
     """Share of the sum up to each layer: (B, L) -> (B, L), from near 0 to 1."""
 
     def call(self, sums: tf.Tensor) -> tf.Tensor:
-        """Sums (B, L) -> shares (B, L)."""
         cumulative = tf.cumsum(sums, axis=1)
         return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
 
@@ -370,7 +347,6 @@ class CountsAbove(PlainLayer):
     slope: float = 3.0
 
     def call(self, logarithms: tf.Tensor) -> tf.Tensor:
-        """Logarithms (B, X, Y, L) -> counts (B, n)."""
         # relu6(6 u) / 6 is u cut to 0..1 in one operation, with a quick gradient.
         scaled = logarithms * (6 * self.slope)
         offsets = [3 - 6 * self.slope * threshold for threshold in self.thresholds]
@@ -387,7 +363,6 @@ class LogOnePlus(PlainLayer):
     unit: float
 
     def call(self, values: tf.Tensor) -> tf.Tensor:
-        """Any shape; the same shape."""
         return tf.math.log1p(values / self.unit)
 
 
@@ -396,5 +371,4 @@ class SquareRoot(PlainLayer):
     """sqrt(n + 1/2): the square root makes the fluctuations of counts alike."""
 
     def call(self, counts: tf.Tensor) -> tf.Tensor:
-        """Any shape; the same shape."""
         return tf.sqrt(counts + 0.5)

@@ -10,20 +10,14 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
+from caloscale.detector.axes import axis_shift
 from caloscale.detector.sampling import calibration, mip_fraction, mip_gev
 from caloscale.models.families.compact import layers as own
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.conditions import conditioned
-from caloscale.models.layers.constraints import (
-    PUBLISHED_BIN_EDGES,
-    PUBLISHED_UNITS_PER_GEV,
-    BinCounts,
-    EcalSum,
-    MeasuredAngle,
-)
+from caloscale.models.layers.constraints import BinCounts, EcalSum, MeasuredAngle
 from caloscale.models.layers.dropout import EventDropout
-from caloscale.models.layers.plain import centred
+from caloscale.models.layers.plain import centred, fourier_features, wavelengths_of
 from caloscale.spec import Data, Geometry, Model
 
 HIDDEN = 128
@@ -67,7 +61,10 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     units = data.preprocessing.units_per_gev
     small = tf.keras.initializers.RandomNormal
     latent = tf.keras.Input((model.latent_size,), name="latent")
-    primary = _primary(data)(latent)
+    # Energies of the run configuration get mean 0 and a width near 1.
+    low, high = (math.log(energy / data.preprocessing.energy_scale_gev) for energy in data.energy_gev)
+    centre, width = (low + high) / 2, max((high - low) / math.sqrt(12), 0.1)
+    primary = own.Primary(centre, width, name="primary")(latent)
     line = None
     if data.spans:
         line = own.Line(
@@ -123,32 +120,25 @@ def _mean_maps(
     layers = tf.keras.layers
     cells_z = data.shape[2]
     which = own.Constant(np.eye(cells_z), name="layer_numbers")(latent)
-    first, second = (_cylinder_features if _is_cylinder(data) else _grid_features)(latent, primary, line, data)
+    of_grid = not _is_cylinder(data)
+    first, second = _grid_features(latent, primary, line, data) if of_grid else _cylinder_features(latent, data)
 
-    def dense(units: int, name: str, **options: object) -> tf.keras.layers.Layer:
+    def dense(name: str, units: int = POSITION_HIDDEN, **options: object) -> tf.keras.layers.Layer:
         return layers.Dense(units, name=name, **options)
 
-    x = dense(POSITION_HIDDEN, "x1")(first)
-    x = own.BroadcastAdd(name="x1_leaky")(
-        [
-            x,
-            dense(POSITION_HIDDEN, "x1_layer", use_bias=False)(which),
-            dense(POSITION_HIDDEN, "x1_style", use_bias=False)(style),
-        ]
-    )
-    x = layers.LeakyReLU(0.2, name="x2_leaky")(dense(POSITION_HIDDEN, "x2")(x))
-    along_x = dense(TERMS, "x3")(x)
+    x = [dense("x1")(first), dense("x1_layer", use_bias=False)(which), dense("x1_style", use_bias=False)(style)]
+    x = dense("x2")(own.BroadcastAdd(name="x1_leaky")(x))
+    along_x = dense("x3", TERMS)(layers.LeakyReLU(0.2, name="x2_leaky")(x))
 
-    y = dense(POSITION_HIDDEN, "y1")(second)
-    y = own.BroadcastAdd(name="y1_leaky")([y, dense(POSITION_HIDDEN, "y1_layer", use_bias=False)(which)])
-    y = layers.LeakyReLU(0.2, name="y2_leaky")(dense(POSITION_HIDDEN, "y2")(y))
-    along_y = dense(TERMS, "y3")(y)
+    y = [dense("y1")(second), dense("y1_layer", use_bias=False)(which)]
+    y = dense("y2")(own.BroadcastAdd(name="y1_leaky")(y))
+    along_y = dense("y3", TERMS)(layers.LeakyReLU(0.2, name="y2_leaky")(y))
 
     small = tf.keras.initializers.RandomNormal
     amplitude = dense(
-        cells_z * TERMS, "amplitude", kernel_initializer=small(stddev=0.02), bias_initializer=small(stddev=0.5)
+        "amplitude", cells_z * TERMS, kernel_initializer=small(stddev=0.02), bias_initializer=small(stddev=0.5)
     )(style)
-    offset = dense(cells_z, "offset", kernel_initializer=small(stddev=0.01))(style)
+    offset = dense("offset", cells_z, kernel_initializer=small(stddev=0.01))(style)
     return own.SeparableMaps(name="maps")([along_x, amplitude, along_y, offset])
 
 
@@ -160,31 +150,24 @@ def _grid_features(
     With azimuths or entries the axis leaves the x-z plane, and y is in the frame of the shower too (B, Z, Y, n).
     """
     cells_x, cells_y, cells_z = data.shape
-    longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
-    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+    wavelengths = wavelengths_of(cells_x, cells_y)
     if line is not None and len(data.spans) > (len(data.particles) > 1):
         along_x, along_y = (
-            own.FromLine(cells, _shift(data, axis), wavelengths, axis=axis, name=f"from_line_{'xy'[axis]}")(line)
+            own.FromLine(cells, axis_shift(data, axis), wavelengths, axis=axis, name=f"from_line_{'xy'[axis]}")(line)
             for axis, cells in enumerate((cells_x, cells_y))
         )
         return along_x, along_y
-    along_x = own.FromAxis(cells_x, _shift(data, 0), wavelengths, name="from_axis")(primary)
-    from_middle = np.asarray(own.fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[
-        :, len(wavelengths) :
-    ]
+    along_x = own.FromAxis(cells_x, axis_shift(data, 0), wavelengths, name="from_axis")(primary)
+    from_middle = np.asarray(fourier_features(np.abs(centred(cells_y)), wavelengths, cells_y))[:, len(wavelengths) :]
     return along_x, own.Constant(np.tile(from_middle[None], (cells_z, 1, 1)), name="from_middle")(latent)
 
 
-def _cylinder_features(
-    latent: tf.Tensor, _: tf.Tensor, __: tf.Tensor | None, data: Data
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _cylinder_features(latent: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Tensor]:
     """Features of the azimuth, all of which repeat after a turn (1, Z, X, n), and of the radius (1, Z, Y, n)."""
     azimuths, radii, cells_z = data.shape
     turns = [azimuths / n for n in range(1, azimuths // 2 + 1)] or [1.0]
-    longest = 2 ** math.ceil(math.log2(2 * max(radii, 2)))
-    wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
-    around = np.asarray(own.fourier_features(np.arange(azimuths, dtype=np.float32) + 0.5, turns, azimuths))[:, :-1]
-    radial = np.asarray(own.fourier_features(np.arange(radii, dtype=np.float32) + 0.5, wavelengths, radii))
+    around = np.asarray(fourier_features(np.arange(azimuths, dtype=np.float32) + 0.5, turns, azimuths))[:, :-1]
+    radial = np.asarray(fourier_features(np.arange(radii, dtype=np.float32) + 0.5, wavelengths_of(radii), radii))
     features = (("azimuth", around), ("radius", radial))
     first, second = (own.Constant(np.tile(one[None], (cells_z, 1, 1)), name=name)(latent) for name, one in features)
     return first, second
@@ -241,7 +224,7 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
     logarithms = own.LogCells(faintest, name="log_cells")(shower)
     layer_sums = own.Profile([3], name="layers")(cells)
     outputs = {
-        "angle": MeasuredAngle.of(data, name="angle")(cells),
+        "angle": MeasuredAngle.of(data)(cells),
         "ecal_sum": EcalSum(name="ecal_sum")(cells),
         "layers": layer_sums,
         "transverse": own.Profile([1, 2], name="transverse")(cells),
@@ -252,8 +235,7 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
         ),
     }
     if model.bin_counts:
-        scale = preprocessing.units_per_gev / PUBLISHED_UNITS_PER_GEV
-        outputs["bins"] = BinCounts([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")(cells)
+        outputs["bins"] = BinCounts.of(data)(cells)
     return logarithms, outputs
 
 
@@ -270,19 +252,6 @@ def _summary(measured: dict[str, tf.Tensor], data: Data) -> tf.Tensor:
             measured["hits"],
         ]
     )
-
-
-def _primary(data: Data) -> tf.Tensor:
-    """The layer for energy and angle; energies of the run configuration get mean 0 and a width near 1."""
-    low, high = (math.log(e / data.preprocessing.energy_scale_gev) for e in data.energy_gev)
-    return own.Primary(centre=(low + high) / 2, width=max((high - low) / math.sqrt(12), 0.1), name="primary")
-
-
-def _shift(data: Data, axis: int) -> list[float]:
-    """Cells along x or y between the axis of a shower with cot(angle) = 1 and the middle of the window, per layer."""
-    pivot_mm = aim_depth_mm(data.geometry)
-    cell_mm = data.geometry.cell_mm * data.preprocessing.rebin[axis]
-    return [(depth - pivot_mm) / cell_mm for depth in sensor_depth_mm(data.geometry, data.preprocessing.rebin[2])]
 
 
 def _response(geometry: Geometry) -> float:

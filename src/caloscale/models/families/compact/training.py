@@ -31,19 +31,13 @@ _MEASURED = ("angle", "ecal_sum", "layers", "transverse", "depth", "counts", "hi
 
 
 def compact_for_training(networks: Networks) -> Computed:
-    """The functions of compact networks, with their weights of the time of a call.
-
-    Raises ValueError for networks with other layers, such as those with further conditions.
-    """
-    found = [{layer.name: layer for layer in getattr(network, "layers", ())} for network in networks.values()]
-    if "line" in found[0] or "bins" in found[1]:
-        raise ValueError("networks with conditions or counts in ranges are computed layer by layer")
-    try:
-        cells = Cells(*found)
-        generator = _Generator(networks["generator"], found[0], cells)
-        return Computed(generator, _Discriminator(found[1], cells), cells.of_showers)
-    except KeyError as missing:
-        raise ValueError(f"networks without a layer {missing} are computed layer by layer") from missing
+    """The functions of compact networks, with their weights of the time of a call. Raises ValueError for others."""
+    generator, discriminator = ({layer.name: layer for layer in network.layers} for network in networks.values())
+    if "cell_noise" not in generator or "line" in generator or "bins" in discriminator:
+        raise ValueError("networks with conditions, counts in ranges or other layers are computed layer by layer")
+    cells = Cells(generator, discriminator)
+    made = _Generator(networks["generator"], generator, cells)
+    return Computed(made, _Discriminator(discriminator, cells), cells.of_showers)
 
 
 @compiled
@@ -166,15 +160,13 @@ class _Generator:
         noise = layers["cell_noise"]
         self._directions = np.split(noise.directions, noise.sines, axis=1)
         self._phases = np.split(noise.phases, noise.sines)
-        self._convolved = layers["conv1"], layers["conv2"]
         self._heads = [layers[name] for name in ("shift", "width", "bend")]
-        self._functions = [layers[name] for name in ("x1", "x1_layer", "x2", "x3", "maps")]
 
     def __call__(self, latent: Tensor, training: bool = False) -> Seen:
         """Latent (B, latentSize) -> generated showers."""
         primary, noise, *rest = (tf.cast(one, tf.float32) for one in self._front(latent, training=training))
         amplitude, offset, of_style, along_y, style, response = rest
-        deposit, shape, dtype = self._layers["shower"], (-1, *self._cells.shape), self._convolved[0].compute_dtype
+        deposit, shape, dtype = self._layers["shower"], (-1, *self._cells.shape), self._layers["conv1"].compute_dtype
         with tf.name_scope("generator"):
             maps = self._maps(primary, of_style, amplitude, along_y, offset)
             with tf.name_scope("cell_noise"):
@@ -201,7 +193,8 @@ class _Generator:
     def _first_convolution(self, maps: Tensor, x: Tensor) -> Tensor:
         maps, x = (_around(self._layers, "conv1", one) for one in (maps, x))
         with tf.name_scope("conv1"):
-            return _convolution(maps, x, tf.cast(self._weight("conv1"), x.dtype), self._convolved[0].padding.upper())
+            kernel, padding = tf.cast(self._weight("conv1"), x.dtype), self._layers["conv1"].padding.upper()
+            return _convolution(maps, x, kernel, padding)
 
     def _maps(self, primary: Tensor, of_style: Tensor, amplitude: Tensor, along_y: Tensor, offset: Tensor) -> Tensor:
         """`SeparableMaps` (B, X, Y, L). Layers come first until the end, so that each product of matrices is large."""
@@ -249,8 +242,6 @@ class _Generator:
 class _Discriminator:
     def __init__(self, layers: Mapping[str, tf.keras.layers.Layer], cells: Cells) -> None:
         self._layers, self._cells = layers, cells
-        self._convolutions = [layers[f"conv{number}"].name for number in (1, 2, 3)]
-        self._judging = [layers[name] for name in ("features", "judgement", "real_fake", "energy", "sums", "depth")]
         self._outputs = with_gradient(self._measurements)
 
     def __call__(self, showers: Seen, training: bool = False) -> dict[str, Tensor]:
@@ -260,10 +251,8 @@ class _Discriminator:
             measured: dict[str, Tensor] = dict(
                 zip(_MEASURED, self._outputs(showers.counts, showers.hits, *showers.sums))
             )
-            first, *others = self._convolutions
-            x = _leaky(layers, first, showers.logarithms, layers["half_logarithms"].factor)
-            for name in others:
-                x = _leaky(layers, name, x)
+            x = _leaky(layers, "conv1", showers.logarithms, layers["half_logarithms"].factor)
+            x = _leaky(layers, "conv3", _leaky(layers, "conv2", x))
             x = layers["dropout"](layers["flatten"](x), training=training)
             compressed = [layers[f"log_{name}"](measured[name]) for name in ("layers", "transverse", "ecal_sum")]
             sums = layers["sums"]([*compressed, measured["counts"], measured["hits"]])

@@ -58,21 +58,14 @@ class Flow(Family):
     def check(self, model: Model, data: Data) -> None:
         """At least two layers; three azimuths of a cylinder, of which each has two neighbours; of a grid two cells
         along x and along y, as the width of a shower in one cell is no number to learn."""
-        if data.geometry.cell_shape == "cylinder" and data.shape[0] < 3:
+        least, needed = (2, 2, 2), "two cells along x and along y"
+        if data.geometry.cell_shape == "cylinder":
+            least, needed = (3, 1, 2), "three azimuths"
+        if any(cells < few for cells, few in zip(data.shape, least)):
             raise InvalidValueError(
-                f"model.family flow needs at least three azimuths, data.geometry.cells has {data.shape[0]} re-binned",
-                remedy="use a geometry with more azimuths, or set data.geometry.cellShape to grid",
-            )
-        if data.geometry.cell_shape == "grid" and min(data.shape[:2]) < 2:
-            raise InvalidValueError(
-                "model.family flow needs at least two cells along x and along y, data.geometry.cells has "
-                f"{data.shape[0]} x {data.shape[1]} re-binned",
+                f"model.family flow needs at least {needed} and two layers, data.geometry.cells has "
+                f"{' x '.join(map(str, data.shape))} re-binned",
                 remedy="lower data.preprocessing.rebin, use a geometry with more cells, or another family",
-            )
-        if data.shape[2] < 2:
-            raise InvalidValueError(
-                f"model.family flow needs at least two layers, data.geometry.cells has {data.shape[2]}",
-                remedy="use a geometry with more layers, or another family",
             )
 
     def latent_size(self, model: Model, data: Data) -> int:
@@ -121,19 +114,7 @@ class Flow(Family):
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
         """Those of `layer_flow.Whitening`, of `network.Finish` and of `layer_flow.FaintLayers`."""
         flow = network.get_layer("flow")
-        whitening = flow.whitening
-        return [
-            whitening.mean,
-            whitening.log_width,
-            whitening.knots,
-            whitening.root,
-            whitening.inverse,
-            whitening.largest,
-            *flow.finish,
-            flow.faint.least,
-            flow.faint.knots,
-            flow.faint.images,
-        ]
+        return [*flow.whitening.weights, *flow.finish, *flow.faint.weights]
 
     def adapt(
         self, run: Run, networks: Networks, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
@@ -150,12 +131,10 @@ class Flow(Family):
         from caloscale.models.families.flow.training import calibrate
 
         mean, log_width, finish, faint = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
-        kept = [weight.numpy() for weight in self.adapted_weights(network)[2:6]]
+        kept = [weight.numpy() for weight in network.get_layer("flow").whitening.weights[2:]]
         return [mean, log_width, *kept, *finish, *faint]
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells
         count, though those of cells that are not hit are computed for a generated shower only."""
-        from caloscale.models.families.flow.training import step_arithmetic
-
-        return step_arithmetic(networks[GENERATOR])
+        return int(networks[GENERATOR].get_layer("flow").step_arithmetic())

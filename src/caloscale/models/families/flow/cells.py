@@ -67,39 +67,31 @@ class SomeCells(AllCells):
         self._number = ((shower * self._across[0] + place[0]) * self._across[1] + place[1]) * self._depth + layer
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         return tf.gather_nd(values, self._cells)
 
     def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         widths = tf.gather(tf.reshape(widths, (-1, widths.shape[2])), self._layer)
         return hit_energies(depths, tf.transpose(factors.of_some(self._cells)), tf.transpose(widths))
 
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         return tf.gather(tf.reshape(values, (-1,)), self._layer)
 
     def of_showers(self, values: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         return tf.gather(values[:, 0], self._shower)
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
-        """See `AllCells`."""
         return tf.gather(tf.reshape(values, (-1,)), self._lines[at])
 
     def sum_layers(self, values: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         sums = tf.math.unsorted_segment_sum(values, self._layer, self._batch * self._depth)
         return tf.reshape(sums, (-1, self._depth))
 
     def sum_along(self, values: tf.Tensor, at: int) -> tf.Tensor:
-        """See `AllCells`."""
         shape = (-1, self._depth, self._counts[at])
         sums = tf.math.unsorted_segment_sum(values, self._lines[at], self._batch * shape[1] * shape[2])
         return tf.reshape(sums, shape)
 
     def whole(self, values: tf.Tensor) -> tf.Tensor:
-        """See `AllCells`."""
         shape = (*self._across, self._depth)
         size = shape[0] * shape[1] * shape[2]
         flat = tf.scatter_nd(self._number[:, None], values, (self._batch * size,))

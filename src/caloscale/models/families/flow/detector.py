@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from caloscale.detector.axes import axes_of
-from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
+from caloscale.detector.axes import axes_of, axis_shift
 from caloscale.detector.sampling import mip_gev
 from caloscale.spec import Data
 
@@ -53,11 +52,6 @@ class Detector:
         """The constants of a run's data."""
         preprocessing, geometry = data.preprocessing, data.geometry
         low, high = (math.log(energy) for energy in data.energy_gev)
-        depths, pivot = sensor_depth_mm(geometry, preprocessing.rebin[2]), aim_depth_mm(geometry)
-        shifts = [
-            tuple((depth - pivot) / (geometry.cell_mm * preprocessing.rebin[axis]) for depth in depths)
-            for axis in (0, 1)
-        ]
         mip = mip_gev(geometry)
         return cls(
             shape=data.shape,
@@ -65,8 +59,8 @@ class Detector:
             hit_gev=HIT_MIP * mip,
             mip_gev=mip,
             layer_weight=tuple(float(weight) for weight in axes_of(data).layer_weight),
-            shift_x=shifts[0],
-            shift_y=shifts[1],
+            shift_x=axis_shift(data, 0),
+            shift_y=axis_shift(data, 1),
             centre=(low + high) / 2,
             width=max((high - low) / math.sqrt(12), 0.1),
             units=preprocessing.units_per_gev,

@@ -16,7 +16,7 @@ import tensorflow as tf
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.scores import BINS, PARAMETERS
 from caloscale.models.layers.dropout import EventDropout
-from caloscale.models.layers.plain import PlainLayer, centred, register
+from caloscale.models.layers.plain import PlainLayer, centred, fourier_features, register, wavelengths_of
 
 HIDDEN = 64
 """Units of the dense layer behind the numbers of the shower."""
@@ -104,8 +104,7 @@ class Marginals(PlainLayer):
         self.detector, self.numbers = Detector.read(detector), int(numbers)
         self.style, self.terms, self.dropout = int(style), int(terms), float(dropout)
         cells_x, cells_y, depth = self.detector.shape
-        longest = 2 ** math.ceil(math.log2(2 * max(cells_x, cells_y, 2)))
-        self.wavelengths = [longest / 2**n for n in range(int(math.log2(longest)))]
+        self.wavelengths = wavelengths_of(cells_x, cells_y)
 
         def dense(units: int, name: str, **options: Any) -> Any:
             return tf.keras.layers.Dense(units, dtype="float32", name=name, **options)
@@ -140,7 +139,6 @@ class Marginals(PlainLayer):
         return self.style + self.detector.primary_size
 
     def build(self, _: Any = None) -> None:
-        """Add the weights."""
         depth, primary = self.detector.shape[2], self.detector.primary_size
         of_distance = 2 * len(self.wavelengths) + 2
         features = (_AZIMUTH_FEATURES if self.detector.cylinder else of_distance, of_distance)
@@ -152,14 +150,8 @@ class Marginals(PlainLayer):
                 layer.build((None, size))
         self.amplitude.build((None, self.style_size))
         self.offset.build((None, self.style_size))
-        start = np.tile(np.array(_START_BY_ENERGY, np.float32), (depth, 1))
-        self.by_energy = self.add_weight(
-            name="by_energy", shape=start.shape, initializer=tf.keras.initializers.Constant(start.tolist())
-        )
-        start = np.tile(np.array(_START_OF_CORE, np.float32), (depth, 1))
-        self.core = self.add_weight(
-            name="core", shape=start.shape, initializer=tf.keras.initializers.Constant(start.tolist())
-        )
+        self.by_energy = self.started("by_energy", np.tile(_START_BY_ENERGY, (depth, 1)), trainable=True)
+        self.core = self.started("core", np.tile(_START_OF_CORE, (depth, 1)), trainable=True)
         self.built = True
 
     def call(
@@ -208,11 +200,9 @@ class Marginals(PlainLayer):
         else:
             features = self._azimuth_features(centres, moments)
             return features, tf.ones_like(features[..., :1])
-        phase = distance[..., None] * tf.constant([2 * math.pi / wave for wave in self.wavelengths])
-        near = distance[..., None] * (2 / cells)
         logarithm = tf.math.log(distance[..., None] ** 2 + 0.1) / 2
         of_core = (distance[..., None] / _CORE_CELLS) ** 2
-        features = tf.concat([tf.sin(phase), tf.cos(phase), near, logarithm], axis=-1)
+        features = tf.concat([fourier_features(distance, self.wavelengths, cells), logarithm], axis=-1)
         return features, 1 / (1 + (of_core * of_core) ** 2)
 
     def _azimuth_features(self, centres: list[tf.Tensor], moments: tf.Tensor) -> tf.Tensor:
@@ -254,7 +244,6 @@ class Marginals(PlainLayer):
         return 2 * (count + PARAMETERS * depth * cells_x * (cells_y + 1) * self.terms)
 
     def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
         return self._with(
             detector=self.detector.asdict(),
             numbers=self.numbers,

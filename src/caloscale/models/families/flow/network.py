@@ -10,10 +10,9 @@ import tensorflow as tf
 from caloscale.models.families.flow import scores
 from caloscale.models.families.flow.cells import AllCells, SomeCells
 from caloscale.models.families.flow.detector import Detector
-from caloscale.models.families.flow.layer_flow import FaintLayers, LayerFlow, Whitening
+from caloscale.models.families.flow.layer_flow import END, FaintLayers, LayerFlow, Whitening
 from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
 from caloscale.models.families.flow.neighbours import coefficient_count, correlate
-from caloscale.models.families.flow.path import END
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
     describe_primary,
@@ -83,7 +82,6 @@ class ShowerFlow(PlainLayer):
         )
 
     def build(self, _: Any = None) -> None:
-        """Add the weights."""
         for part in (self.whitening, self.faint, self.layer_flow, self.marginals):
             part.build()
         depth = self.detector.shape[2]
@@ -94,7 +92,6 @@ class ShowerFlow(PlainLayer):
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
-        """Generate."""
         power, units = self.detector.power, self.detector.units
         # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
         smallest = SMALLEST_CELL**power * ABOVE_ROUNDING
@@ -191,10 +188,7 @@ class ShowerFlow(PlainLayer):
         numbers = tf.concat([layer_numbers(layers, energy, detector), across], axis=1)
         whitened = tf.stop_gradient(self.whitening.call(numbers, primary))
         of_layers = self.layer_flow.loss(
-            whitened,
-            primary,
-            random.normal((REPETITIONS, self.numbers)),
-            END * random.uniform((REPETITIONS, 1)),
+            whitened, primary, random.normal((REPETITIONS, self.numbers)), END * random.uniform((REPETITIONS, 1))
         )
 
         factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
@@ -246,8 +240,12 @@ class ShowerFlow(PlainLayer):
         """Floating-point operations of a generated shower; elementwise work, which is as large, not counted."""
         return self.layer_flow.arithmetic() + self.marginals.arithmetic()
 
+    def step_arithmetic(self) -> int:
+        """Floating-point operations of a training step for each of its showers: of dense layers."""
+        of_layers = self.layer_flow.arithmetic() // (2 * self.layer_flow.steps) * REPETITIONS
+        return 3 * (of_layers + self.marginals.arithmetic())
+
     def get_config(self) -> dict[str, Any]:
-        """What makes an equal layer."""
         return self._with(detector=self.detector.asdict(), settings=self.settings)
 
 

@@ -10,11 +10,11 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from caloscale.models.families.family import GENERATOR, column, condition
+from caloscale.models.families.family import GENERATOR, first_columns
 from caloscale.models.families.flow.detector import CONCENTRATION, MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
 from caloscale.models.families.flow.neighbours import coefficient_count, correlations
-from caloscale.models.families.flow.network import REPETITIONS, Finish, ShowerFlow
+from caloscale.models.families.flow.network import Finish, ShowerFlow
 from caloscale.models.families.flow.representation import (
     describe_primary,
     energies,
@@ -96,8 +96,7 @@ def train_step(step: Step) -> Losses:
 
 def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
     """The first columns of the generator's input (B, 2 + condition)."""
-    energy = column(batch["energy_gev"], tf.float32) / data.preprocessing.energy_scale_gev
-    return tf.concat([energy, column(batch["angle_rad"], tf.float32), *condition(batch, data)], axis=1)
+    return tf.concat(first_columns(batch, data), axis=1)
 
 
 def measure_whitening(
@@ -148,11 +147,9 @@ def calibrate(
     flow = generator.get_layer("flow")
     primaries, real = _numbers_of(run, flow.detector, showers)
     random = np.random.default_rng(run.train.seed)
-    parts = []
-    for first in range(0, _DRAWS * len(primaries), _BATCH):
-        primary = tf.constant(
-            primaries[np.arange(first, min(first + _BATCH, _DRAWS * len(primaries))) % len(primaries)]
-        )
+    repeated, parts = np.tile(primaries, (_DRAWS, 1)), []
+    for first in range(0, len(repeated), _BATCH):
+        primary = tf.constant(repeated[first : first + _BATCH])
         noise = tf.constant(random.standard_normal((len(primary), flow.numbers), np.float32))
         parts.append(flow.make_numbers(noise, primary)[1].numpy())
     made = np.concatenate(parts).astype(np.float64)
@@ -169,7 +166,7 @@ def calibrate(
     made = _corrected(flow, made, designs[1], correction)
     mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
     truth = _layers(primaries, real, flow.detector)
-    found = _layers(np.tile(primaries, (_DRAWS, 1)), made, flow.detector)
+    found = _layers(repeated, made, flow.detector)
     return mean.astype(np.float32), log_width.astype(np.float32), finish, _fit_faint(truth, found, flow.detector)
 
 
@@ -327,10 +324,7 @@ def _excess(
 
 
 def _corrected(
-    flow: ShowerFlow,
-    numbers: NDArray[np.float64],
-    design: NDArray[np.float64],
-    correction: NDArray[np.float64],
+    flow: ShowerFlow, numbers: NDArray[np.float64], design: NDArray[np.float64], correction: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """What `Whitening` makes with corrected coefficients of its mean and logarithm of the width (2, T, D) instead of
     these numbers (N, D); design (N, T)."""
@@ -393,10 +387,3 @@ def _numbers_of_cells(
 def _mirrored(primary: tf.Tensor, numbers: tf.Tensor, *, mirror: bool) -> list[tuple[tf.Tensor, tf.Tensor]]:
     ways = [(x, y) for x in (False, True) for y in (False, True)] if mirror else [(False, False)]
     return [(mirror_primary(primary, *way), mirror_numbers(numbers, *way)) for way in ways]
-
-
-def step_arithmetic(generator: tf.keras.Model) -> int:
-    """Floating-point operations of a step for each of its showers: of dense layers."""
-    flow = generator.get_layer("flow")
-    of_layers = flow.layer_flow.arithmetic() // (2 * flow.layer_flow.steps) * REPETITIONS
-    return 3 * (of_layers + flow.marginals.arithmetic())
