@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.models.optimizers import AveragingOptimizer, PackedOptimizer, pack, unpack
+from caloscale.models.optimizers import AveragingOptimizer, PackedOptimizer, pack
 
 KERAS = {
     "rmsprop": lambda rate: tf.keras.optimizers.RMSprop(rate, rho=0.9, epsilon=1e-7),
@@ -52,11 +52,3 @@ def test_the_result_of_the_function_moves_the_variables(kind):
     other.apply(tf.constant([-3.0, 1.5, 9.0]), 0.02, 3)
     assert calls == [([1, 2, 4], 2), ([-1, 0.5, 3], 3)]
     np.testing.assert_allclose(averaging.numpy(), plain.numpy(), rtol=1e-6)
-
-
-def test_packing_and_back():
-    values = [tf.range(6.0), tf.constant(7.0), tf.reshape(tf.range(8.0), (2, 2, 2))]
-    packed = pack(values)
-    assert packed.shape == (15,)
-    for one, other in zip(unpack(packed, values), values):
-        np.testing.assert_array_equal(one, other)

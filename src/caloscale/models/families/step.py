@@ -122,7 +122,8 @@ class Step:
             with tf.GradientTape() as tape, drawing_from(random):
                 per_shower, terms = loss_of(index, micro, random)
                 loss = tf.reduce_sum(per_shower) / self.context.global_batch
-            return self._gradient(tape, loss, network), self._means(loss, terms)
+            means = {name: tf.reduce_sum(term) / self.context.global_batch for name, term in terms.items()}
+            return self._gradient(tape, loss, network), {"loss": loss, **means}
 
         gradient, losses = self._accumulated(one)
         values = further(losses)
@@ -131,8 +132,10 @@ class Step:
         if self._progress is None:
             self._progress = self._mean_progress(summed.pop(0))
         with part_scope("optimizer"):
-            chosen = self._rate(self.run.train.learning_rate if rate is None else rate)
-            self.optimizers[role].apply(reduced, chosen, self.context.step + 1 if number is None else number)
+            rate = self.run.train.learning_rate if rate is None else rate
+            scaled = rate * self.run.train.rate_factor(self.context.global_batch)
+            scheduled = scaled * self.schedule.factor(self.context.step, self._progress)
+            self.optimizers[role].apply(reduced, scheduled, self.context.step + 1 if number is None else number)
         return losses, summed
 
     def finish(
@@ -199,15 +202,8 @@ class Step:
         replicas = self.context.replicas
         return tf.where(summed >= replicas, 1.0, summed / replicas)
 
-    def _rate(self, rate: float) -> tf.Tensor:
-        scaled = rate * self.run.train.rate_factor(self.context.global_batch)
-        return scaled * self.schedule.factor(self.context.step, self._progress)
-
     def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
         zero = tf.UnconnectedGradients.ZERO
         variables = [unwrap(variable) for variable in network.trainable_variables]  # Keras' own ones have no zeros
         with part_scope("back_propagation"):
             return pack(tape.gradient(loss, variables, unconnected_gradients=zero))
-
-    def _means(self, loss: tf.Tensor, terms: Mapping[str, tf.Tensor]) -> Losses:
-        return {"loss": loss, **{name: tf.reduce_sum(term) / self.context.global_batch for name, term in terms.items()}}

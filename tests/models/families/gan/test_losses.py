@@ -1,12 +1,10 @@
-"""The loss against plain numpy and against Keras' own losses."""
+"""The loss against Keras' own losses, its gradients against formulas."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
-from hypothesis import strategies as st
 
-from caloscale.models.families.gan.losses import absolute_percentage_error, adversarial_loss, binary_crossentropy
+from caloscale.models.families.gan.losses import adversarial_loss, binary_crossentropy
 from caloscale.spec import LossWeights, load_run
 
 BATCH = 5
@@ -32,37 +30,11 @@ def a_batch(bins=False, seed=0, dtype=np.float32):
     return outputs, targets, labels
 
 
-def in_numpy(outputs, targets, labels, weights):
-    def values(tensor):
-        return np.asarray(tensor, np.float64)
-
-    p, y = values(outputs["real_fake"]), values(labels)
-    terms = {"real_fake": -(y * np.log(p) + (1 - y) * np.log(1 - p))}
-    for name in ("energy", "ecal_sum", "bins"):
-        if name in outputs:
-            target = values(targets[name])
-            terms[name] = 100 * np.abs(target - values(outputs[name])) / np.abs(target)
-    terms["angle"] = np.abs(values(targets["angle"]) - values(outputs["angle"]))
-    terms = {name: term.mean(axis=1) for name, term in terms.items()}
-    return sum(getattr(weights, name) * term for name, term in terms.items()), terms
-
-
-@pytest.mark.parametrize("bins", [False, True])
-def test_terms_and_total_agree_with_plain_numpy(bins):
-    batch = a_batch(bins)
-    total, terms = adversarial_loss(*batch, LossWeights())
-    expected_total, expected_terms = in_numpy(*batch, LossWeights())
-    assert total.shape == (BATCH,)
-    np.testing.assert_allclose(total, expected_total, rtol=1e-5)
-    assert terms.keys() == expected_terms.keys()
-    for name, term in terms.items():
-        np.testing.assert_allclose(term, expected_terms[name], rtol=1e-5)
-
-
 @pytest.mark.parametrize("seed", range(3))
-def test_terms_agree_with_kerass_losses(seed):
+def test_terms_and_total_agree_with_kerass_losses(seed):
     outputs, targets, labels = a_batch(bins=True, seed=seed)
-    _, terms = adversarial_loss(outputs, targets, labels, LossWeights())
+    weights = LossWeights()
+    total, terms = adversarial_loss(outputs, targets, labels, weights)
     crossentropy, percentage, absolute = map(tf.keras.losses.get, ("binary_crossentropy", "mape", "mae"))
     expected = {
         "real_fake": crossentropy(labels, outputs["real_fake"]),
@@ -74,6 +46,8 @@ def test_terms_agree_with_kerass_losses(seed):
     assert terms.keys() == expected.keys()
     for name, term in terms.items():
         np.testing.assert_allclose(term, expected[name], rtol=2e-5, err_msg=name)
+    wanted = sum(getattr(weights, name) * np.asarray(term, np.float64) for name, term in expected.items())
+    np.testing.assert_allclose(total, wanted, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -89,16 +63,6 @@ def test_published_weights(preset, total):
     targets = {"energy": [1.0], "angle": [1.0], "ecal_sum": [100.0]}
     found, _ = adversarial_loss(outputs, targets, [1.0], load_run(preset=preset).train.loss_weights)
     np.testing.assert_allclose(found, [total], rtol=1e-5)
-
-
-def test_percentage_is_of_the_target_not_of_the_output():
-    np.testing.assert_allclose(absolute_percentage_error(tf.constant([200.0]), tf.constant([100.0])), [50.0])
-    np.testing.assert_allclose(absolute_percentage_error(tf.constant([100.0]), tf.constant([200.0])), [100.0])
-
-
-def test_probability_is_not_taken_for_a_logit():
-    labels = tf.constant([1.0])
-    np.testing.assert_allclose(binary_crossentropy(labels, tf.constant([0.9])), [-np.log(0.9)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("label", [0.0, 1.0])
@@ -175,9 +139,3 @@ def test_half_precision_outputs_are_widened():
     total, _ = adversarial_loss(half, targets, labels, LossWeights())
     assert total.dtype == tf.float32
     assert np.all(np.isfinite(total))
-
-
-@given(st.floats(0.001, 0.999), st.floats(0.001, 0.999))
-def test_cross_entropy_is_smallest_at_the_label(label, probability):
-    label_, p = tf.constant(label, tf.float64), tf.constant(probability, tf.float64)
-    assert binary_crossentropy(label_, p) >= binary_crossentropy(label_, label_) - 1e-12

@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build, count_parameters, latent, noise_size
-from caloscale.models.families.published.networks import width
 from caloscale.spec import Data, Geometry, LayerGroup, Model, load_run
 
 GENERATOR_SHAPES = {
@@ -103,13 +102,6 @@ def test_filters_in_multiples_of_16():
         found = [layer.kernel.shape for layer in network.layers if "conv" in layer.name and hasattr(layer, "kernel")]
         assert [(math.prod(shape[:3]), *shape[3:]) for shape in found] == wanted
     assert generator.output_shape == (None, 25, 25, 25, 1)
-
-
-@pytest.mark.parametrize("published", [1, 6, 8, 16, 17, 64])
-def test_filters_are_rounded_up_to_multiples_of_sixteen(published):
-    assert width(Model(preset="fixed-angle"), published) == published
-    of_16 = Model(preset="fixed-angle", filters="multiples-of-16")
-    assert width(of_16, published) == 16 * math.ceil(published / 16)
 
 
 def test_most_parameters_are_in_the_dense_layer(networks):

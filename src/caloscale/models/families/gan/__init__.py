@@ -49,13 +49,6 @@ class Gan(Family):
 
         return Computed(networks["generator"], networks["discriminator"], tf.identity)
 
-    def load_layers(self) -> None:
-        """Constraints, convolutions, dropout and batch normalisation."""
-        import caloscale.models.layers.constraints
-        import caloscale.models.layers.convolution
-        import caloscale.models.layers.dropout
-        import caloscale.models.layers.normalization  # noqa: F401
-
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """Generated showers: G. Discriminator on real and on generated ones: 3 D each. Each update of the generator:
         3 G, and 2 D, whose weights need no gradient there."""

@@ -33,6 +33,16 @@ class _Published(Gan):
                 "or model.preset to compact (--preset compact)",
             )
 
+    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+        """Generator and discriminator."""
+        from caloscale.models.families.published.networks import build_published
+
+        return build_published(model, data, synchronized=synchronized)
+
+    def load_layers(self) -> None:
+        """Constraints, convolutions, dropout and batch normalisation."""
+        import caloscale.models.families.published.networks  # noqa: F401
+
     def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
         """Layers merged, convolutions folded or in blocks of depths."""
         from caloscale.models.families.published.merged import merged
@@ -46,23 +56,11 @@ class VariableAngle(_Published):
 
     shape = (51, 51, 25)
 
-    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-        """Generator and discriminator."""
-        from caloscale.models.families.published.networks import build_variable_angle
-
-        return build_variable_angle(model, data, synchronized=synchronized)
-
 
 class FixedAngle(_Published):
     """The fixed-angle 3DGAN: energy given. The generator's input is [condition, noise E / energyScaleGev]."""
 
     shape = (25, 25, 25)
-
-    def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-        """Generator and discriminator."""
-        from caloscale.models.families.published.networks import build_fixed_angle
-
-        return build_fixed_angle(model, data, synchronized=synchronized)
 
     def noise_size(self, model: Model, data: Data) -> int:
         """All but the condition."""

@@ -29,30 +29,17 @@ _VARIABLE_GENERATOR: tuple[tuple[int, Triple, Triple, Triple], ...] = (
     (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
     (6, (3, 3, 5), (1, 1, 1), (1, 1, 0)),
 )
-_VARIABLE_KERNEL, _FIXED_KERNEL = (5, 6, 6), (5, 5, 5)
-"""Of the discriminators."""
-_VARIABLE_PADS: tuple[Triple, ...] = ((0, 0, 1), (0, 0, 1), (0, 0, 0))
-_FIXED_PADS: tuple[Triple, ...] = ((2, 2, 2), (2, 2, 2), (1, 1, 1))
 
 
-def build_variable_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-    """Both networks of the variable-angle 3DGAN."""
-    return {
-        "generator": _variable_generator(model, synchronized),
-        "discriminator": _discriminator(
-            model, data, synchronized, first=16, kernel=_VARIABLE_KERNEL, pads=_VARIABLE_PADS, epsilon=EPSILON
-        ),
-    }
-
-
-def build_fixed_angle(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-    """Both networks of the fixed-angle 3DGAN."""
-    return {
-        "generator": _fixed_generator(model, synchronized),
-        "discriminator": _discriminator(
-            model, data, synchronized, first=32, kernel=_FIXED_KERNEL, pads=_FIXED_PADS, epsilon=1e-3
-        ),
-    }
+def build_published(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+    """Both networks of the 3DGAN for showers of 51 x 51 x 25 (variable angle) or 25 x 25 x 25 cells (fixed angle)."""
+    if data.shape == (51, 51, 25):
+        generator, pads = _variable_generator(model, synchronized), ((0, 0, 1), (0, 0, 1), (0, 0, 0))
+        discriminator = _discriminator(model, data, synchronized, 16, (5, 6, 6), pads, EPSILON)
+    else:
+        generator, pads = _fixed_generator(model, synchronized), ((2, 2, 2), (2, 2, 2), (1, 1, 1))
+        discriminator = _discriminator(model, data, synchronized, 32, (5, 5, 5), pads, 1e-3)
+    return {"generator": generator, "discriminator": discriminator}
 
 
 def width(model: Model, published: int) -> int:
@@ -95,14 +82,7 @@ def _fixed_generator(model: Model, synchronized: bool) -> tf.keras.Model:
 
 
 def _discriminator(
-    model: Model,
-    data: Data,
-    synchronized: bool,
-    *,
-    first: int,
-    kernel: Triple,
-    pads: tuple[Triple, ...],
-    epsilon: float,
+    model: Model, data: Data, synchronized: bool, first: int, kernel: Triple, pads: tuple[Triple, ...], epsilon: float
 ) -> tf.keras.Model:
     """Showers (B, X, Y, Z, 1) -> outputs, as `gan.Gan` says. first: filters of the first convolution."""
     layers = tf.keras.layers
