@@ -253,3 +253,24 @@ def test_credentials_that_cannot_be_had_for_now_are_nobodys_mistake(
     monkeypatch.setattr(answers, "RETRY_SECONDS", 0.5)
     with pytest.raises(UnreachableError, match="gs://b/x"):
         download("gs://b/x", tmp_path)
+
+
+def test_an_object_that_others_write_is_read_meanwhile(bucket_server: str) -> None:
+    """A version that is gone when its content is asked for is no missing object."""
+    uri, ended = f"{bucket_server}/pointer", threading.Event()
+    write_object(b"0", uri)
+
+    def read() -> set[int]:
+        found = set()
+        while not ended.is_set():
+            content = read_object(uri)
+            assert content is not None
+            found.add(int(content))
+        return found
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        for number in range(50):
+            write_object(str(number).encode(), uri)
+        ended.set()
+    assert reading.result() <= set(range(50))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,15 +78,17 @@ class GoogleStore:
 
     def get_version(self, name: str) -> tuple[bytes | None, str]:
         """See `VersionedStore`."""
+        from google.api_core.exceptions import NotFound
+
         with self._explained(name):
             # A download that fails leaves its response unread, and with it a connection.
-            found = client().bucket(self._bucket).get_blob(name, **self._options())
-            if found is None:
-                # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
-                next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
-                return None, NO_VERSION
-            blob = client().bucket(self._bucket).blob(name, generation=found.generation)
-            return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
+            while (found := client().bucket(self._bucket).get_blob(name, **self._options())) is not None:
+                blob = client().bucket(self._bucket).blob(name, generation=found.generation)
+                with suppress(NotFound):  # another process has written a newer version meanwhile
+                    return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
+            # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
+            next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
+            return None, NO_VERSION
 
     def put_version(self, name: str, content: bytes, version: str) -> str:
         """See `VersionedStore`."""
