@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ from caloscale.spec import PRESETS, SOLVER_PRESETS, Run, SolverRun, load_preset
 from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
 from caloscale.spec.cluster import GRACE_SECONDS
 from caloscale.spec.values import MOST_DAYS, PATTERN
-from caloscale.status import RunProgress, RunStatus
+from caloscale.status import Phase, RunProgress, RunStatus
 
 KEPT = {
     "type", "description", "enum", "default", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
@@ -94,23 +94,19 @@ RUN_RULES = _read_rules()
 """Rules by dotted path of the spec."""
 
 
-def schema_of(
-    block: type[BaseModel],
-    rules: Mapping[str, list[Rule]] | None = None,
-    *,
-    preset: bool = False,
-    defaults: bool = True,
-) -> dict[str, Any]:
-    """The structural schema of a block, with CEL rules by dotted path (the empty path is the block itself).
+def schema_of(block: type[BaseModel], *, spec: bool = False) -> dict[str, Any]:
+    """The structural schema of a block.
 
     References are inlined, ``X | None`` becomes X (the API server prunes nulls), tuples become lists of fixed length.
-    ``preset``: the block is a run configuration; a field that a preset sets has no default here, or the server would
-    overwrite the preset's value before anybody reads it. Raises ValueError for what no structural schema can say
-    (unions of types without a keyword).
+    Raises ValueError for what no structural schema can say (unions of types without a keyword).
+
+    Args:
+        block: a block of the status, which is written by programs and gets neither rules nor defaults.
+        spec: the block is a run configuration. A field that a preset sets has no default here, or the server would
+            overwrite the preset's value before anybody reads it.
     """
     source = block.model_json_schema(by_alias=True, mode="validation")
-    soft = frozenset(preset_paths()) - {"model.preset", "solver.preset"} if preset else frozenset[str]()
-    return _Translation(source.get("$defs", {}), dict(rules or {}), soft, defaults).of(source, "")
+    return _Translation(source.get("$defs", {}), spec).of(source, "")
 
 
 @functools.cache
@@ -130,10 +126,9 @@ def _leaves(raw: Mapping[str, Any], path: str) -> Iterator[str]:
 
 
 class _Translation:
-    def __init__(
-        self, definitions: Mapping[str, Any], rules: dict[str, list[Rule]], soft: frozenset[str], defaults: bool
-    ) -> None:
-        self.definitions, self.rules, self.soft, self.defaults = definitions, rules, soft, defaults
+    def __init__(self, definitions: Mapping[str, Any], spec: bool) -> None:
+        self.definitions, self.spec = definitions, spec
+        self.soft = set(preset_paths()) - {"model.preset", "solver.preset"} if spec else set()
 
     def of(self, node: Mapping[str, Any], path: str) -> dict[str, Any]:
         may_be_null = {"type": "null"} in node.get("anyOf", ())
@@ -148,11 +143,12 @@ class _Translation:
         made = {key: value for key, value in node.items() if key in KEPT}
         if "const" in node:
             made["enum"] = [node["const"]]
-        if "type" not in made:
-            raise ValueError(f"{path}: needs one type, has {node}")
         if made.get("format") not in FORMATS:
             made.pop("format", None)
-        self._bound(made)
+        for bound in ("minimum", "maximum"):
+            exclusive = f"exclusive{bound.capitalize()}"  # a flag in OpenAPI v3.0
+            if exclusive in made:
+                made[bound], made[exclusive] = made[exclusive], True
         if made["type"] == "object":
             self._properties(node, made, path)
         elif made["type"] == "array":
@@ -160,7 +156,7 @@ class _Translation:
         self._default(made, path)
         if path in self.soft and may_be_null:
             made["nullable"] = True
-        rules = [*self.rules.get(path, ())]
+        rules = [*RUN_RULES.get(path, ())] if self.spec else []
         if made.get("pattern") == PATTERN:
             del made["pattern"]
             rules += DURATION_RULES
@@ -186,7 +182,7 @@ class _Translation:
 
     def _money(self, description: str) -> dict[str, Any]:
         """A decimal string; a person may write whole dollars without quotation marks, as with quantities."""
-        if not self.defaults:
+        if not self.spec:
             return {"type": "string", "description": description, "pattern": USD_PATTERN}
         return {
             "description": description,
@@ -201,7 +197,7 @@ class _Translation:
         if path in self.soft:
             text = "the preset's" + ("" if default is None else f", otherwise {_plain(default)}")
             made["description"] = f"{made.get('description', '')} Not given: {text}."
-        elif default is not None and self.defaults:
+        elif default is not None and self.spec:
             made["default"] = {} if made["type"] == "object" and "properties" in made else _without_nulls(default)
 
     def _properties(self, node: Mapping[str, Any], made: dict[str, Any], path: str) -> None:
@@ -226,18 +222,8 @@ class _Translation:
             made["items"] = kinds[0]
         else:
             made["items"] = self.of(node["items"], f"{path}[]")
-            if self.rules:
+            if self.spec:
                 made.setdefault("maxItems", MOST_ITEMS)
-        if path.endswith("[]"):
-            raise ValueError(f"{path}: lists of lists are not needed")
-
-    @staticmethod
-    def _bound(made: dict[str, Any]) -> None:
-        """Exclusive bounds are flags in OpenAPI v3.0."""
-        for bound in ("minimum", "maximum"):
-            exclusive = f"exclusive{bound.capitalize()}"
-            if exclusive in made:
-                made[bound], made[exclusive] = made[exclusive], True
 
 
 def _without_nulls(value: Any) -> Any:
@@ -251,14 +237,9 @@ def _plain(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+_PHASES = get_args(Phase)
 COLUMNS = (
-    (
-        "Phase",
-        "string",
-        ".status.phase",
-        "Pending, Waiting, Starting, Running, Recovering, Suspending, Suspended, Succeeded or Failed.",
-        0,
-    ),
+    ("Phase", "string", ".status.phase", f"{', '.join(_PHASES[:-1])} or {_PHASES[-1]}.", 0),
     ("Layout", "string", ".status.layout", "Workers x accelerators per worker.", 0),
     ("Step", "integer", ".status.progress.step", "Steps that are done.", 0),
     ("ETA", "string", ".status.progress.eta", "When the training ends at this speed.", 0),
@@ -271,16 +252,11 @@ COLUMNS = (
 
 def custom_resource_definition() -> dict[str, Any]:
     """The CustomResourceDefinition of TrainingRun: structural, with defaults, rules and columns."""
-    spec = _spec_schema()
-    status = schema_of(RunStatus, defaults=False)
-    status["description"] = "What the run reports of itself; written by the operator alone."
-    version = {
-        "subresources": {"status": {}},
-        "additionalPrinterColumns": [
-            {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
-            for name, kind, path, text, priority in COLUMNS
-        ],
-    }
+    status = schema_of(RunStatus) | {"description": "What the run reports of itself; written by the operator alone."}
+    columns = [
+        {"name": name, "type": kind, "jsonPath": path, "description": text, "priority": priority}
+        for name, kind, path, text, priority in COLUMNS
+    ]
     schema = {
         "type": "object",
         "description": "A training of the generator, or the solution of an inverse problem.",
@@ -288,24 +264,27 @@ def custom_resource_definition() -> dict[str, Any]:
         "properties": {
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
-            # its name is the start of the names of pods, which are labels of at most 63
             "metadata": {"type": "object", "properties": {"name": NAME_SCHEMA}},
-            "spec": spec,
+            "spec": _spec_schema(),
             "status": status,
         },
     }
+    version = {"subresources": {"status": {}}, "additionalPrinterColumns": columns}
     return _definition(KIND, PLURAL, {"shortNames": [SHORT_NAME], "categories": ["caloscale"]}, version, schema)
 
 
 def progress_definition() -> dict[str, Any]:
     """The CustomResourceDefinition of TrainingProgress, in which worker 0 reports."""
-    progress = schema_of(RunProgress, defaults=False)
     schema = {
         "type": "object",
         "description": "How far a training is; made by the operator, written by worker 0 of its run.",
-        "properties": {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}},
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "progress": schema_of(RunProgress),
+        },
     }
-    schema["properties"] |= {"progress": progress}  # type: ignore[operator]
     return _definition(PROGRESS_KIND, PROGRESS_PLURAL, {}, {}, schema)
 
 
@@ -319,13 +298,7 @@ def _definition(
         "spec": {
             "group": GROUP,
             "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "listKind": f"{kind}List",
-                "plural": plural,
-                "singular": kind.lower(),
-                **more_names,
-            },
+            "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()} | more_names,
             "versions": [
                 {"name": VERSION, "served": True, "storage": True, **version, "schema": {"openAPIV3Schema": schema}}
             ],
@@ -338,7 +311,7 @@ def _spec_schema() -> dict[str, Any]:
 
     Blocks that only one of them has are not filled in: which there are says which workload it is.
     """
-    training, solving = (schema_of(block, RUN_RULES, preset=True) for block in (Run, SolverRun))
+    training, solving = (schema_of(block, spec=True) for block in (Run, SolverRun))
     for one, other in ((training, solving), (solving, training)):
         for name in one["properties"].keys() - other["properties"].keys():
             one["properties"][name].pop("default", None)
@@ -350,4 +323,4 @@ def _spec_schema() -> dict[str, Any]:
 
 
 NAME_SCHEMA = {"type": "string", "maxLength": 40, "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"}
-"""Names of pods and of their DNS entries begin with the run's."""
+"""Names of pods and of their DNS entries begin with the run's, and are labels of at most 63 characters."""
