@@ -14,12 +14,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+from sklearn.isotonic import IsotonicRegression
 
 from caloscale.detector.axes import Axes, Floats
 from caloscale.physics.classifier import auc
 from caloscale.physics.observables import chunks
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
+
+layers = tf.keras.layers
 
 DENSE_UNITS = 2048
 DENSE_LAYERS = 2
@@ -82,8 +86,8 @@ def high_level_features(showers: Showers, sampling_fraction: float, axes: Axes) 
     positions = np.column_stack([x_mm, y_mm, np.hypot(x_mm, y_mm)])
     parts = []
     for chunk in chunks(showers):
-        count, _, _, layers = chunk.cells_gev.shape
-        cells = chunk.cells_gev.transpose(0, 3, 1, 2).reshape(count, layers, -1) * (1000.0 / sampling_fraction)
+        count, *_, depth = chunk.cells_gev.shape
+        cells = chunk.cells_gev.transpose(0, 3, 1, 2).reshape(count, depth, -1) * (1000.0 / sampling_fraction)
         per_layer = cells.sum(axis=2, dtype=np.float64)
         mean = cells @ positions / (per_layer + _TINY)[..., None]
         square = cells @ positions**2 / (per_layer + _TINY)[..., None]
@@ -110,23 +114,17 @@ def high_level_features(showers: Showers, sampling_fraction: float, axes: Axes) 
 def dense_network(inputs: int, units: int = DENSE_UNITS) -> Any:
     """The published dense network, (B, inputs) -> logit (B, 1): an input layer and DENSE_LAYERS more of `units` with
     LeakyReLU (the published probability of dropout is 0), then one number."""
-    import tensorflow as tf
-
-    layers = [tf.keras.layers.Input((inputs,))]
-    width = inputs
-    for _ in range(1 + DENSE_LAYERS):
-        layers += [_linear(width, units), tf.keras.layers.LeakyReLU(negative_slope=_LEAKY_SLOPE)]
-        width = units
-    return tf.keras.Sequential([*layers, _linear(width, 1)])
+    network = [layers.Input((inputs,))]
+    for width in (inputs, *[units] * DENSE_LAYERS):
+        network += [_linear(width, units), layers.LeakyReLU(negative_slope=_LEAKY_SLOPE)]
+    return tf.keras.Sequential([*network, _linear(units, 1)])
 
 
 def _linear(inputs: int, units: int) -> Any:
     """A dense layer that begins as PyTorch's: weights and biases uniform within 1 / sqrt(inputs)."""
-    import tensorflow as tf
-
     limit = inputs**-0.5
     start = partial(tf.keras.initializers.RandomUniform, -limit, limit)
-    return tf.keras.layers.Dense(units, kernel_initializer=start(), bias_initializer=start())
+    return layers.Dense(units, kernel_initializer=start(), bias_initializer=start())
 
 
 def residual_network(shape: tuple[int, int, int]) -> Any:
@@ -134,13 +132,10 @@ def residual_network(shape: tuple[int, int, int]) -> Any:
 
     shape: layers, x, y. Paddings are those of PyTorch, equal on both sides.
     """
-    import tensorflow as tf
-
-    layers = tf.keras.layers
     features = layers.Input((1 + math.prod(shape),))
-    energy = layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON)(features[:, :1])
+    energy = _normalised(features[:, :1])
     cells = layers.Reshape((*shape, 1))(features[:, 1:])
-    cells = layers.ReLU()(_normalised(_convolution(cells, RESIDUAL_CHANNELS[0], 7, 2)))
+    cells = layers.ReLU()(_convolution(cells, RESIDUAL_CHANNELS[0], 7, 2))
     # What enters is not negative, so padding with zeros is that with the smallest number.
     cells = layers.MaxPooling3D(3, 2)(layers.ZeroPadding3D(1)(cells))
     for stage, channels in enumerate(RESIDUAL_CHANNELS):
@@ -155,9 +150,6 @@ def convolutional_network(shape: tuple[int, int, int]) -> Any:
 
     shape: layers, x, y. Not of the challenge: logarithms of the cells, with layers as channels.
     """
-    import tensorflow as tf
-
-    layers = tf.keras.layers
     features = layers.Input((1 + math.prod(shape),))
     energy = features[:, :1]
     cells = layers.Permute((2, 3, 1))(layers.Reshape(shape)(features[:, 1:] * 10**energy))
@@ -169,31 +161,24 @@ def convolutional_network(shape: tuple[int, int, int]) -> Any:
 
 
 def _block(cells: Any, channels: int, stride: int) -> Any:
-    import tensorflow as tf
-
-    layers = tf.keras.layers
     shortcut = cells
     if stride != 1 or cells.shape[-1] != channels:
-        shortcut = _normalised(_convolution(cells, channels, 1, stride))
-    found = layers.ReLU()(_normalised(_convolution(cells, channels, 3, stride)))
-    found = _normalised(_convolution(found, channels, 3, 1))
+        shortcut = _convolution(cells, channels, 1, stride)
+    found = layers.ReLU()(_convolution(cells, channels, 3, stride))
+    found = _convolution(found, channels, 3, 1)
     return layers.ReLU()(layers.Add()([found, shortcut]))
 
 
 def _normalised(cells: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.keras.layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON)(cells)
+    return layers.BatchNormalization(momentum=_MOMENTUM, epsilon=_EPSILON)(cells)
 
 
 def _convolution(cells: Any, channels: int, width: int, stride: int) -> Any:
-    """Without bias, begun by He's normal distribution over the outputs; as many zeros before as behind."""
-    import tensorflow as tf
-
+    """Without bias, begun by He's normal distribution over the outputs, padded equally on both sides, normalised."""
     start = tf.keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
     if width > 1:
-        cells = tf.keras.layers.ZeroPadding3D(width // 2)(cells)
-    return tf.keras.layers.Conv3D(channels, width, stride, use_bias=False, kernel_initializer=start)(cells)
+        cells = layers.ZeroPadding3D(width // 2)(cells)
+    return _normalised(layers.Conv3D(channels, width, stride, use_bias=False, kernel_initializer=start)(cells))
 
 
 def judge(
@@ -214,9 +199,6 @@ def judge(
     the network, features to logits (B, 1). The larger sample is cut to the size of the smaller. Raises ValueError for
     fewer than five showers of a kind.
     """
-    import tensorflow as tf
-    from sklearn.isotonic import IsotonicRegression
-
     count = min(len(real), len(generated))
     if count < 5:
         raise ValueError(f"a classifier needs five showers of each kind, there are {count}")

@@ -8,7 +8,6 @@ runs/trained.
 """
 
 import argparse
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,12 +19,13 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
+from caloscale.inference import load_generator
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
-from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import read_split
 from caloscale.spec import load_run
 from caloscale.spec.workspace_layout import TRAINED
+from caloscale.stages.validation import draw_primaries
 from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.classifiers import (
@@ -43,7 +43,8 @@ from tools.trained_runs import held_out_showers, trained
 PRESET = "compact"
 SHOWERS = 10_000
 EPOCHS = 20
-RESIDUAL_EPOCHS, RESIDUAL_BATCH = 8, 100
+DENSE: dict[str, Any] = {"epochs": DENSE_EPOCHS}
+RESIDUAL: dict[str, Any] = {"epochs": 8, "batch": 100}
 """Epochs that fit into the time; batches small enough that they are hundreds of updates."""
 SMALL: dict[str, Any] = {"epochs": 15, "batch": 64, "learning_rate": 1e-3}
 """Training of the small convolutional network."""
@@ -51,16 +52,14 @@ NULLS = 5
 """Random divisions of Geant4 showers behind the nulls of FPD and KPD."""
 
 
-def options(arguments: Sequence[str]) -> argparse.Namespace:
+def options() -> argparse.Namespace:
     """The options of the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.physics_benchmark", description=__doc__)
     parser.add_argument("--showers", type=int, default=SHOWERS, help="Geant4 and generated showers that judge, each")
-    parser.add_argument(
-        "--run", type=Path, help="folder of a finished run; absent: a long training of the compact network"
-    )
+    parser.add_argument("--run", type=Path, help="folder of a finished run; absent: a training of the compact network")
     parser.add_argument("--held-out", type=Path, help="shards whose training showers judge; absent: they are simulated")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="FIELD=VALUE")
-    asked = parser.parse_args(list(arguments))
+    asked = parser.parse_args()
     if asked.showers < FEWEST_SHOWERS:
         parser.error(f"--showers: FPD and KPD need at least {FEWEST_SHOWERS}")
     if asked.run and asked.overrides:
@@ -92,12 +91,9 @@ def distance(measure: Callable[..., Estimate], real: Floats, generated: Floats, 
     return Distance(found, showers, float(np.mean(nulls)), float(np.std(nulls, ddof=1)), size)
 
 
-def main(arguments: Sequence[str]) -> int:
+def main() -> None:
     """Measure, and print the text of docs/benchmarks.md."""
-    from caloscale.inference import load_generator
-    from caloscale.stages.validation import draw_primaries
-
-    asked = options(arguments)
+    asked = options()
     training = (
         *(f"data.showers={SHOWERS}", "data.validationFraction=0.1"),
         *(f"train.epochs={EPOCHS}", "train.maxMinutes=120", *asked.overrides),
@@ -116,36 +112,22 @@ def main(arguments: Sequence[str]) -> int:
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
     axes, seed, started = axes_of(run.data), run.validation.seed, time.perf_counter()
     x, y, layers = run.data.shape
-
-    def high(showers: Showers) -> Floats:
-        return high_level_features(showers, sampling, axes)
-
-    def low(showers: Showers) -> Floats:
-        return low_level_features(showers, sampling)
-
-    def dense(which: str, one: Floats, other: Floats) -> Judgement:
-        build = partial(dense_network, one.shape[1])
-        return judge(one, other, build, epochs=DENSE_EPOCHS, seed=seed, label=which)
-
-    def residual(which: str, one: Floats, other: Floats) -> Judgement:
-        build = partial(residual_network, (layers, x, y))
-        return judge(one, other, build, epochs=RESIDUAL_EPOCHS, seed=seed, batch=RESIDUAL_BATCH, label=which)
-
-    def small(which: str, one: Floats, other: Floats) -> Judgement:
-        return judge(one, other, partial(convolutional_network, (layers, x, y)), seed=seed, label=which, **SMALL)
-
-    features = high(real), high(generated), high(others)
+    features = [high_level_features(showers, sampling, axes) for showers in (real, generated, others)]
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
         distances = {name: distance(of, *features, seed) for name, of in (("FPD", fpd), ("KPD", kpd))}
-    cells = low(real), low(generated)
-    judges: dict[str, tuple[Callable[..., Judgement], Floats, Floats]] = {
-        "dense network, cells": (dense, *cells),
-        "dense network, high-level features": (dense, features[0], features[1]),
-        "residual network, cells": (residual, *cells),
-        "small convolutional network, cells": (small, *cells),
-        "dense network, high-level features, Geant4 against Geant4": (dense, features[0], features[2]),
+    cells = [low_level_features(showers, sampling) for showers in (real, generated)]
+    of_features, shape = partial(dense_network, features[0].shape[1]), (layers, x, y)
+    judges: dict[str, tuple[Callable[[], Any], Sequence[Floats], dict[str, Any]]] = {
+        "dense network, cells": (partial(dense_network, cells[0].shape[1]), cells, DENSE),
+        "dense network, high-level features": (of_features, features[:2], DENSE),
+        "residual network, cells": (partial(residual_network, shape), cells, RESIDUAL),
+        "small convolutional network, cells": (partial(convolutional_network, shape), cells, SMALL),
+        "dense network, high-level features, Geant4 against Geant4": (of_features, features[::2], DENSE),
     }
-    judgements = {which: judged(which, *pair) for which, (judged, *pair) in judges.items()}
+    judgements = {
+        which: judge(*pair, build, seed=seed, label=which, **training)
+        for which, (build, pair, training) in judges.items()
+    }
     low_gev, high_gev = run.data.energy_gev
     changed = f" Changed: {', '.join(asked.overrides)}." if asked.overrides else ""
     print(
@@ -154,7 +136,6 @@ def main(arguments: Sequence[str]) -> int:
         f"{tables(judgements, distances)}\n\nFeatures, distances and classifiers took "
         f"{(time.perf_counter() - started) / 60:.0f} minutes. Machine: {machine_text(describe_machine())}."
     )
-    return 0
 
 
 def tables(judgements: Mapping[str, Judgement], distances: Mapping[str, Distance]) -> str:
@@ -188,4 +169,4 @@ def tables(judgements: Mapping[str, Judgement], distances: Mapping[str, Distance
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -15,10 +15,13 @@ import numpy as np
 from scipy.stats import binomtest
 
 from caloscale.bench.results import describe_machine, machine_text
+from caloscale.inference import load_generator
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import TRAINED
+from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
 from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.deformations import deformations
@@ -35,12 +38,9 @@ PARTS = {"flow": ("layer_flow", "marginals")}
 
 def of_geant4(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
     """The decisions on Geant4 showers in the place of generated ones, as many for reference as a run has."""
-    from caloscale.showers.tfrecord.shard_folder import open_shards
-    from caloscale.stages.validation import judging_showers
-
     with open_shards(dataset) as shards:
         count = len(judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(shards.manifest.splits["train"]))
+        training = shards.read("train")
     pool = held_out_showers(GEANT4_SHOWERS, run)
     for division in range(DIVISIONS):
         order = np.random.default_rng(division).permutation(len(pool))
@@ -51,13 +51,9 @@ def of_geant4(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
 
 def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[tuple[str, Evaluation]]:
     """The decisions on a trained network, the untrained one, mixtures of both, and deformed showers of the first."""
-    from caloscale.inference import load_generator
-    from caloscale.showers.tfrecord.shard_folder import open_shards
-    from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
-
     with open_shards(dataset) as shards:
         reference = shards.read("validation", judging_showers(shards.manifest, run))
-        training = shards.read("train", np.arange(shards.manifest.splits["train"]))
+        training = shards.read("train")
     primaries = draw_primaries(run, training, generated_showers(run))
     generated, untrained = (
         load_generator(networks, untrained=which).generate(**primaries, seed=run.validation.seed)
