@@ -9,11 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import yaml
 from kubernetes import client, config
 
+from tools.cluster.daemons import SECONDS_TO_START
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import folder, program
 
@@ -21,8 +22,6 @@ from tools.cluster.programs import folder, program
 class Access(ABC):
     """A cluster's API, as its administrator."""
 
-    patience: ClassVar[float] = 300.0
-    """Seconds that `wait_until` waits by default; programs and containers are slow to start on a busy machine."""
     folder: Path
     """Where what this access writes (caches, kubeconfigs) goes, and where the cluster's logs are."""
 
@@ -125,9 +124,8 @@ class Access(ABC):
         """Let pods come to a drained node again."""
         self.kubectl("uncordon", name)
 
-    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float | None = None) -> None:
+    def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = SECONDS_TO_START) -> None:
         """Wait for a condition; raises ClusterError that says what did not happen."""
-        seconds = self.patience if seconds is None else seconds
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:

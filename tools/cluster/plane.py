@@ -9,10 +9,9 @@ from kubernetes import client
 
 from tools.cluster.access import Access
 from tools.cluster.daemons import Daemon
-from tools.cluster.errors import ClusterError
 from tools.cluster.pools import PODS
 from tools.cluster.servers import GRACE_SECONDS, LOOPBACK, Servers
-from tools.cluster.upstream import OPERATORS, install
+from tools.cluster.upstream import install
 
 
 class ControlPlane(Access):
@@ -25,25 +24,18 @@ class ControlPlane(Access):
     """
 
     def __init__(
-        self,
-        folder: Path | None = None,
-        *,
-        operators: Sequence[str] = ("training-operator", "jobset"),
-        address: str = LOOPBACK,
-        grace_seconds: int = GRACE_SECONDS,
+        self, *, operators: Sequence[str] = ("training-operator", "jobset"), grace_seconds: int = GRACE_SECONDS
     ) -> None:
-        unknown = set(operators) - set(OPERATORS)
-        if unknown:
-            raise ClusterError(f"unknown operators {sorted(unknown)}", remedy=f"choose among {sorted(OPERATORS)}")
-        self._folder, self._operators = folder, tuple(operators)
-        self._address, self._grace_seconds = address, grace_seconds
+        self._operators, self._grace_seconds = operators, grace_seconds
+        self._folder: Path | None = None
+        self._address = LOOPBACK
         self.daemons: dict[str, Daemon] = {}
 
     def start(self) -> None:
         """Start everything and wait until it is ready; on failure nothing stays."""
         self.folder = self._folder or Path(tempfile.mkdtemp(prefix="caloscale-control-plane-"))
         with self.stopped_on_failure():
-            self.servers = Servers(self.folder, address=self._address, grace_seconds=self._grace_seconds)
+            self.servers = Servers(self.folder, self._address, self._grace_seconds)
             for daemon in (self.servers.etcd(), self.servers.api()):
                 self.run(daemon)
             # These need the API server but not each other.
@@ -63,7 +55,6 @@ class ControlPlane(Access):
     def stop(self) -> None:
         """End all programs, last started first, and remove the folder."""
         for daemon in reversed(self.daemons.values()):
-            # Nothing of it is needed any more, so nobody need say goodbye.
             daemon.stop(kill=True)
         self.daemons.clear()
         if hasattr(self, "folder"):

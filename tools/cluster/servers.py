@@ -1,5 +1,7 @@
 """The four programs of a control plane and kwok: with which options they start, and when they are ready."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -32,7 +34,7 @@ class Servers:
     127.0.0.1, so that there kwok makes fake ones.
     """
 
-    def __init__(self, folder: Path, *, address: str = LOOPBACK, grace_seconds: int = GRACE_SECONDS) -> None:
+    def __init__(self, folder: Path, address: str = LOOPBACK, grace_seconds: int = GRACE_SECONDS) -> None:
         self.folder, self._address, self._grace_seconds = folder, address, grace_seconds
         self.has_fake_nodes = address == LOOPBACK
         self.log_folder = folder / "logs"
@@ -50,14 +52,11 @@ class Servers:
         self.audit_log = self.log_folder / "audit.jsonl"
         """What the operator asked of the API server (audit-policy.yaml), a JSON line each."""
 
-    def daemon(self, name: str, command: list[str], ready: object, **environment: str) -> Daemon:
+    def daemon(self, name: str, command: list[str], ready: Callable[[], bool], **environment: str) -> Daemon:
         """A program of ours with its log in this control plane's folder."""
-        assert callable(ready)
-        command = [str(program(name)), *command]
-        log = self.log_folder / f"{name}.log"
         # Memory is collected at four times the live heap, not at twice: these programs mostly make garbage.
         variables = {"GOGC": "300", **environment}
-        return Daemon(name, command, log, ready, variables)
+        return Daemon(name, [str(program(name)), *command], self.log_folder / f"{name}.log", ready, variables)
 
     def etcd(self) -> Daemon:
         """The store. It does not wait for the disk: what it holds ends with the control plane."""
@@ -66,7 +65,7 @@ class Servers:
         command += [f"--listen-client-urls={client}", f"--advertise-client-urls={client}"]
         command += [f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}"]
         command += ["--unsafe-no-fsync", "--log-level=warn", "--quota-backend-bytes=4294967296"]
-        return self.daemon("etcd", command, lambda: answers(f"{client}/readyz"))
+        return self.daemon("etcd", command, partial(answers, f"{client}/readyz"))
 
     def api(self) -> Daemon:
         """The API server, with RBAC, pod security, CEL rules and admission policies as a cluster has them."""
@@ -90,7 +89,8 @@ class Servers:
             "default-not-ready-toleration-seconds": TOLERATION_SECONDS,
             "default-unreachable-toleration-seconds": TOLERATION_SECONDS,
         }
-        return self.daemon("kube-apiserver", _options("kube-apiserver", options), self._api_ready)
+        ready = partial(answers, f"{self.url}/readyz", (self._admin.certificate, self._admin.key))
+        return self.daemon("kube-apiserver", _options("kube-apiserver", options), ready)
 
     def controllers(self) -> Daemon:
         """The controller manager."""
@@ -105,11 +105,8 @@ class Servers:
             "node-monitor-period": f"{max(1, self._grace_seconds // 120)}s",
             "node-monitor-grace-period": f"{self._grace_seconds}s",
         }
-        return self.daemon(
-            "kube-controller-manager",
-            _options("kube-controller-manager", options),
-            self._healthy("controller", "/healthz"),
-        )
+        ready = self._healthy("controller", "/healthz")
+        return self.daemon("kube-controller-manager", _options("kube-controller-manager", options), ready)
 
     def scheduler(self) -> Daemon:
         """The scheduler."""
@@ -134,28 +131,22 @@ class Servers:
             "tls-cert-file": self._kubelet.certificate,
             "tls-private-key-file": self._kubelet.key,
         }
-        # kwok writes a folder of its own into the home.
-        return self.daemon(
-            "kwok",
-            _options("kwok", options),
-            lambda: answers(f"http://127.0.0.1:{port}/healthz"),
-            KWOK_WORKDIR=str(self.folder / "kwok"),
-        )
+        work = str(self.folder / "kwok")  # else in the home
+        ready = partial(answers, f"http://127.0.0.1:{port}/healthz")
+        return self.daemon("kwok", _options("kwok", options), ready, KWOK_WORKDIR=work)
 
     def _secured(self, user: str, port: str) -> dict[str, object]:
         pair = self.authority.issue(user.replace(":", "-"), user)
         kubeconfig = write_kubeconfig(self.folder / "kubeconfigs" / pair.key.stem, self.url, self.authority, pair)
-        options: dict[str, object] = dict.fromkeys(
-            ("kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"), kubeconfig
-        )
-        options |= {"bind-address": "127.0.0.1", "secure-port": self.ports[port], "leader-elect": "false"}
-        return options | {"kube-api-qps": 500, "kube-api-burst": 1000}
+        return {
+            "kubeconfig": kubeconfig,
+            "authentication-kubeconfig": kubeconfig,
+            "authorization-kubeconfig": kubeconfig,
+            "secure-port": self.ports[port],
+        }
 
-    def _api_ready(self) -> bool:
-        return answers(f"{self.url}/readyz", (self._admin.certificate, self._admin.key))
-
-    def _healthy(self, port: str, path: str) -> object:
-        return lambda: answers(f"https://127.0.0.1:{self.ports[port]}{path}")
+    def _healthy(self, port: str, path: str) -> Callable[[], bool]:
+        return partial(answers, f"https://127.0.0.1:{self.ports[port]}{path}")
 
 
 def _options(name: str, options: dict[str, object]) -> list[str]:

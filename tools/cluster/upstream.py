@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from string import Template
 from types import MappingProxyType
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from caloscale.ports import free_ports, is_free
-from tools.cluster.certificates import Authority, KeyPair, encoded
+from tools.cluster.certificates import Authority, encoded
 from tools.cluster.daemons import Daemon, answers
 from tools.cluster.errors import ClusterError
 from tools.cluster.programs import MODULE, manifest
@@ -19,15 +21,13 @@ from tools.cluster.programs import MODULE, manifest
 if TYPE_CHECKING:
     from tools.cluster.plane import ControlPlane
 
-# A manifest's objects that only serve to run the operator as a pod.
-_POD_OBJECTS = ("Deployment", "Service", "Secret")
+# A manifest's objects that only serve to run the operator as a pod, or reach it there.
+_POD_OBJECTS = ("Deployment", "Service", "Secret", "APIService")
 # training-operator waits until something lies here, and reads its certificate from $TMPDIR.
 _TRAINING_OPERATOR_CERTIFICATE = Path("/tmp/k8s-webhook-server/serving-certs/tls.crt")  # noqa: S108
 
 MPI_PORT = 8080
 """The mpi-operator 0.7 listens there on all addresses; no flag changes it."""
-
-
 FOLDER = MODULE / "operators"
 """Of the table of operators, and of the configurations of those that read one."""
 
@@ -43,6 +43,8 @@ class Operator:
     """Name by which it knows its authority; empty: it has no webhooks."""
     service: str = ""
     secret: str = ""
+    kinds: Collection[str] = ()
+    """Kinds whose webhooks it serves here, where its manifest has those of others, too; empty: all."""
 
 
 _TABLE = yaml.safe_load((FOLDER / "table.yaml").read_text(encoding="utf-8"))
@@ -65,19 +67,33 @@ def ensure(plane: ControlPlane, name: str) -> None:
 
 
 def _apply(plane: ControlPlane, folder: Path, operator: Operator, objects: list[dict[str, Any]], webhook: int) -> Path:
-    """Apply an operator's objects with webhooks at a port of this machine; returns the folder of their certificate."""
+    """Apply an operator's objects with webhooks at a port of this machine, in place of a Service; returns the folder of
+    their certificate."""
     host = f"{operator.service}.{operator.namespace}.svc"
     authority = Authority(folder / "k8s-webhook-server" / "serving-certs", operator.authority)
     pair = authority.issue("tls", host, hosts=[host, "127.0.0.1"])
-    secret = webhook_secret(operator.secret, operator.namespace, authority, pair)
-    plane.apply_with_kinds([*_with_webhooks_at(_without_pods(objects), webhook, authority), secret])
+    for each in objects:
+        conversion = each.get("spec", {}).get("conversion", {}).get("webhook")
+        for hook in [*each.get("webhooks", []), *([conversion] if conversion else [])]:
+            path = hook["clientConfig"]["service"]["path"]
+            bundle = encoded(authority.certificate)
+            hook["clientConfig"] = {"url": f"https://127.0.0.1:{webhook}{path}", "caBundle": bundle}
+    # Operators that make their own certificate are content with one that is valid.
+    files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
+    files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
+    metadata = {"name": operator.secret, "namespace": operator.namespace}
+    data = {file: encoded(path) for file, path in files.items()}
+    plane.apply_with_kinds([*objects, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}])
     return pair.certificate.parent
 
 
 def _training_operator(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon:
     """training-operator for TFJobs; MPIJobs are the mpi-operator's, the other kinds nobody's."""
     webhook, health = free_ports(2)
-    _apply(plane, folder, operator, tfjobs_only(objects_of(operator.name)), webhook)
+    objects = objects_of(operator)
+    kinds = [each for each in objects if each["kind"] == "CustomResourceDefinition"]
+    others = [each for each in kinds if each["spec"]["names"]["kind"] != "TFJob"]
+    _apply(plane, folder, operator, [each for each in objects if each not in others], webhook)
     command = ["--enable-scheme=tfjob", "--metrics-bind-address=0", f"--webhook-server-port={webhook}"]
     command += [f"--health-probe-bind-address=127.0.0.1:{health}", "--kube-api-qps=200", "--kube-api-burst=400"]
     command += ["--controller-threads=4"]
@@ -99,82 +115,40 @@ def _mpi_operator(plane: ControlPlane, folder: Path, operator: Operator) -> Daem
         problem = f"another program listens on port {MPI_PORT}, which the mpi-operator takes for its health check"
         raise ClusterError(problem, remedy=f"end it (ss -ltnp 'sport = :{MPI_PORT}' names it), or use another machine")
     (health,) = free_ports(1)
-    plane.apply_with_kinds(_with_webhooks_at(_without_pods(objects_of(operator.name)), 0, None))
+    plane.apply_with_kinds(objects_of(operator))
     environment = _environment(plane, folder, operator)
     command = [f"--kubeConfig={environment['KUBECONFIG']}", f"--monitoring-port={health}"]
     command += [f"--lock-namespace={operator.namespace}", "--kube-api-qps=200", "--kube-api-burst=400"]
-    return plane.servers.daemon(
-        operator.name, command, lambda: answers(f"http://127.0.0.1:{health}/metrics"), **environment
-    )
-
-
-_KUEUE_KINDS = ("workload", "clusterqueue", "cohort", "resourceflavor", "tfjob", "jobset", "trainjob", "mpijob")
-"""Kinds whose webhooks Kueue serves with this configuration; its manifest has those of all frameworks."""
+    ready = partial(answers, f"http://127.0.0.1:{health}/metrics")
+    return plane.servers.daemon(operator.name, command, ready, **environment)
 
 
 def _configured(plane: ControlPlane, folder: Path, operator: Operator) -> Daemon:
     """An operator with a file of settings: JobSet's controller, Kueue, Kubeflow Trainer (which needs JobSet's)."""
     webhook, health = free_ports(2)
-    objects = kueue_objects() if operator.name == "kueue" else objects_of(operator.name)
-    certificates = _apply(plane, folder, operator, objects, webhook)
+    certificates = _apply(plane, folder, operator, objects_of(operator), webhook)
     path = folder / "configuration.yaml"
     settings = Template((FOLDER / f"{operator.name}.yaml").read_text(encoding="utf-8"))
     path.write_text(settings.substitute(webhook=webhook, health=health, certificates=certificates), encoding="utf-8")
-    environment = _environment(plane, folder, operator)
-    return plane.servers.daemon(
-        operator.name, [f"--config={path}"], lambda: answers(f"http://127.0.0.1:{health}/readyz"), **environment
-    )
+    ready = partial(answers, f"http://127.0.0.1:{health}/readyz")
+    command = [f"--config={path}"]
+    return plane.servers.daemon(operator.name, command, ready, **_environment(plane, folder, operator))
 
 
-def objects_of(name: str) -> list[dict[str, Any]]:
-    """The operator's own manifest."""
-    documents = yaml.load_all(manifest(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    return [each for each in documents if each]
-
-
-def kueue_objects() -> list[dict[str, Any]]:
-    """Kueue's objects, with the webhooks of the kinds in its configuration alone; without its API of positions."""
-    objects = [each for each in objects_of("kueue") if each["kind"] != "APIService"]
+def objects_of(operator: Operator) -> list[dict[str, Any]]:
+    """The operator's own manifest, without the objects of its pod and the webhooks that it does not serve here."""
+    documents = yaml.load_all(manifest(operator.name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+    objects = [each for each in documents if each and each["kind"] not in _POD_OBJECTS]
     for each in objects:
-        if "webhooks" in each:
-            each["webhooks"] = [hook for hook in each["webhooks"] if hook["name"].split(".")[0][1:] in _KUEUE_KINDS]
+        if operator.kinds and "webhooks" in each:
+            each["webhooks"] = [hook for hook in each["webhooks"] if _kinds_of(hook) & set(operator.kinds)]
     return objects
 
 
-def tfjobs_only(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """training-operator's objects without the other kinds of jobs and their webhooks."""
-    for each in objects:
-        if "webhooks" in each:
-            each["webhooks"] = [hook for hook in each["webhooks"] if "tfjob" in hook["name"]]
-    return [
-        each
-        for each in objects
-        if each["kind"] != "CustomResourceDefinition" or each["spec"]["names"]["kind"] == "TFJob"
-    ]
-
-
-def webhook_secret(name: str, namespace: str, authority: Authority, pair: KeyPair) -> dict[str, Any]:
-    """The secret with a webhook's certificate; operators that make their own are content with one that is valid."""
-    files = {"ca.crt": authority.certificate, "ca.key": authority.files.key}
-    files |= {"tls.crt": pair.certificate, "tls.key": pair.key}
-    data = {file: encoded(path) for file, path in files.items()}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}, "data": data}
-
-
-def _without_pods(objects: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [each for each in objects if each["kind"] not in _POD_OBJECTS]
-
-
-def _with_webhooks_at(objects: list[dict[str, Any]], port: int, authority: Authority | None) -> list[dict[str, Any]]:
-    """Webhooks are reached as host processes instead of through a Service."""
-    for each in objects:
-        conversion = each.get("spec", {}).get("conversion", {}).get("webhook")
-        for hook in [*each.get("webhooks", []), *([conversion] if conversion else [])]:
-            assert authority is not None
-            path = hook["clientConfig"]["service"]["path"]
-            bundle = encoded(authority.certificate)
-            hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": bundle}
-    return objects
+def _kinds_of(webhook: dict[str, Any]) -> set[str]:
+    """The kind in the name of a webhook, such as vtfjob.kb.io or validator.tfjob.kubeflow.org, and another part."""
+    first, second, *_ = webhook["name"].split(".")
+    return {first[1:], second}
 
 
 def _environment(plane: ControlPlane, folder: Path, operator: Operator) -> dict[str, str]:

@@ -7,8 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from tools.cluster.native.configuration import DEFAULT_POOLS, TEMPLATES, node_environment, node_files, planned_nodes
-from tools.cluster.native.names import corefile, dns_objects
+from tools.cluster.native.configuration import (
+    DEFAULT_POOLS,
+    TEMPLATES,
+    corefile,
+    dns_objects,
+    node_environment,
+    node_files,
+    planned_nodes,
+)
 from tools.cluster.native.network import Network
 from tools.cluster.pools import Pool, node_objects
 from tools.cluster.servers import SERVICES

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from tools.cluster.__main__ import app
 from tools.cluster.errors import ClusterError
-from tools.cluster.native import NativeCluster, requirements
+from tools.cluster.native import requirements
 
 CGROUPS_READ_ONLY = (
     "for each in $(awk '$3 ~ /cgroup/ {print $2}' /proc/mounts); do mount -o remount,bind,ro $each; done; "
@@ -66,11 +66,6 @@ def test_root_without_the_rights_is_told(without: Sequence[str], shown: str) -> 
     done = subprocess.run([*without, sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.search(rf"root may not make a node here \([^)]*{shown}\)", done.stdout), done.stdout
     assert not list(Path("/sys/fs/cgroup").rglob("caloscale-probe-*"))
-
-
-def test_operators_must_be_known() -> None:
-    with pytest.raises(ClusterError, match="unknown operators"):
-        NativeCluster(operators=["volcano"])
 
 
 def test_ready_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

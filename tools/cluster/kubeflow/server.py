@@ -18,7 +18,7 @@ from tools.cluster.errors import ClusterError
 from tools.cluster.kubeflow.sources import ARGO_PROGRAMS, PROGRAMS, VERSION, is_built, node, place
 from tools.cluster.native import NativeCluster
 from tools.cluster.native.cluster import advertise
-from tools.cluster.native.names import host_service
+from tools.cluster.native.configuration import host_service
 from tools.cluster.pools import Pool
 from tools.images import archives
 from tools.images.archives import Entry, write_archive

@@ -6,12 +6,15 @@ import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
+from caloscale.ports import free_ports
 from tools.cluster.certificates import CONTEXT, Authority, KeyPair, write_kubeconfig
+from tools.cluster.daemons import answers
 from tools.cluster.errors import ClusterError
 from tools.cluster.native import requirements
 from tools.cluster.native.cgroups import read_trees, remove_group
@@ -20,12 +23,13 @@ from tools.cluster.native.configuration import (
     DISK,
     PAUSE_IMAGE,
     Node,
+    corefile,
+    dns_objects,
     node_environment,
     node_files,
     planned_nodes,
 )
 from tools.cluster.native.machine import NodeProcess, quietly, run, run_all
-from tools.cluster.native.names import start_dns
 from tools.cluster.native.network import Network, bridge_commands, free_networks
 from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
@@ -70,9 +74,7 @@ class NativeCluster(ControlPlane):
             super().start()
             self.shared_folder.mkdir()
             self.shared_folder.chmod(0o777)
-            daemon, objects = start_dns(self.servers, self.network.host_address)
-            self.run(daemon, wait=False)
-            self.apply(objects)
+            self._start_dns()
             self._start_nodes()
 
     def stop(self) -> None:
@@ -93,10 +95,6 @@ class NativeCluster(ControlPlane):
     def shared_folder(self) -> Path:
         """A folder that every node sees as SHARED, as it would see a network disk."""
         return self.folder / "shared"
-
-    def node_logs(self, name: str) -> Path:
-        """Logs of a node: its kubelet, containerd, kube-proxy, first process, and below pods/ those of its pods."""
-        return self._machine(name).folder / "log"
 
     def import_image(self, archive: Path, *, nodes: Iterable[str] | None = None) -> list[str]:
         """Put the images of an archive (OCI, docker) into nodes, all that run unless some are named; returns the names
@@ -148,6 +146,15 @@ class NativeCluster(ControlPlane):
                 self._claim.close()
         raise ClusterError("no addresses are free for nodes and pods", remedy="ip route shows which are used")
 
+    def _start_dns(self) -> None:
+        """CoreDNS as a process of this machine behind the usual service."""
+        address, (port, ready) = self.network.host_address, free_ports(2)
+        path = self.folder / "Corefile"
+        path.write_text(corefile(address, port, ready, self.kubeconfig), encoding="utf-8")
+        answering = partial(answers, f"http://127.0.0.1:{ready}/ready")
+        self.run(self.servers.daemon("coredns", ["-conf", str(path)], answering), wait=False)
+        self.apply(dns_objects(address, port))
+
     def _start_nodes(self) -> None:
         """Boot all at once, and wait until they are ready."""
         nodes = planned_nodes(self._pools, self.network)
@@ -172,7 +179,7 @@ class NativeCluster(ControlPlane):
         try:
             self.wait_until(ready, f"{name} is ready", SECONDS_TO_READY)
         except ClusterError as error:
-            log = self.node_logs(name) / "kubelet.log"
+            log = machine.folder / "log" / "kubelet.log"
             raise ClusterError(f"{name} is not ready", log=log, remedy="read the kubelet's words above") from error
         advertise(api, name, machine.node.pool)
 
@@ -206,12 +213,9 @@ def _prepare(folder: Path, node: Node, authority: Authority, url: str, proxy: Ke
         (folder / name).write_text(text, encoding="utf-8")
     hosts = [node.name, node.address]
     kubelet = authority.issue(node.name, f"system:node:{node.name}", groups=["system:nodes"], hosts=hosts)
-    for source, name in (
-        (kubelet.certificate, "node.crt"),
-        (kubelet.key, "node.key"),
-        (authority.certificate, "ca.crt"),
-    ):
-        shutil.copy(source, folder / name)
+    shutil.copy(kubelet.certificate, folder / "node.crt")
+    shutil.copy(kubelet.key, folder / "node.key")
+    shutil.copy(authority.certificate, folder / "ca.crt")
     for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
         write_kubeconfig(folder / name, url, authority, pair)
     pause = [Entry(program("pause"), "/pause")]

@@ -1,10 +1,11 @@
-"""Configuration of a real node's programs and of its first process. Pure: values in, text out."""
+"""Configuration of a real node's programs and of its first process, and of DNS. Pure: values in, text out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from tools.cluster.native.network import PORT_IN_NODE, Network
 from tools.cluster.pools import Pool, labels_of, taints_of
@@ -96,3 +97,43 @@ def node_environment(
         "ROUTES": " ".join(f"{pods}={via}" for pods, via in ways),
         "LABELS": ",".join(f"{name}={value}" for name, value in labels.items()),
     }
+
+
+def corefile(address: str, port: int, ready: int, kubeconfig: Path) -> str:
+    """Configuration of CoreDNS. It knows the cluster's names only: pods reach nothing outside this machine."""
+    return f""".:{port} {{
+  bind {address}
+  errors
+  ready 127.0.0.1:{ready}
+  kubernetes {CLUSTER_DOMAIN} in-addr.arpa ip6.arpa {{
+    kubeconfig {kubeconfig}
+    pods insecure
+    ttl 5
+  }}
+}}
+"""
+
+
+def dns_objects(address: str, port: int) -> list[dict[str, Any]]:
+    """The service by which pods find it."""
+    ports = {"dns": ("UDP", 53, port), "dns-tcp": ("TCP", 53, port)}
+    return host_service("kube-dns", "kube-system", address, ports, clusterIP=CLUSTER_DNS)
+
+
+def host_service(
+    name: str, namespace: str, address: str, ports: Mapping[str, tuple[str, int, int]], **spec: Any
+) -> list[dict[str, Any]]:
+    """A service whose only endpoint is a process of this machine; ports by name: protocol, own, that of the process."""
+    metadata = {"name": name, "namespace": namespace}
+    own = [{"name": each, "protocol": kind, "port": at, "targetPort": to} for each, (kind, at, to) in ports.items()]
+    return [
+        {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": own, **spec}},
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {**metadata, "labels": {"kubernetes.io/service-name": name}},
+            "addressType": "IPv4",
+            "ports": [{"name": each, "protocol": kind, "port": to} for each, (kind, _, to) in ports.items()],
+            "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
+        },
+    ]
