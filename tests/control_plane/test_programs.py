@@ -12,6 +12,7 @@ import yaml
 
 from tools.cluster import build, certificates, pools, programs
 from tools.cluster.errors import ClusterError
+from tools.cluster.kubeflow import sources
 
 PROXY = "https://user:secret@proxy.invalid"
 
@@ -163,3 +164,30 @@ def test_stages_are_yaml(tmp_path: Path) -> None:
         "logs",
     ]
     assert documents[-1]["spec"]["logs"] == [{"logsFile": str(tmp_path / "log")}]
+
+
+def test_sources_that_cannot_be_mended_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or a second build would take them as they are: programs that listen on all addresses."""
+    clone, place = tmp_path / "clone", tmp_path / "place"
+    clone.mkdir()
+    files = {name: upstream for name, upstream, _ in sources.MENDED}
+    for name in files:
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text("\n".join(text for file, text, _ in sources.MENDED if file == name))
+    (clone / "frontend" / "server" / "app.ts").write_text("changed")
+
+    def commit() -> str:
+        git = ["git", "-C", str(clone), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=a"]):
+            subprocess.run([*git, *arguments], check=True)
+        done = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    monkeypatch.setattr(sources, "COMMIT", commit())
+    with pytest.raises(ClusterError, match=r"app\.ts is not that of"):
+        sources._fetch(place / "source", str(clone))
+    assert not (place / "source").exists()
+    (clone / "frontend" / "server" / "app.ts").write_text(files["frontend/server/app.ts"])
+    monkeypatch.setattr(sources, "COMMIT", commit())
+    sources._fetch(place / "source", str(clone))
+    assert "process.env.LISTEN" in (place / "source" / "frontend/server/app.ts").read_text()

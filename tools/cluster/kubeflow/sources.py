@@ -63,14 +63,16 @@ def build(clone: str = "") -> None:
         if not (place() / name).is_dir():
             command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(place() / name)]
             _run([*command, wheel], place())
-    if not (source / "go.mod").is_file():
+    if not source.is_dir():
         _fetch(source, clone or REPOSITORY)
-    if not (argo / "go.mod").is_file():
+    if not argo.is_dir():
         downloaded = json.loads(_run([go, "mod", "download", "-json", ARGO], place()))["Dir"]
-        shutil.copytree(downloaded, argo, copy_function=shutil.copyfile)
-        specific = argo / "workflow" / "executor" / "osspecific"
+        part = place() / "argo.part"
+        shutil.copytree(downloaded, part, copy_function=shutil.copyfile, dirs_exist_ok=True)
+        specific = part / "workflow" / "executor" / "osspecific"
         # a symbolic link in the repository, which an archive of a module leaves out
         shutil.copyfile(specific / "signal_darwin.go", specific / "signal_linux.go")
+        part.rename(argo)
     for module, programs in ((source, PROGRAMS), (argo, ARGO_PROGRAMS)):
         compile_programs(go, module, programs, place() / "bin", flags="-s -w")
     _build_ui(source / "frontend")
@@ -82,16 +84,19 @@ def node() -> Path:
 
 
 def _fetch(source: Path, repository: str) -> None:
+    """The sources with all that is mended, or nothing."""
     print(f"fetching {repository} at {VERSION}", flush=True)
-    source.mkdir(parents=True, exist_ok=True)
-    _run(["git", "init", "--quiet"], source)
-    _run(["git", "fetch", "--quiet", "--depth=1", repository, COMMIT], source)
-    _run(["git", "checkout", "--quiet", "FETCH_HEAD"], source)
+    part = source.with_name("source.part")
+    shutil.rmtree(part, ignore_errors=True)
+    _run(["git", "init", "--quiet"], part)
+    _run(["git", "fetch", "--quiet", "--depth=1", repository, COMMIT], part)
+    _run(["git", "checkout", "--quiet", "FETCH_HEAD"], part)
     for name, upstream, ours in MENDED:
-        text = (source / name).read_text(encoding="utf-8")
+        text = (part / name).read_text(encoding="utf-8")
         if text.count(upstream) != 1:
-            raise ClusterError(f"{name} is not that of {VERSION}", remedy=f"remove {source} and start again")
-        (source / name).write_text(text.replace(upstream, ours), encoding="utf-8")
+            raise ClusterError(f"{name} is not that of {VERSION}", remedy=f"give a clone of {REPOSITORY}")
+        (part / name).write_text(text.replace(upstream, ours), encoding="utf-8")
+    part.rename(source)
 
 
 def _build_ui(frontend: Path) -> None:
