@@ -69,11 +69,6 @@ def test_an_all_reduce_beside_a_computation_costs_nothing():
     assert found == pytest.approx({("generator", "forward"): 40e-9, ("generator", "all_reduce"): 30e-9})
 
 
-def test_an_operation_while_the_loop_waits_is_no_waiting():
-    found, waited, idle, _, _ = divide(trace([operation(5, 10)]))
-    assert (found["generator", "forward"], waited, idle) == pytest.approx((5e-9, 5e-9, 90e-9))
-
-
 times = st.tuples(st.integers(0, 200), st.integers(0, 60), st.sampled_from(Gan.phases), st.sampled_from(PARTS))
 
 

@@ -134,26 +134,25 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak_gflops
 
 def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:
     """What limits, by what takes most of the step."""
+    waits, idle, matrix = (figures[name] for name in ("input_wait", "idle", "matrix_share"))
     all_reduce = sum(share.share for share in figures["shares"] if share.part == "allReduce")
     busy = sum(share.share for share in figures["shares"])
+    limit: Limit
+    if waits > MUCH_INPUT:
+        limit, reason = "input", f"input: {waits:.0%} of a step waits for showers"
+    elif all_reduce > MUCH_ALL_REDUCE:
+        limit, reason = "communication", f"communication: {all_reduce:.0%} of a step are all-reduces"
+    elif idle > MUCH_IDLE:
+        limit, reason = "idle", f"starting operations: {idle:.0%} of a step is idle"
+    elif matrix > MUCH_MATRIX:
+        products = f"convolutions and matrix products, which run at {figures['matrix_gflops']:.0f} GFLOP/s"
+        limit, reason = "compute", f"computing: {matrix:.0%} of the busy time are {products}"
+    else:
+        others = f"{1 - matrix:.0%} of the busy time ({busy:.0%} of the step) are operations"
+        limit, reason = "memory", f"memory: {others} that move numbers rather than multiply them"
     use = figures["gflops"] / figures["peak_gflops"]
     peak = f"the step as a whole reaches {use:.0%} of the measured peak of {figures['peak_gflops']:.0f} GFLOP/s"
-    if figures["input_wait"] > MUCH_INPUT:
-        return "input", f"Limited by input: {figures['input_wait']:.0%} of a step waits for showers; {peak}."
-    if all_reduce > MUCH_ALL_REDUCE:
-        return "communication", f"Limited by communication: {all_reduce:.0%} of a step are all-reduces; {peak}."
-    if figures["idle"] > MUCH_IDLE:
-        return "idle", f"Limited by starting operations: {figures['idle']:.0%} of a step is idle; {peak}."
-    matrix, speed = figures["matrix_share"], figures["matrix_gflops"]
-    if matrix > MUCH_MATRIX:
-        return "compute", (
-            f"Limited by computing: {matrix:.0%} of the busy time are convolutions and matrix products, which run at "
-            f"{speed:.0f} GFLOP/s; {peak}."
-        )
-    return "memory", (
-        f"Limited by memory: {1 - matrix:.0%} of the busy time ({busy:.0%} of the step) are operations that move "
-        f"numbers rather than multiply them; {peak}."
-    )
+    return limit, f"Limited by {reason}; {peak}."
 
 
 class StepProfiler:

@@ -113,23 +113,27 @@ def _host_operations(plane: Any) -> Iterator[Interval]:
 
 
 def _compiled_functions(plane: Any, line: Any) -> Iterator[Interval]:
-    names = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
-    started: tuple[float, str] | None = None  # end and name of the last operation that started
+    until, name = 0.0, None  # of the last operation that started
     for event, start, end, recorded in sorted(_events(plane, line), key=lambda one: one[1]):
         if event == _START:
-            found = next((s for s in recorded.stats if names.get(s.metadata_id) == "name"), None)
-            started = (end, found.str_value or names.get(found.ref_value, "")) if found is not None else None
-        elif event == _EXECUTABLE and started is not None and end <= started[0]:
-            yield Interval(start, end, started[1], COMPILED)
+            until, name = end, _statistic(plane, recorded.stats, "name")
+        elif event == _EXECUTABLE and name is not None and end <= until:
+            yield Interval(start, end, name, COMPILED)
 
 
 def _kernels(plane: Any) -> Iterator[Interval]:
-    names = {key: metadata.name for key, metadata in plane.stat_metadata.items()}
     for line in plane.lines:
         for kernel, start, end, event in _events(plane, line):
             stats = [*event.stats, *plane.event_metadata[event.metadata_id].stats]
-            found = next((stat for stat in stats if names.get(stat.metadata_id) == "tf_op"), None)
-            if found is not None:
-                text = found.str_value or names.get(found.ref_value, "")
+            text = _statistic(plane, stats, "tf_op")
+            if text is not None:
                 name, _, kind = text.rpartition(":")
                 yield Interval(start, end, name or text, kind or kernel)
+
+
+def _statistic(plane: Any, stats: Any, name: str) -> str | None:
+    """The text of the statistic of this name."""
+    for one in stats:
+        if plane.stat_metadata[one.metadata_id].name == name:
+            return str(one.str_value or plane.stat_metadata[one.ref_value].name)
+    return None
