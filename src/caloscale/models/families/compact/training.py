@@ -28,6 +28,8 @@ from caloscale.models.layers.plain import Differentiable, centred, differentiabl
 _OF_GENERATOR = ("primary", "noise", "amplitude", "offset", "x1_style", "y3", "conv1_style", "response")
 """Layers whose results the cells are computed from."""
 _MEASURED = ("angle", "ecal_sum", "layers", "transverse", "depth", "counts", "hits")
+_JUDGED = ("ecal_sum", "layers", "transverse", "counts", "hits")
+"""Of these, what the heads of the discriminator read."""
 
 
 def compact_for_training(networks: Networks) -> Computed:
@@ -37,7 +39,8 @@ def compact_for_training(networks: Networks) -> Computed:
         raise ValueError("networks with conditions, counts in ranges or other layers are computed layer by layer")
     cells = Cells(generator, discriminator)
     made = _Generator(networks["generator"], generator, cells)
-    return Computed(made, _Discriminator(discriminator, cells), cells.of_showers)
+    judge = _Discriminator(networks["discriminator"], discriminator, cells)
+    return Computed(made, judge, cells.of_showers)
 
 
 @compiled
@@ -240,8 +243,11 @@ class _Generator:
 
 
 class _Discriminator:
-    def __init__(self, layers: Mapping[str, tf.keras.layers.Layer], cells: Cells) -> None:
+    def __init__(self, network: tf.keras.Model, layers: Mapping[str, tf.keras.layers.Layer], cells: Cells) -> None:
         self._layers, self._cells = layers, cells
+        inputs = [layers["leaky3"].output, *(network.output[name] for name in _JUDGED)]
+        outputs = {name: network.output[name] for name in ("real_fake", "energy")}
+        self._heads = tf.keras.Model(inputs, outputs, name="discriminator")
         self._outputs = with_gradient(self._measurements)
 
     def __call__(self, showers: Seen, training: bool = False) -> dict[str, Tensor]:
@@ -253,16 +259,7 @@ class _Discriminator:
             )
             x = _leaky(layers, "conv1", showers.logarithms, layers["half_logarithms"].factor)
             x = _leaky(layers, "conv3", _leaky(layers, "conv2", x))
-            x = layers["dropout"](layers["flatten"](x), training=training)
-            compressed = [layers[f"log_{name}"](measured[name]) for name in ("layers", "transverse", "ecal_sum")]
-            sums = layers["sums"]([*compressed, measured["counts"], measured["hits"]])
-            features = layers["features"]([layers["features_cells"](x), layers["features_sums"](sums)])
-            judgement = layers["judgement_leaky"](layers["judgement"](features))
-            return {
-                "real_fake": layers["real_fake"](judgement),
-                "energy": layers["energy"](layers["energy_over_middle"](features)),
-                **measured,
-            }
+        return {**self._heads([x, *(measured[name] for name in _JUDGED)], training=training), **measured}
 
     def _measurements(self, counts: Tensor, hits: Tensor, along_x: Tensor, along_y: Tensor, *moments: Tensor) -> Tensor:
         """The outputs of `_MEASURED`."""
