@@ -197,36 +197,23 @@ def shower_with(*cells):
     return shower
 
 
+SHOWERS = {
+    "empty": shower_with(),
+    "cell": shower_with(((2, 3, 1), 1.0)),
+    "tiny": shower_with(((2, 3, 1), 1e-30)),
+    "denormal": shower_with(((2, 3, 1), 1e-42)),
+    "tiny-layers": shower_with(((2, 3, 1), 1e-32), ((5, 3, 2), 1e-32)),
+    "layer": shower_with(((2, 3, 1), 1.0), ((3, 0, 1), 2.0)),
+    "faint": shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-20)),
+    "denormal-layer": shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-38)),
+    "at-barycentre": shower_with(((2, 3, 0), 1.0), ((2, 3, 2), 1.0), ((5, 5, 1), 1.0)),
+    "huge": shower_with(((0, 0, 0), 1e6), ((5, 5, 3), 1e6)),
+    "negative": np.full((1, 6, 6, 4, 1), -1.0, np.float32),
+}
+
+
 class TestConstraints:
-    @pytest.mark.parametrize(
-        "shower",
-        [
-            shower_with(),
-            shower_with(((2, 3, 1), 1.0)),
-            shower_with(((2, 3, 1), 1e-30)),
-            shower_with(((2, 3, 1), 1e-42)),
-            shower_with(((2, 3, 1), 1e-32), ((5, 3, 2), 1e-32)),
-            shower_with(((2, 3, 1), 1.0), ((3, 0, 1), 2.0)),
-            shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-20)),
-            shower_with(((2, 3, 1), 1.0), ((5, 3, 2), 1e-38)),
-            shower_with(((2, 3, 0), 1.0), ((2, 3, 2), 1.0), ((5, 5, 1), 1.0)),
-            shower_with(((0, 0, 0), 1e6), ((5, 5, 3), 1e6)),
-            np.full((1, 6, 6, 4, 1), -1.0, np.float32),
-        ],
-        ids=[
-            "empty",
-            "cell",
-            "tiny",
-            "denormal",
-            "tiny-layers",
-            "layer",
-            "faint",
-            "denormal-layer",
-            "at-barycentre",
-            "huge",
-            "negative",
-        ],
-    )
+    @pytest.mark.parametrize("shower", SHOWERS.values(), ids=SHOWERS)
     def test_values_and_gradients_stay_finite(self, shower):
         x = tf.keras.Input((6, 6, 4, 1))
         model = tf.keras.Model(x, constraints(x, DATA, bin_counts=True))

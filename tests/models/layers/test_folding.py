@@ -62,14 +62,10 @@ def test_values_and_gradients_equal_the_plain_layers(size, factor, kernel, pad, 
 
 
 @pytest.mark.integration
-def test_the_variable_angle_layer_in_double_precision():
-    compare(*VARIABLE_ANGLE, channels=2, filters=2, dtype="float64", tolerance=1e-12)
-
-
-@pytest.mark.integration
-def test_the_variable_angle_layer_in_single_precision():
+@pytest.mark.parametrize(("channels", "dtype", "tolerance"), [(2, "float64", 1e-12), (4, "float32", 3e-5)])
+def test_the_variable_angle_layer(channels, dtype, tolerance):
     """The kernel's gradient adds up 100,000 products, in another order: 3e-5 of the largest, the others 3e-6."""
-    compare(*VARIABLE_ANGLE, channels=4, filters=4, dtype="float32", tolerance=3e-5)
+    compare(*VARIABLE_ANGLE, channels=channels, filters=channels, dtype=dtype, tolerance=tolerance)
 
 
 def test_in_bfloat16_it_is_as_near_to_single_precision_as_the_plain_layers_are():

@@ -87,6 +87,11 @@ def _as_kind(value: Any, kind: Any) -> Any:
     return get_origin(kind)(_as_kind(one, inner[0]) for one in value) if inner else kind(value)
 
 
+def compressed(cells: tf.Tensor, power: float) -> tf.Tensor:
+    """cells^power, where a cell without energy stays exactly 0. exp(p ln x) is three times faster than pow on a CPU."""
+    return tf.nn.relu(tf.exp(power * tf.math.log(cells + SMALLEST_CELL)) - ABOVE_ROUNDING * SMALLEST_CELL**power)
+
+
 def centred(cells: int) -> NDArray[np.float32]:
     """Positions of the middles of cells from the middle of the window, in cells, float32 (cells,)."""
     return (np.arange(cells) - (cells - 1) / 2).astype(np.float32)

@@ -196,7 +196,9 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
         x = _convolve(x, DISCRIMINATOR_CHANNELS, data, strides=stride, name=f"conv{number}")
         x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
     x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
-    sums = _summary(measured, data)
+    unit = data.preprocessing.units_per_gev * 1e-3
+    logs = [own.LogOnePlus(unit, name=f"log_{name}")(measured[name]) for name in ("layers", "transverse", "ecal_sum")]
+    sums = layers.Concatenate(name="sums")([*logs, measured["counts"], measured["hits"]])
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="features_cells")(x)
     features = own.BroadcastAdd(name="features")([x, layers.Dense(DISCRIMINATOR_HIDDEN, name="features_sums")(sums)])
     inputs, features = conditioned(shower, features, data)
@@ -237,21 +239,6 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
     if model.bin_counts:
         outputs["bins"] = BinCounts.of(data)(cells)
     return logarithms, outputs
-
-
-def _summary(measured: dict[str, tf.Tensor], data: Data) -> tf.Tensor:
-    """The measurements as inputs of the discriminator (B, n), compressed."""
-    layers = tf.keras.layers
-    unit = data.preprocessing.units_per_gev * 1e-3
-    return layers.Concatenate(name="sums")(
-        [
-            own.LogOnePlus(unit, name="log_layers")(measured["layers"]),
-            own.LogOnePlus(unit, name="log_transverse")(measured["transverse"]),
-            own.LogOnePlus(unit, name="log_ecal_sum")(measured["ecal_sum"]),
-            measured["counts"],
-            measured["hits"],
-        ]
-    )
 
 
 def _response(geometry: Geometry) -> float:

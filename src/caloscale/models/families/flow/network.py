@@ -23,7 +23,7 @@ from caloscale.models.families.flow.representation import (
     moments,
 )
 from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_moments, hold_sums
-from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, PlainLayer, register
+from caloscale.models.layers.plain import PlainLayer, compressed, register
 from caloscale.random import EventDraws
 
 REPETITIONS = 24
@@ -92,11 +92,7 @@ class ShowerFlow(PlainLayer):
         self.built = True
 
     def call(self, latent: tf.Tensor) -> tf.Tensor:
-        power, units = self.detector.power, self.detector.units
-        # exp(p ln x) is faster than pow on a CPU; a cell without energy stays exactly 0.
-        smallest = SMALLEST_CELL**power * ABOVE_ROUNDING
-        logarithms = tf.math.log(self.cells_gev(latent, sparse=False) * units + SMALLEST_CELL)
-        return tf.nn.relu(tf.exp(power * logarithms) - smallest)[..., None]
+        return compressed(self.cells_gev(latent, sparse=False) * self.detector.units, self.detector.power)[..., None]
 
     def make_numbers(self, noise: tf.Tensor, primary: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Stage 1: noise (B, D), primary (B, P) -> whitened numbers and numbers of a shower (B, D)."""
