@@ -31,10 +31,11 @@ Networks = dict[str, "tf.keras.Model"]
 """Keras models by role. The role "generator" is there always: from its input (B, `Family.latent_size`) to showers
 (B, X, Y, Z, 1) in network units. It is released, exported, and averaged where train.averageDecay asks for it."""
 GENERATOR = "generator"
-
-
-class NoSettings(Block):
-    """Settings of a family without parameters of its own."""
+Table = Mapping[str, NDArray[np.float32]]
+"""Showers: cells (N, X, Y, Z) in network units, and the columns of the table of primaries (N,)."""
+Draw = Callable[[int], Table]
+"""From a number to at most so many training showers, the same at every call."""
+Weights = Sequence[NDArray[np.float32]]
 
 
 class FastForm(NamedTuple):
@@ -65,7 +66,7 @@ class Family(ABC):
 
     name: str
     """Name of its entry point; set when it is found."""
-    Settings: ClassVar[type[Block]] = NoSettings
+    Settings: ClassVar[type[Block]] = Block
     """Its parameters: the block `model.settings` of the run configuration."""
     fields: ClassVar[frozenset[str]] = frozenset({"model.latentSize", "train.precision"})
     """Which of `caloscale.spec.family.OPTIONAL_FIELDS` it uses. A run that sets another one to a value that neither its
@@ -143,22 +144,16 @@ class Family(ABC):
         """Weights of a network that `adapt` sets and no step changes, such as means of the showers; not trainable."""
         return []
 
-    def adapt(
-        self, run: Run, networks: Networks, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
-    ) -> Mapping[str, Sequence[NDArray[np.float32]]]:
+    def adapt(self, run: Run, networks: Networks, draw: Draw) -> Mapping[str, Weights]:
         """By role the values of `adapted_weights`, in their order, from training showers.
 
         Called before the first step of a training, by one worker, whose values all others get; never on resuming: they
-        are in the checkpoint. It must not draw random numbers of its own. draw: from a number to at most so many
-        training showers, the same at every call: cells (N, X, Y, Z) in network units and the columns of the table of
-        primaries (N,).
+        are in the checkpoint. It must not draw random numbers of its own.
         """
         return {}
 
-    def calibrate(
-        self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
-    ) -> Sequence[NDArray[np.float32]]:
-        """Values of `adapted_weights` of the trained generator that is released, in their order. draw: as of `adapt`.
+    def calibrate(self, run: Run, network: tf.keras.Model, draw: Draw) -> Weights:
+        """Values of `adapted_weights` of the trained generator that is released, in their order.
 
         Called each time a training is at its end, by worker 0, with the weights of the selected epoch. Random numbers
         follow from the seed of the training.

@@ -30,14 +30,6 @@ def test_bend_takes_knots_to_images_and_back():
     assert (np.diff(bend(tf.linspace([-9.0] * 3, [9.0] * 3, 400), knots, images), axis=0) > 0).all()
 
 
-def test_untouched_whitening_changes_nothing():
-    whitening = Whitening(3, 6)
-    whitening.build()
-    numbers, primary = tf.constant([[0.5, -2.0, 1.0]]), tf.zeros((1, 2))
-    np.testing.assert_allclose(whitening.call(numbers, primary), numbers, atol=1e-6)
-    np.testing.assert_allclose(whitening.undo(numbers, primary), numbers, atol=1e-6)
-
-
 def test_faint_layers_get_the_quantiles_of_showers_and_as_many_are_empty():
     """Layers that two thirds, none and all but 50 of the showers leave empty; the second has hundreds of particles."""
     detector, rng = Detector.of(load_run(preset="flow-par04").data), np.random.default_rng(3)

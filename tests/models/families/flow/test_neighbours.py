@@ -78,15 +78,6 @@ def test_the_filter_adds_the_cells_beside_and_behind(logit, hit, core, cylinder)
         np.testing.assert_allclose(made[number], truth, atol=1e-6)
 
 
-def test_without_coefficients_the_scores_stay_as_they_are():
-    normal = np.random.default_rng(1).standard_normal((3, *SHAPE)).astype(np.float32)
-    logits = logits_of(0.0, 3)
-    none = tf.zeros(21), tf.zeros(SHAPE[2])
-    np.testing.assert_array_equal(
-        correlate(tf.constant(normal), logits, tf.ones_like(logits), *none), normal.transpose(0, 3, 1, 2)
-    )
-
-
 @pytest.mark.parametrize("cylinder", [False, True])
 def test_correlations_are_sums_over_all_pairs(cylinder):
     """Pair by pair, with the expectation of a score and its variance by quadrature."""

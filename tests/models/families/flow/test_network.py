@@ -203,39 +203,6 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
             weight.assign(value)
 
 
-def test_what_finished_showers_miss_of_their_moments_is_added(run, network, showers):
-    """Truth: the numbers of cells and hits of showers with another noise, counted by NumPy, and their widths."""
-    flow = network.get_layer("flow")
-    columns = training.primaries_of(showers, run.data).numpy()
-    inputs = latent(run, len(columns), seed=3).numpy()
-    inputs[:, : columns.shape[1]] = columns
-    bias = flow.marginals.offset.bias
-    before = bias.numpy()
-    try:
-        bias.assign(before + 4 * (np.arange(len(before)) % scores.PARAMETERS == 0))
-        excess = training._excess(run, network, showers, no_finish(flow), np.zeros((2, *flow.whitening.mean.shape)))
-        cells = to_gev(network(inputs)[..., 0], run.data.preprocessing).numpy()
-    finally:
-        bias.assign(before)
-    _, primary, axis = describe_primary(tf.constant(inputs), flow.detector)
-    noise = inputs[:, columns.shape[1] : columns.shape[1] + flow.numbers]
-    wanted = flow.make_numbers(noise, primary)[1].numpy()[:, -MOMENTS:]
-    counts = np.stack([(cells > limit).sum(axis=(1, 2, 3)) for limit in (0, flow.detector.hit_gev)], axis=1)
-    truth = np.log1p(counts) - wanted[:, -2:]
-    found = (training._design(primary) @ excess[0]).mean(axis=0)
-    assert found[-2:] == pytest.approx(truth.mean(axis=0), abs=0.01)
-    assert abs(truth.mean(axis=0)).max() > 0.02
-    design = training._design(primary)
-    counted, drawn = (
-        (values - design @ np.linalg.lstsq(design, values, rcond=None)[0]).std(axis=0)
-        for values in (np.log1p(counts), wanted[:, -2:])
-    )
-    assert (design @ excess[1]).mean(axis=0)[-2:] == pytest.approx(np.log(counted / drawn), abs=0.1)
-    others = (moments(tf.constant(cells), axis, flow.detector).numpy() - wanted)[:, :-2]
-    widths = [2, 6]
-    assert found[widths] == pytest.approx(others.mean(axis=0)[widths], abs=0.02)
-
-
 def test_finished_showers_have_the_moments_of_the_training_showers(run, network, monkeypatch):
     """Training showers are those of this network with other moments: calibrated without them, it makes the same."""
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(network.get_layer("flow")))

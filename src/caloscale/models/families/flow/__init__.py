@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from numpy.typing import NDArray
 from pydantic import Field
 
 from caloscale.errors import InvalidValueError
-from caloscale.models.families.family import GENERATOR, Arithmetic, Family, FastForm, Networks
+from caloscale.models.families.family import GENERATOR, Arithmetic, Draw, Family, FastForm, Networks, Weights
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.spec import Data, Model, Run
 from caloscale.spec.block import Block
 
 if TYPE_CHECKING:
-    import numpy as np
     import tensorflow as tf
 
     from caloscale.models.families.step import Losses, Step
@@ -116,23 +114,17 @@ class Flow(Family):
         flow = network.get_layer("flow")
         return [*flow.whitening.weights, *flow.finish, *flow.faint.weights]
 
-    def adapt(
-        self, run: Run, networks: Networks, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
-    ) -> Mapping[str, Sequence[NDArray[np.float32]]]:
+    def adapt(self, run: Run, networks: Networks, draw: Draw) -> Mapping[str, Weights]:
         """See `training.measure_whitening`."""
         from caloscale.models.families.flow.training import measure_whitening
 
         return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
 
-    def calibrate(
-        self, run: Run, network: tf.keras.Model, draw: Callable[[int], Mapping[str, NDArray[np.float32]]]
-    ) -> Sequence[NDArray[np.float32]]:
-        """What `training.calibrate` measures, and the other `adapted_weights` as they are."""
+    def calibrate(self, run: Run, network: tf.keras.Model, draw: Draw) -> Weights:
+        """See `training.calibrate`."""
         from caloscale.models.families.flow.training import calibrate
 
-        mean, log_width, finish, faint = calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
-        kept = [weight.numpy() for weight in network.get_layer("flow").whitening.weights[2:]]
-        return [mean, log_width, *kept, *finish, *faint]
+        return calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))
 
     def step_flops(self, run: Run, networks: Networks, *, folded: bool = True) -> int:
         """A forward pass and two gradients, with one point of each path instead of all. All parameters of all cells

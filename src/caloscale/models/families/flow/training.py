@@ -10,7 +10,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from caloscale.models.families.family import GENERATOR, first_columns
+from caloscale.models.families.family import GENERATOR, Table, Weights, first_columns
 from caloscale.models.families.flow.detector import CONCENTRATION, MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import FARTHEST, NORMAL_KNOTS, bend, unchanged_layers
 from caloscale.models.families.flow.neighbours import coefficient_count, correlations
@@ -31,6 +31,8 @@ from caloscale.models.families.step import Losses, MicroBatch, Step
 from caloscale.models.scopes import phase_scope
 from caloscale.random import EventDraws
 from caloscale.spec import Data, Run
+
+Doubles = NDArray[np.float64]
 
 _CHUNK = 500
 """Showers that are measured at a time."""
@@ -99,9 +101,7 @@ def primaries_of(batch: Mapping[str, tf.Tensor], data: Data) -> tf.Tensor:
     return tf.concat(first_columns(batch, data), axis=1)
 
 
-def measure_whitening(
-    run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
-) -> list[NDArray[np.float32]]:
+def measure_whitening(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
     """Values of `Whitening`, and of `Finish` and `FaintLayers` that change nothing: coefficients of the mean and of the
     logarithm of the width (least squares), quantiles of what is left, root and inverse root of the covariance of its
     normal numbers (ZCA of the correlation), and the largest whitened numbers.
@@ -131,12 +131,11 @@ def measure_whitening(
     return [*(array.astype(np.float32) for array in arrays), *unchanged_layers(flow.detector.shape[2])]
 
 
-def calibrate(
-    run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.float32], Finish, list[NDArray[np.float32]]]:
-    """Coefficients of the mean and of the logarithm of the width of `Whitening` with which the numbers that the trained
-    flow makes of the primaries of these showers have the mean and the width of theirs; with what its cells have their
-    correlations, spreads and faint energies; and weights of `FaintLayers`.
+def calibrate(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
+    """Weights as `measure_whitening`: coefficients of the mean and of the logarithm of the width with which the numbers
+    that the trained flow makes of the primaries of these showers have the mean and the width of theirs, the further
+    ones of `Whitening` as they are; `Finish`, with which its cells have their correlations, spreads and faint energies;
+    and those of `FaintLayers`.
 
     The velocity is a mean over few showers that dropout blurs, so the flow makes most numbers too narrow. Widths are
     fitted by the likelihood of a normal distribution. The moments of finished showers differ from their numbers, as
@@ -167,10 +166,12 @@ def calibrate(
     mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
     truth = _layers(primaries, real, flow.detector)
     found = _layers(repeated, made, flow.detector)
-    return mean.astype(np.float32), log_width.astype(np.float32), finish, _fit_faint(truth, found, flow.detector)
+    calibrated = [mean.astype(np.float32), log_width.astype(np.float32)]
+    kept = [weight.numpy() for weight in flow.whitening.weights[len(calibrated) :]]
+    return [*calibrated, *kept, *finish, *_fit_faint(truth, found, flow.detector)]
 
 
-def _layers(primaries: NDArray[np.float32], numbers: NDArray[np.float64], detector: Detector) -> NDArray[np.float64]:
+def _layers(primaries: NDArray[np.float32], numbers: Doubles, detector: Detector) -> Doubles:
     """Logarithms of the energies of layers (N, L), in units of the faintest cell, from numbers (N, D)."""
     energy = np.exp(primaries[:, 0] * detector.width + detector.centre)
     depth = detector.shape[2]
@@ -178,7 +179,7 @@ def _layers(primaries: NDArray[np.float32], numbers: NDArray[np.float64], detect
     return np.log(np.maximum(layers.numpy().astype(np.float64) / detector.floor_gev, 1e-6))
 
 
-def _fit_faint(real: NDArray[np.float64], made: NDArray[np.float64], detector: Detector) -> list[NDArray[np.float32]]:
+def _fit_faint(real: Doubles, made: Doubles, detector: Detector) -> Weights:
     """Weights of `FaintLayers` with which as many layers are empty as in training showers, and the quantiles of others
     are the same where few particles reach them. real, made: what `_layers` gives."""
     least, knots, images = (np.array(one) for one in unchanged_layers(detector.shape[2]))
@@ -198,16 +199,14 @@ def _fit_faint(real: NDArray[np.float64], made: NDArray[np.float64], detector: D
     return [values.astype(np.float32) for values in (least, knots, images)]
 
 
-def _measure_finish(
-    run: Run, generator: tf.keras.Model, showers: Mapping[str, NDArray[np.float32]], random: np.random.Generator
-) -> Finish:
+def _measure_finish(run: Run, generator: tf.keras.Model, showers: Table, random: np.random.Generator) -> Finish:
     """With which generated showers of these primaries have the correlations and spreads of these showers, and such
     parts of their faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
     depth = flow.detector.shape[2]
     faint = np.arange(BINS) < FAINT_BINS
 
-    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[Finish, NDArray[np.float64]]:
+    def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[Finish, Doubles]:
         """Correlations (C,), logarithms of the spreads of the core and of the numbers of hits (L,) and of what hazards
         should be over what they are (K,), and hits in each bin (K,)."""
         pairs, bins = np.zeros((2, coefficient_count(flow.detector))), np.zeros((2, BINS))
@@ -254,13 +253,8 @@ def _measure_finish(
 
 
 def _gain(
-    least: float,
-    gain: NDArray[np.float64],
-    coefficients: NDArray[np.float64],
-    before: NDArray[np.float64],
-    made: NDArray[np.float64],
-    made_before: NDArray[np.float64],
-) -> NDArray[np.float64]:
+    least: float, gain: Doubles, coefficients: Doubles, before: Doubles, made: Doubles, made_before: Doubles
+) -> Doubles:
     """Change of what is measured on finished showers over that of a coefficient; as it was where that hardly moved.
     Neighbours in the core of a cylinder have twice their coefficient, cells with few hits more, the core of a grid half
     its spread."""
@@ -269,19 +263,19 @@ def _gain(
     return np.where(known, ((made - made_before) / np.where(known, moved, 1.0)).clip(least, _LARGEST_GAIN), gain)
 
 
-def _powers(values: tf.Tensor, weight: tf.Tensor) -> NDArray[np.float64]:
+def _powers(values: tf.Tensor, weight: tf.Tensor) -> Doubles:
     """Sums for each layer (3, L) of weights (B, L, X, Y), of them times values, and times their squares."""
     return np.array([tf.reduce_sum(weight * values**power, axis=(0, 2, 3)) for power in range(3)], np.float64)
 
 
-def _log_spreads(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_spreads(sums: Doubles) -> Doubles:
     """Logarithms of standard deviations (L,) from `_powers` (3, L), each of a layer and of those beside it."""
     weight, mean, square = (np.convolve(np.pad(row, len(_KERNEL) // 2), _KERNEL, "valid") for row in sums)
     mean, square = mean / np.maximum(weight, 1.0), square / np.maximum(weight, 1.0)
     return np.log(np.maximum(square - mean**2, _LEAST_VARIANCE)) / 2
 
 
-def _parts(run: Run, flow: ShowerFlow, showers: Mapping[str, NDArray[np.float32]]) -> Iterator[tuple[slice, tf.Tensor]]:
+def _parts(run: Run, flow: ShowerFlow, showers: Table) -> Iterator[tuple[slice, tf.Tensor]]:
     """Showers that are finished at a time, and the first columns of the generator's input (B, 2 + condition)."""
     size, count = max(1, _CELLS // math.prod(flow.detector.shape)), len(showers["energy_gev"])
     for first in range(0, count, size):
@@ -295,13 +289,7 @@ def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Gen
     return tf.concat([columns, noise], axis=1)
 
 
-def _excess(
-    run: Run,
-    generator: tf.keras.Model,
-    showers: Mapping[str, NDArray[np.float32]],
-    finish: Finish,
-    correction: NDArray[np.float64],
-) -> NDArray[np.float64]:
+def _excess(run: Run, generator: tf.keras.Model, showers: Table, finish: Finish, correction: Doubles) -> Doubles:
     """Coefficients (2, T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them with
     this correction (2, T, D), in mean and logarithm of the width; 0 for the concentration, which no part of `targets`
     holds. The random numbers are the same each time."""
@@ -323,18 +311,14 @@ def _excess(
     return (np.array(of_finished) - np.array(of_numbers)) * (np.arange(MOMENTS) != CONCENTRATION)
 
 
-def _corrected(
-    flow: ShowerFlow, numbers: NDArray[np.float64], design: NDArray[np.float64], correction: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _corrected(flow: ShowerFlow, numbers: Doubles, design: Doubles, correction: Doubles) -> Doubles:
     """What `Whitening` makes with corrected coefficients of its mean and logarithm of the width (2, T, D) instead of
     these numbers (N, D); design (N, T)."""
     mean, (shift, change) = flow.whitening.mean.numpy(), correction
     return (numbers - design @ mean) * np.exp(design @ change) + design @ (mean + shift)
 
 
-def _fit(
-    design: NDArray[np.float64], numbers: NDArray[np.float64], width_terms: int | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _fit(design: Doubles, numbers: Doubles, width_terms: int | None = None) -> tuple[Doubles, Doubles]:
     """Coefficients (T, D) of the mean and of the logarithm of the width of numbers (N, D) in a design (N, T).
     width_terms: the width depends on so many of its terms; absent: on all."""
     mean = np.asarray(np.linalg.lstsq(design, numbers, rcond=None)[0], np.float64)
@@ -348,13 +332,11 @@ def _fit(
     return mean, log_width
 
 
-def _design(primaries: NDArray[np.float32]) -> NDArray[np.float64]:
+def _design(primaries: NDArray[np.float32]) -> Doubles:
     return np.asarray(expectation_terms(tf.constant(primaries)).numpy(), np.float64)
 
 
-def _numbers_of(
-    run: Run, detector: Detector, showers: Mapping[str, NDArray[np.float32]]
-) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+def _numbers_of(run: Run, detector: Detector, showers: Table) -> tuple[NDArray[np.float32], Doubles]:
     """Primaries (N, P) and numbers (N, D) of showers, with data.mirror of the mirrored ones, too."""
     primaries, numbers = [], []
     for first in range(0, len(showers["energy_gev"]), _CHUNK):
@@ -365,9 +347,7 @@ def _numbers_of(
     return np.concatenate(primaries), np.concatenate(numbers).astype(np.float64)
 
 
-def _measure(
-    part: Mapping[str, NDArray[np.float32]], first: int, data: Data, detector: Detector
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _measure(part: Table, first: int, data: Data, detector: Detector) -> tuple[tf.Tensor, tf.Tensor]:
     """Primary (N, P) and numbers (N, D) of showers; first: number of the first of them."""
     return _numbers_of_cells(energies(tf.constant(part["cells"]), detector), primaries_of(part, data), first, detector)
 

@@ -72,7 +72,9 @@ def adversarial_loss(
     """
 
     def pair(name: str) -> tuple[tf.Tensor, tf.Tensor]:
-        output = _at_least_float32(outputs[name])
+        output = tf.convert_to_tensor(outputs[name])
+        if output.dtype != tf.float64:
+            output = tf.cast(output, tf.float32)  # half precision: 1 - 1e-7 is 1 there
         target = labels if name == "real_fake" else targets[name]
         return tf.reshape(tf.cast(target, output.dtype), tf.shape(output)), output
 
@@ -147,9 +149,3 @@ def generator_loss(
         total = total + getattr(weights, name) * (score - terms[name] if name in terms else score)
         terms[name] = score
     return total, terms
-
-
-def _at_least_float32(values: tf.Tensor) -> tf.Tensor:
-    """Half precision is widened: 1 - 1e-7 is 1 there."""
-    values = tf.convert_to_tensor(values)
-    return values if values.dtype == tf.float64 else tf.cast(values, tf.float32)

@@ -73,9 +73,7 @@ def drawn_targets(energy_gev: tf.Tensor, run: Run) -> Outputs:
     """Targets of generated showers of drawn energies (B, 1) GeV: the energy, and the sum by `train.ecalSumFit`."""
     preprocessing = run.data.preprocessing
     energy = energy_gev / preprocessing.energy_scale_gev
-    ratio = tf.zeros_like(energy)
-    for coefficient in run.train.ecal_sum_fit or ():
-        ratio = ratio * energy + coefficient
+    ratio = tf.math.polyval(list(run.train.ecal_sum_fit or ()), energy)
     return {"energy": energy, "ecal_sum": ratio * energy * preprocessing.units_per_gev}
 
 

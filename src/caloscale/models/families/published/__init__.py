@@ -72,5 +72,4 @@ class FixedAngle(_Published):
 
         noise = self._checked_noise(noise, model, data)
         energy = column(primaries["energy_gev"], noise.dtype) / data.preprocessing.energy_scale_gev
-        further = condition(primaries, data, noise.dtype)
-        return tf.concat([*further, noise * energy], axis=1) if further else noise * energy
+        return tf.concat([*condition(primaries, data, noise.dtype), noise * energy], axis=1)
