@@ -238,3 +238,13 @@ def test_showers_of_another_shape_are_refused_with_a_remedy(preset):
     four_layers = Geometry(cells=(51, 51, 4), layers=(LayerGroup(count=4, absorber_mm=2.4),))
     with pytest.raises(ConfigurationError, match="made for showers of"):
         build(Model(preset=preset), Data(showers=1, geometry=four_layers))
+
+
+def test_the_fixed_angle_network_refuses_several_angles():
+    """It would be trained with showers of all of them, and generate any for the angle that is asked for."""
+    with pytest.raises(
+        ConfigurationError, match=r"not given the angle, data\.angleDeg is \[60\.0, 120\.0\]"
+    ) as refused:
+        load_run(preset="fixed-angle", overrides=["data.angleDeg=[60, 120]"])
+    assert refused.value.exit_code == 2 and "data.angleDeg" in refused.value.remedy
+    assert load_run(preset="fixed-angle", overrides=["data.angleDeg=[80, 80]"]).data.angle_deg == (80, 80)

@@ -62,6 +62,15 @@ class FixedAngle(_Published):
 
     shape = (25, 25, 25)
 
+    def check(self, model: Model, data: Data) -> None:
+        """Showers of several angles, which the generator is not given."""
+        super().check(model, data)
+        if data.angle_deg[0] != data.angle_deg[1]:
+            raise InvalidValueError(
+                f"the {self.name} network is not given the angle, data.angleDeg is {list(data.angle_deg)}",
+                remedy="set data.angleDeg to one angle, such as [90, 90], or use the preset variable-angle or compact",
+            )
+
     def noise_size(self, model: Model, data: Data) -> int:
         """All but the condition."""
         return model.latent_size - data.condition_size
