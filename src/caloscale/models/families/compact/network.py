@@ -63,8 +63,7 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     latent = tf.keras.Input((model.latent_size,), name="latent")
     # Energies of the run configuration get mean 0 and a width near 1.
     low, high = (math.log(energy / data.preprocessing.energy_scale_gev) for energy in data.energy_gev)
-    centre, width = (low + high) / 2, max((high - low) / math.sqrt(12), 0.1)
-    primary = own.Primary(centre, width, name="primary")(latent)
+    primary = own.Primary((low + high) / 2, max((high - low) / math.sqrt(12), 0.1), name="primary")(latent)
     line = None
     if data.spans:
         line = own.Line(
