@@ -15,9 +15,9 @@ import yaml
 
 from caloscale.cluster.capacity.pods import job_of
 from caloscale.cluster.capacity.resizing import alternatives
-from caloscale.cluster.workload.backends import render, render_runtime, tf_config_of
+from caloscale.cluster.workload.backends import render, tf_config_of
 from caloscale.cluster.workload.launch import Launch
-from caloscale.cluster.workload.pod_template import workspace_of
+from caloscale.cluster.workload.pod_template import worker_templates, workspace_of
 from caloscale.spec import build_run, parse_run
 from tests.cluster import examples as ex
 
@@ -40,8 +40,9 @@ def merged(trainjob: dict[str, Any]) -> dict[str, Any]:
 
     Trainer itself is asked in tests/control_plane/trainer.
     """
-    assert trainjob["spec"]["runtimeRef"] == {"name": render_runtime("other")["metadata"]["name"]}
-    (job,) = render_runtime("other")["spec"]["template"]["spec"]["replicatedJobs"]
+    runtime = worker_templates("other")["runtime"]
+    assert trainjob["spec"]["runtimeRef"] == {"name": runtime["metadata"]["name"]}
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     ((patch,),) = (
         each["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"] for each in trainjob["spec"]["runtimePatches"]
     )

@@ -90,10 +90,7 @@ def _spec_of(run: AnyRun) -> dict[str, Any]:
 
 
 def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
-    """Make the run, or change what of it may change; ``dry_run``: only let the server check it.
-
-    Returns it as it is then. Raises ClusterError.
-    """
+    """Make or change the run (``dry_run``: let the server check it); returns it as it is then. Raises ClusterError."""
     return ask(lambda: connection.apply(manifest, manager=MANAGER, dry_run=dry_run), "the run cannot be submitted")
 
 

@@ -141,11 +141,7 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
 
 
 def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:
-    """What worker 0 measured in the last attempt; None where its report and the placement do not say everything.
-
-    A step of several micro-batches is not that of a larger batch, and where other showers than the configured ones
-    were read their number is not known: then the result is None.
-    """
+    """What worker 0 measured in the last attempt; None where that is no measurement of the configured step."""
     placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
     if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
         return None

@@ -134,10 +134,7 @@ PARSED = "SpecParsed"
 
 @functools.lru_cache(maxsize=MOST_READ)
 def _read(text: str) -> tuple[AnyRun | None, str | None]:
-    """What the operator understands of a spec (None: not even what it acts on), and what it does not.
-
-    Where only the training part is not understood, that of the run is the preset's: nothing may be planned from it.
-    """
+    """What the operator understands of a spec (None: not even what it acts on), and what it does not understand."""
     spec = json.loads(text)
     try:
         return build_any_run(spec), None

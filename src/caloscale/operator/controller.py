@@ -106,10 +106,7 @@ class Controller:
     # --- work
 
     def lead(self) -> None:
-        """From now on this process decides; before, it only follows what there is, so that it need not read it then.
-
-        What happened when there was a leader can wait: that one has answered it.
-        """
+        """From now on this process decides. What happened when there was another leader can wait: it was answered."""
         self._first_event.clear()
         self.queue.put_off(2 * LEASE_SECONDS)
         self._leads.set()
@@ -340,10 +337,7 @@ class Controller:
             log.info("%s: the cost of an eviction was not published: %s", run, message_of(error))
 
     def catalogue(self, *, look: bool = True) -> Catalogue:
-        """Prices, measurements and node labels of today; read anew when the day or a file of the ConfigMaps changes.
-
-        ``look``: whether to look at the files.
-        """
+        """Prices, measurements and labels of today, read anew with the day or (``look``) when a file has changed."""
         day, last = today(), None if self._catalogue is None else self._catalogue[1]
         if not look and last is not None and last.as_of == day:
             return last

@@ -54,10 +54,7 @@ class Election:
         return self._clock() - self._renewed < RENEW_SECONDS
 
     def acquire(self, ended: threading.Event, ready: Callable[[], bool] = lambda: True) -> bool:
-        """Wait until the lease is ours; False when the process is to end before.
-
-        ``ready``: whether the lease is to be taken already, or only looked at.
-        """
+        """Wait until the lease is ours, at first (until ``ready``) only looking at it; False: the process is to end."""
         waits = False
         while not self.renew(take=(taken := ready())):
             if taken and not waits:

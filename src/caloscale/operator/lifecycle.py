@@ -71,10 +71,7 @@ def affordable(draft: Draft, run: AnyRun, placed: Placed) -> bool:
 
 
 def in_time(draft: Draft, run: AnyRun, placed: Placed) -> bool:
-    """Whether what is left of the training, by the estimate, ends within budget.deadline on a placement.
-
-    The estimate is that of the planned nodes; on fewer the time is at most inversely proportional to their number.
-    """
+    """Whether the rest of the training ends within budget.deadline: half of the planned nodes take twice as long."""
     seconds, begun = run.budget.deadline_seconds, _begun(draft)
     if seconds is None or placed.estimate_seconds is None:
         return True
@@ -161,10 +158,7 @@ def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) 
 
 
 def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
-    """Whether the scheduler found too few nodes although by our count there are enough, and none are to be added.
-
-    What it knows (a volume's zone, say) we do not, so another attempt may pay for some of the nodes in vain, too.
-    """
+    """Whether the scheduler found too few nodes although by our count there are enough, as with a volume's zone."""
     placed = draft.status.placement
     if outcome.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
         return False
@@ -204,10 +198,7 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
 
 
 def is_left_over(draft: Draft, pods: Iterable[Pod]) -> bool:
-    """Whether a job of the run, or one of the pods, is still there; jobs are deleted, and it is looked at again later.
-
-    Two attempts must not write one checkpoint.
-    """
+    """Whether a job of the run (it is deleted) or one of the pods is there: two must not write one checkpoint."""
     draft.remove_jobs()
     there = bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
     if there:

@@ -37,12 +37,10 @@ def judge(
     nodes: Mapping[str, bool],
     gone: Mapping[str, Pod] = {},
 ) -> Outcome | None:
-    """Whether an attempt has ended and why; None: it has not.
+    """Why an attempt has ended; None: it has not. gone: by uid, pods that are no more, as they were last.
 
-    gone: by uid, pods that are no more, as they were last.
-
-    A synchronous training fails as one: the first worker that is lost ends the attempt for all. A user's error goes
-    before what followed from it, and success before all.
+    The first worker that is lost ends the attempt for all. A user's error goes before what followed from it, and
+    success before all.
     """
     if job is not None and job.state == "succeeded":
         return Outcome("Completed", "all steps are done")
@@ -83,8 +81,7 @@ def judge(
 def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
     """The job whose newest state has to be read before its attempt ends as lost or queued anew; None: none.
 
-    When a job has succeeded, its controller deletes the workers that still run (cleanPodPolicy). Pods and jobs have
-    a watch each, and that of the pods may be the quicker one. A queue may just have admitted what is to be queued anew.
+    Its success, after which its controller deletes workers, or its admission may be known later than its pods' end.
     """
     live, in_doubt = seen.status.live, (*COUNTED, "Requeued")
     if live is None or not any(each.number == live.number and each.reason in in_doubt for each in status.attempts):
@@ -93,10 +90,7 @@ def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
 
 
 def awaited_until(pods: Sequence[Pod], now: dt.datetime) -> dt.datetime | None:
-    """Until when the worker is waited for whose end made others leave; None: nobody is waited for.
-
-    The kubelets of two nodes report in any order, and only that worker has the reason.
-    """
+    """Until when the worker whose end made others leave, and which has the reason, is waited for; None: not at all."""
     failed = [pod for pod in pods if pod.phase == "Failed"]
     if not failed or all(pod.phase in ENDED for pod in pods):
         return None
@@ -127,10 +121,7 @@ CONDITION = "Blocked"
 
 
 def diagnostics_of(warnings: Iterable[Diagnostic], live: AttemptStatus, now: dt.datetime) -> list[Diagnostic]:
-    """Of warnings those about the job of an attempt that takes long to start, its pods and what is between them.
-
-    The newest comes first.
-    """
+    """Of warnings those about the job of an attempt that takes long to start, and its pods; the newest first."""
     if live.running is not None or (now - live.launched).total_seconds() < PATIENCE_SECONDS:
         return []
     # a run by the name of our job has jobs and pods that begin with it, too: after ours comes a letter

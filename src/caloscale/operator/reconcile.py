@@ -59,10 +59,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
 
 
 def _is_left(draft: Draft) -> bool:
-    """Whether the pod of the run's client has been gone for a while: nobody waits for what it costs.
-
-    A step that is terminated cannot take its run back: Kubeflow's wrapping of a command keeps SIGTERM from it.
-    """
+    """Whether the pod of the run's client, which cannot end its run itself, has been gone for a while."""
     if draft.seen.client_runs:
         draft.put(client_gone_since=None)
         return False
@@ -75,10 +72,7 @@ def _is_left(draft: Draft) -> bool:
 
 
 def _wait_for_a_spec(draft: Draft) -> None:
-    """For a spec that this version of the operator does not understand: workers keep running, nothing starts or stops.
-
-    What ends by itself has ended.
-    """
+    """For a spec that this version does not understand: nothing starts or stops, but what ends by itself has ended."""
     live = draft.status.live
     if live is not None:
         outcome = judge(live, draft.pods_of(live), draft.seen.job_of(live), draft.seen.nodes, draft.seen.gone_pods)
@@ -214,19 +208,12 @@ MOST_BOOST = 99
 
 
 def boost_of(usd: float) -> int:
-    """The priority boost of a run whose evictions cost so much: 20 log10(1 + cents), at most MOST_BOOST.
-
-    Kueue takes an integer; a step is 12% of the cost from a few cents on, and 99 stands for 890 US dollars and more.
-    """
+    """The priority boost of a run whose evictions cost so much: 20 log10(1 + cents), an integer as Kueue demands."""
     return min(round(20 * math.log10(1 + 100 * usd)), MOST_BOOST)
 
 
 def _publish_eviction_cost(draft: Draft) -> None:
-    """Where Kueue reads it, with each update of the cost: a write that was missed is made up for by the next one.
-
-    What preemptions have cost already is added: otherwise the run that has just resumed, and has little to lose, is
-    preempted again and again.
-    """
+    """Where Kueue reads it, with what preemptions have cost before, or it would preempt who has resumed just now."""
     live, cost = draft.status.live, draft.status.cost
     job = draft.seen.job_of(live) if live is not None else None
     if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":

@@ -473,8 +473,7 @@ class Store:
     def assume(self, run: RunKey, status: RunStatus, version: str) -> None:
         """Take a status for written before it is, so that nobody else plans with the same nodes.
 
-        Nothing happens where the run is known in another version than the one that the status was made from: a write
-        without an answer may have been carried out, and the watch was quicker.
+        ``version``: the one from which it was made; where another one is known by now, that has the newer status.
         """
         with self.lock:
             if run in self.runs and self.runs[run].version == version:

@@ -36,7 +36,9 @@ WHOLE_CLUSTER = ("Node", "Pod")
 """Kinds that are watched in all namespaces: all pods use capacity."""
 
 Notice = Callable[[str, dict[str, Any], bool], None]
+"""Takes in an event: kind, object, whether it is gone."""
 Listed = Callable[[str, str, Iterator[Page]], int]
+"""Takes in a list: kind, namespace (empty: all), pages; returns its version."""
 
 
 class Watches:
@@ -45,19 +47,15 @@ class Watches:
     def __init__(
         self, connection: Connection, notice: Notice, listed: Listed, namespaces: tuple[str, ...], seconds: float
     ) -> None:
-        """``notice``: called with each event (kind, object, whether it is gone); ``listed``: with each list (kind,
-        namespace (empty: all), pages), returns its version. ``namespaces``: those of the runs, empty for all.
-        ``seconds``: a watch lasts so long, s.
-        """
+        """``namespaces``: those of the runs, empty for all. ``seconds``: length of a watch, s."""
         self._connection, self._notice, self._listed, self._seconds = connection, notice, listed, seconds
         self._stop = threading.Event()
-        scopes = [(kind, "") for kind in WHOLE_CLUSTER]
-        scopes += [(kind, name) for kind in WATCHED if kind not in WHOLE_CLUSTER for name in namespaces or ("",)]
-        self._scopes = frozenset(scopes)
-        self._unlisted, self._to_list = set(scopes), set[tuple[str, str]]()
+        of_kind = {kind: ("",) if kind in WHOLE_CLUSTER else namespaces or ("",) for kind in WATCHED}
+        self._scopes = [(kind, name) for kind, spaces in of_kind.items() for name in spaces]
+        self._unlisted, self._to_list = set(self._scopes), set[tuple[str, str]]()
         self._threads = [
             threading.Thread(target=self._follow, args=scope, name=f"watch {' '.join(scope)}", daemon=True)
-            for scope in scopes
+            for scope in self._scopes
         ]
 
     def start(self) -> None:

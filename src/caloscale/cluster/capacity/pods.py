@@ -125,11 +125,7 @@ def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool
 
 
 def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Accelerators, processors and GiB of a pod, as the scheduler of Kubernetes counts them.
-
-    Containers and sidecars together, or a container that only initializes, beside the sidecars before it, if that is
-    more; processors and memory of the pod as a whole replace this; the overhead of its runtime comes in addition.
-    """
+    """Accelerators, processors and GiB of a pod, as the scheduler of Kubernetes counts them (KEP-753, KEP-2837)."""
     total, sidecars, most = (dict.fromkeys((names.GPU, names.TPU, "cpu", "memory"), 0.0) for _ in range(3))
     for container in spec.get("containers") or ():
         _add(total, _asked(container))

@@ -17,10 +17,7 @@ from caloscale.status import Placed
 
 
 def shrink(run: AnyRun, placed: Placed, pools: Sequence[Pool]) -> Placed | None:
-    """The placement on as many nodes as are free, fewer than planned: same global batch, by micro-batches in memory.
-
-    None when there is none, or none is free.
-    """
+    """The placement on as many nodes as are free, fewer than planned, with the same global batch; None: none."""
     pool = pool_of(placed, pools)
     if pool is None:
         return None
@@ -79,11 +76,7 @@ def pool_label(placements: Sequence[Placed]) -> str | None:
 def _elsewhere(
     run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue
 ) -> list[tuple[PoolKey, Placed]]:
-    """The layout in other pools that are allowed, the cheapest first.
-
-    Same accelerators on as many nodes, so the same global batch and results. Spot and on-demand are both allowed where
-    hardware.capacityType is not given. A pool without a price comes last.
-    """
+    """The layout on as many equal accelerators of other pools that are allowed: cheapest first, unpriced last."""
     wanted, own = (placed.accelerator, placed.per_node, placed.topology), pool_of(placed, pools)
     found = []
     for pool in pools:
@@ -109,11 +102,8 @@ def _elsewhere(
 
 
 def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
-    """The placement on another number of nodes at the same global batch; None when that cannot be.
-
-    The ranks of a solver run are as many as its nodes have room for.
-    """
-    if isinstance(run, SolverRun):
+    """The placement on another number of nodes at the same global batch; None when that cannot be."""
+    if isinstance(run, SolverRun):  # its ranks are as many as its nodes have room for
         return placed if nodes == placed.nodes else None
     chip = load_accelerators().get(placed.accelerator)
     replicas = replicas_of(placed.accelerator, nodes * max(placed.per_node, 1))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
-from caloscale.cluster.workload.pod_template import RUNTIME, SHARED, WORKSPACE_VARIABLE, pod_template, worker_templates
+from caloscale.cluster.workload.pod_template import RUNTIME, SHARED, WORKSPACE_VARIABLE, pod_template
 from caloscale.errors import ConfigurationError
 from caloscale.spec import SolverRun
 from caloscale.spec.cluster import GRACE_SECONDS
@@ -152,7 +152,7 @@ _PATCHED = (
 
 
 def render_trainjob(launch: Launch) -> Manifest:
-    """A TrainJob of Kubeflow Trainer v2 (trainer.kubeflow.org/v1alpha1), with the runtime of `render_runtime`.
+    """A TrainJob of Kubeflow Trainer v2, with the runtime of `worker_templates`.
 
     Its controller makes a JobSet with the labels and the plan of the launch, which the admission policy examines.
     """
@@ -186,14 +186,6 @@ def render_trainjob(launch: Launch) -> Manifest:
             ],
         },
     }
-
-
-def render_runtime(image: str) -> Manifest:
-    """The ClusterTrainingRuntime of TensorFlow, which Kubeflow Trainer has none of; image: of the workers.
-
-    Workers make their TF_CONFIG of what Trainer's policy for PyTorch says of nodes and ranks (`tf_config_of`).
-    """
-    return worker_templates(image)["runtime"]
 
 
 def tf_config_of(environment: Mapping[str, str]) -> str | None:
