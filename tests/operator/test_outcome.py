@@ -36,12 +36,6 @@ def test_a_worker_without_memory_is_named_also_when_another_ended_before(second:
     )
 
 
-def test_a_mistake_in_the_document_goes_before_what_followed() -> None:
-    pods = [failed(0, 138, 3, message="worker 1 is gone"), failed(1, 2, 5, message="no such bucket")]
-    outcome = judge(ATTEMPT, pods, None, {})
-    assert outcome is not None and outcome.reason == "UserError" and "no such bucket" in outcome.message
-
-
 def test_who_is_gone_before_its_end_was_seen_is_asked_too() -> None:
     """training-operator deletes a pod that it makes anew as soon as it has ended."""
     since = ATTEMPT.launched
@@ -67,11 +61,6 @@ def test_what_ends_behind_its_deletion_was_disrupted(second: int, disrupted: boo
         }
     )
     assert pod.disrupted is disrupted
-
-
-def test_else_the_first_that_ended_is_named() -> None:
-    outcome = judge(ATTEMPT, [failed(0, 140, 5), failed(1, 143, 3)], None, {})
-    assert outcome is not None and outcome.exit_code == 143 and "gan-1-worker-1" in outcome.message
 
 
 def alive(index: int) -> Pod:
@@ -125,6 +114,15 @@ LATER = ATTEMPT.launched + dt.timedelta(seconds=60)
         (held("0"), [failed(0, 2, 3)], job("succeeded"), "Completed", "all steps are done"),
         (ATTEMPT, [failed(0, 1, 3)], job(), "UserError", "gan-1-worker-0 ended with exit code 1"),
         (ATTEMPT, [failed(0, 127, 3, message="m")], job(), "UserError", "gan-1-worker-0 ended with exit code 127: m"),
+        # a user's mistake goes before what followed from it; else the first end counts
+        (ATTEMPT, [failed(0, 138, 3), failed(1, 2, 5)], job(), "UserError", "gan-1-worker-1 ended with exit code 2"),
+        (
+            ATTEMPT,
+            [failed(0, 140, 5), failed(1, 143, 3)],
+            job(),
+            "WorkerFailed",
+            "gan-1-worker-1 on n1 ended with exit code 143",
+        ),
         (ATTEMPT, [failed(0, 128, 3)], job(), "WorkerFailed", "gan-1-worker-0 on n0 ended with exit code 128"),
         (ATTEMPT, [failed(0, 0, 3)], job(), "WorkerFailed", "gan-1-worker-0 on n0 ended with exit code 0"),
         (

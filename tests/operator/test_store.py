@@ -89,18 +89,6 @@ def test_an_older_event_changes_nothing() -> None:
     assert store.runs[GAN].status.phase == "Running"
 
 
-def test_events_in_any_order_end_in_the_same_state() -> None:
-    events = [("Pod", pod("a", v, phase)) for v, phase in ((1, "Pending"), (2, "Running"), (3, "Failed"))]
-    events += [("Node", versioned(ex.node("n0", ready=r), v)) for v, r in ((4, "True"), (5, "False"))]
-    for seed in range(20):
-        shuffled = list(events)
-        random.Random(seed).shuffle(shuffled)
-        store = Store()
-        for kind, raw in shuffled:
-            store.put(kind, raw)
-        assert store.pods[("physics", "a")].phase == "Failed" and not store.capacity.nodes["n0"].ready
-
-
 def test_a_heartbeat_concerns_nobody() -> None:
     store = Store()
     store.put("TrainingRun", run(1, phase="Waiting"))

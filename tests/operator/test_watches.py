@@ -1,7 +1,6 @@
 """Lists and watches: pages, bookmarks, versions that are too old, errors. The API server is a list of answers."""
 
 import json
-import tracemalloc
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ReadTimeoutError
 
 from caloscale.connection import PAGE, Connection
-from caloscale.operator.controller import Controller
-from caloscale.operator.metrics import Metrics
-from caloscale.operator.settings import Settings
 from caloscale.operator.watches import MOST_RESUMED, NOT_INSTALLED_SECONDS, RETRY_SECONDS, WATCHED, Watches
-from tests.operator.test_store import pod
 
 Answer = dict[str, Any] | list[dict[str, Any]] | Exception
 
@@ -214,33 +209,3 @@ def test_nothing_is_noticed_after_the_stop() -> None:
     cluster.answers = [page(7), [event("ADDED", 8), event("ADDED", 9)], [event("ADDED", 10)]]
     cluster.watches._follow("Node", "")
     assert seen == ["event"] and len(cluster.answers) == 1
-
-
-def peak_bytes(pages: int) -> int:
-    """Most memory while so many pages of pods of others are taken in."""
-    filler = {"name": "f", "image": "x" * 4000, "env": [{"name": f"V{i}", "value": "v" * 20} for i in range(20)]}
-
-    def pod_of_others(name: str) -> dict[str, Any]:
-        raw = pod(name, 1, run="")
-        return {**raw, "spec": {**raw["spec"], "volumes": [filler]}}
-
-    def request(method: str, path: str, body: Any, query_params: Any, **_: Any) -> SimpleNamespace:
-        number = int(dict(query_params).get("continue", 0))
-        token = str(number + 1) if number + 1 < pages else ""
-        items = [pod_of_others(f"p{number}-{i}") for i in range(PAGE)]
-        made = {"apiVersion": "v1", "kind": "PodList", "metadata": {"resourceVersion": "9", "continue": token}}
-        return SimpleNamespace(data=json.dumps({**made, "items": items}))
-
-    connection = Connection(ApiClient())
-    connection._client.request = request
-    controller = Controller(connection, Settings(), Metrics())
-    tracemalloc.start()
-    version = controller.watches._list("Pod", "")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert version == 9 and len(controller.store.others) == pages * PAGE
-    return peak
-
-
-def test_memory_for_many_pods_of_others_is_that_of_a_page() -> None:
-    assert peak_bytes(5) < 1.5 * peak_bytes(1)

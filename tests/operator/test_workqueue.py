@@ -27,18 +27,6 @@ def queue(clock: Clock) -> WorkQueue[str]:
     return WorkQueue(clock)
 
 
-def test_a_key_is_due_at_the_earliest_of_its_times(queue: WorkQueue[str], clock: Clock) -> None:
-    queue.add("a", 5.0)
-    queue.add("b", 2.0)
-    queue.add("a", 1.0)
-    queue.add("a", 9.0)
-    assert queue.get(0.0) is None
-    clock.now += 1.0
-    assert queue.get(0.0) == "a"
-    clock.now += 10.0
-    assert [queue.get(0.0), queue.get(0.0)] == ["b", None]
-
-
 def test_what_can_wait_comes_after_what_cannot_and_is_not_lost(queue: WorkQueue[str], clock: Clock) -> None:
     for key in ("listed", "both", "other"):
         queue.add(key, can_wait=True)
@@ -57,19 +45,6 @@ def test_what_can_wait_comes_after_what_cannot_and_is_not_lost(queue: WorkQueue[
     queue.done("event")
     assert queue.get(0.0) == "event"
     queue.done("event")
-    clock.now += 10.0
-    assert queue.get(0.0) is None
-
-
-def test_a_key_is_not_processed_twice_at_once_and_no_addition_is_lost(queue: WorkQueue[str], clock: Clock) -> None:
-    queue.add("a")
-    assert queue.get(0.0) == "a"
-    queue.add("a", 3.0)
-    queue.add("a")
-    assert queue.get(0.0) is None
-    queue.done("a")
-    assert queue.get(0.0) == "a"
-    queue.done("a")
     clock.now += 10.0
     assert queue.get(0.0) is None
 

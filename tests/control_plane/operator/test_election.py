@@ -14,32 +14,21 @@ Add = Callable[..., list[str]]
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_stopped_leader_is_replaced_and_ends_when_it_comes_back(
-    runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    elections(runs, add_nodes, operator, control_plane, tmp_path, times=1)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_twenty_stopped_leaders(
-    runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
-) -> None:
-    elections(runs, add_nodes, operator, control_plane, tmp_path, times=20)
-
-
-def elections(
-    runs: Runs, add_nodes: Add, operator: OperatorProcess, plane: ControlPlane, folder: Path, times: int
+    times: int, runs: Runs, add_nodes: Add, operator: OperatorProcess, control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """A run is made while its leader is stopped; the next one launches it, and the first one comes back to end."""
     add_nodes(pool="v100", count=2 * times)
     runs.fake_pods(None)
     leader = operator
     for number in range(times):
-        (folder / str(number)).mkdir()
-        standby = OperatorProcess(plane, folder / str(number), POD_NAME=f"standby-{number}")
+        (tmp_path / str(number)).mkdir()
+        standby = OperatorProcess(control_plane, tmp_path / str(number), POD_NAME=f"standby-{number}")
         standby.start(wait=False)
-        plane.wait_until(lambda standby=standby: "another operator is active" in standby.log.read_text(), "it waits")
+        control_plane.wait_until(
+            lambda standby=standby: "another operator is active" in standby.log.read_text(), "it waits"
+        )
         leader.signal(signal.SIGSTOP)
         try:
             runs.create(f"r{number}")
@@ -50,9 +39,9 @@ def elections(
         lease = runs.server.get("Lease", SYSTEM, "caloscale-operator")
         assert lease is not None and lease["spec"]["holderIdentity"] == f"standby-{number}"
         leader = standby
-    waiting = OperatorProcess(plane, folder, POD_NAME="waiting")
+    waiting = OperatorProcess(control_plane, tmp_path, POD_NAME="waiting")
     waiting.start(wait=False)
-    plane.wait_until(lambda: "another operator is active" in waiting.log.read_text(), "it waits")
+    control_plane.wait_until(lambda: "another operator is active" in waiting.log.read_text(), "it waits")
     assert waiting.stop() == 0 and leader.stop() == 0
     operator.start()
     for number in range(times):

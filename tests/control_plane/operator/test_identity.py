@@ -34,16 +34,8 @@ def test_a_name_that_is_taken_is_reported_and_left_alone(runs: Runs, add_nodes: 
 
 
 @pytest.mark.integration
-def test_runs_that_get_the_name_of_one_that_ends(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
-    recreate(runs, add_nodes, api, times=3)
-
-
-@pytest.mark.long
-def test_twenty_runs_that_get_the_name_of_one_that_ends(runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
-    recreate(runs, add_nodes, api, times=20)
-
-
-def recreate(runs: Runs, add_nodes: Add, api: client.ApiClient, times: int) -> None:
+@pytest.mark.parametrize("times", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_runs_that_get_the_name_of_one_that_ends(times: int, runs: Runs, add_nodes: Add, api: client.ApiClient) -> None:
     """Each one reports, is deleted while it runs, and another gets its name at once; none inherits anything."""
     add_nodes(pool="v100", count=2)
     runs.fake_pods(None)

@@ -152,21 +152,6 @@ def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_n
     assert condition(running, "Blocked")["status"] == "False" and len(running["attempts"]) == 1
 
 
-def test_suspend_and_resume(runs: Runs, add_nodes: Add) -> None:
-    add_nodes(pool="v100", count=2)
-    runs.fake_pods(None)
-    runs.create("gan")
-    runs.phase("gan", "Running")
-    patch = ["patch", "trun", "gan", "-n", runs.namespace, "--type=merge", "-p"]
-    runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": true}}}')
-    runs.phase("gan", "Suspended")
-    assert not [pod for pod in runs.pods("gan") if pod["status"]["phase"] == "Running"]
-    runs.fake_pods("1s")
-    runs.plane.kubectl(*patch, '{"spec": {"cluster": {"suspend": false}}}')
-    status = runs.phase("gan", "Succeeded")
-    assert [a["reason"] for a in status["attempts"]] == ["Suspended", "Completed"] and status["restarts"] == 0
-
-
 def own_account(runs: Runs) -> str:
     """A service account of the users, to which they have bound the Role of workers."""
     identity = {"name": "own", "namespace": runs.namespace}
@@ -259,12 +244,3 @@ def everything(plane: ControlPlane, namespace: str) -> set[str]:
         "--ignore-not-found",
     )
     return set(listed.split())
-
-
-@pytest.mark.parametrize("capacity_type", ["spot", "on-demand"])
-def test_the_purchase_is_respected(capacity_type: str, runs: Runs, add_nodes: Add) -> None:
-    add_nodes(pool="other", count=2, spot=capacity_type != "spot")
-    add_nodes(pool="wanted", count=2, spot=capacity_type == "spot")
-    runs.fake_pods("1s")
-    runs.create("gan", hardware={"capacityType": capacity_type})
-    assert runs.phase("gan", "Succeeded")["placement"]["pool"] == "wanted"

@@ -143,35 +143,17 @@ def conditions(status: dict[str, Any]) -> set[tuple[str, str]]:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize(("kills", "count"), [(2, 4), pytest.param(50, 24, marks=pytest.mark.long)])
 def test_the_operator_is_killed_again_and_again(
-    runs: Runs, add_nodes: Add, operator: OperatorProcess, remove_nodes: Callable[..., None]
-) -> None:
-    """Mixed load, two kills at random moments, a lost node: every run ends as it would have, no job twice."""
-    mixed_load(runs, add_nodes, operator, remove_nodes, kills=2, count=4)
-
-
-@pytest.mark.long
-def test_the_operator_is_killed_fifty_times(
+    kills: int,
+    count: int,
     runs: Runs,
     add_nodes: Add,
     operator: OperatorProcess,
     remove_nodes: Callable[..., None],
     control_plane: ControlPlane,
 ) -> None:
-    """Fifty kills, and the API server restarted five times."""
-    mixed_load(runs, add_nodes, operator, remove_nodes, kills=50, count=24, plane=control_plane)
-
-
-def mixed_load(
-    runs: Runs,
-    add_nodes: Add,
-    operator: OperatorProcess,
-    remove_nodes: Callable[..., None],
-    *,
-    kills: int,
-    count: int,
-    plane: ControlPlane | None = None,
-) -> None:
+    """Mixed load, kills at random moments, a lost node, an API server that is restarted after each tenth kill."""
     chance = random.Random(20261121)
     names = add_nodes(pool="mixed", count=6, spot=True)
     runs.fake_pods("2s")
@@ -185,8 +167,8 @@ def mixed_load(
         if kill == kills // 2:
             remove_nodes(names[:1])
             add_nodes(pool="mixed", count=1, spot=True)
-        if plane is not None and kill % 10 == 5:
-            plane.restart("kube-apiserver", kill=True)
+        if kill % 10 == 5:
+            control_plane.restart("kube-apiserver", kill=True)
         operator.start()
     for index in range(count):
         status = runs.phase(f"r{index}", "Succeeded", "Failed", seconds=240)
