@@ -23,6 +23,7 @@ from caloscale.stages.workspace import keep_configuration
 from caloscale.status import Condition, RunCost, RunProgress, RunStatus
 from caloscale.storage.objects import download, write_object
 from tests.client.server import Server, seen
+from tests.cluster import examples as ex
 
 
 @pytest.fixture
@@ -101,23 +102,6 @@ def test_every_final_state_but_success_is_a_failure(state: str, failed: bool) ->
         assert failure_of(state, "node lost") == "node lost"
 
 
-PLACED = {
-    "backend": "TFJob",
-    "pool": "v100",
-    "accelerator": "nvidia-tesla-v100",
-    "machineType": "n1-standard-8",
-    "region": "europe-west4",
-    "capacityType": "spot",
-    "nodes": 2,
-    "workers": 2,
-    "perNode": 1,
-    "acceleratorsPerWorker": 1,
-    "plannedNodes": 2,
-    "globalBatch": 128,
-    "batchPerReplica": 64,
-}
-
-
 @pytest.mark.parametrize("pod", ["pod-of-the-step", None])
 def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod: str | None
@@ -162,7 +146,7 @@ def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None
         "workers": 2,
         "nodeUsage": holds,
     }
-    raw["status"] |= {"placement": PLACED, "attempts": [attempt]}
+    raw["status"] |= {"placement": {**ex.PLACED, "region": "europe-west4"}, "attempts": [attempt]}
     server: Any = Server(raw)
     keep_configuration(load_run(preset="variable-angle", overrides=["hardware.count=2"]), tmp_path)
     record_use(step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")

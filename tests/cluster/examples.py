@@ -16,13 +16,31 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import AnyRun, Run, SolverRun, load_run, load_solver_run
 
 CATALOGUE = Catalogue(load_prices(), load_measurements(), dt.date(2026, 11, 21))
-BESIDE = """\
-provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,observed_on,\
-source,confidence,retired,waiver,note
+PRICES_HEADER = (
+    "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
+    "observed_on,source,confidence,retired,waiver,note"
+)
+BESIDE = f"""\
+{PRICES_HEADER}
 gcp,europe-west4,disk_gib,boot,gib,on-demand,0.0002,no,2026-01-01,,2026-01-01,test,list,no,,
 gcp,europe-west4,control_plane,cluster,cluster,on-demand,0.25,no,2026-01-01,,2026-01-01,test,list,no,,
 """
 """A price file with what is billed beside the nodes."""
+PLACED = {
+    "backend": "TFJob",
+    "pool": "v100-8",
+    "accelerator": "nvidia-tesla-v100",
+    "machineType": "n1-standard-64",
+    "capacityType": "on-demand",
+    "nodes": 2,
+    "workers": 2,
+    "perNode": 8,
+    "acceleratorsPerWorker": 8,
+    "plannedNodes": 2,
+    "globalBatch": 1024,
+    "batchPerReplica": 64,
+}
+"""A placement of two nodes, as a status has it."""
 V100 = {"cloud.google.com/gke-accelerator": "nvidia-tesla-v100"}
 IMAGE = "registry.example/caloscale/trainer:1.0"
 SOLVER_IMAGE = "registry.example/caloscale/solver:1.0.0"

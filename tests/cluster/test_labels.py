@@ -20,10 +20,6 @@ from caloscale.spec import load_run
 from tests.cluster import examples as ex
 from tests.operator.world import World, ended
 
-PRICES_HEADER = (
-    "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
-    "observed_on,source,confidence,retired,waiver,note"
-)
 LABELS_HEADER = "vendor,label,concept,value,means,selects,source,observed_on,note"
 SAMPLE: dict[str, Any] = {
     "model": {"preset": "variable-angle"},
@@ -178,7 +174,7 @@ def test_machines_of_ones_own_are_planned_in_accelerator_hours() -> None:
 def test_machines_of_ones_own_are_priced_by_a_row(kind: str, sku: str, usd: float, tmp_path: Path) -> None:
     row = f"none,own,{kind},{sku},{kind},on-demand,{usd},yes,2026-01-01,,2026-11-01,electricity of 2025,list,no,,"
     made = plan_own(
-        "hardware.machineType=box", "budget.maxUsd=500", prices=(table(tmp_path / "p", PRICES_HEADER, row),)
+        "hardware.machineType=box", "budget.maxUsd=500", prices=(table(tmp_path / "p", ex.PRICES_HEADER, row),)
     )
     best = made.chosen
     assert best is not None and best.usd == pytest.approx(best.accelerator_hours) and best.usd_per_hour == best.count

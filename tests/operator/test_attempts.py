@@ -427,9 +427,7 @@ def test_what_the_conditions_and_events_say() -> None:
     moved = sold_out(None)
     chosen = another_flavor(in_two_pools())
     (said,) = (event.message for event in moved.events if event.reason == "Moved")
-    planned = [
-        next(c["message"] for c in one.status["conditions"] if c["type"] == "Planned") for one in (moved, chosen)
-    ]
+    planned = [one.condition("Planned")["message"] for one in (moved, chosen)]
     assert planned == [said, "queue q chose 2 nodes (on-demand) of pool owned"]
 
 
@@ -573,7 +571,7 @@ def test_a_worker_in_another_pool_than_planned_is_a_mismatch() -> None:
     w.tick()
     w.pods["gan-1-worker-1"]["spec"]["nodeName"] = "d0"
     w.until(running)
-    (verified,) = (c for c in w.status["conditions"] if c["type"] == "PlacementVerified")
+    verified = w.condition("PlacementVerified")
     assert (verified["status"], verified["reason"]) == ("False", "Mismatch")
     assert verified["message"] == "gan-1-worker-1 runs in pool other, v100-8 is planned"
     (event,) = w.events
@@ -589,7 +587,7 @@ def test_who_waits_says_what_is_missing_now_and_since_when() -> None:
     assert (w.phase, w.status["waitingSince"]) == ("Waiting", START.strftime("%Y-%m-%dT%H:%M:%SZ"))
     assert w.status["message"] == "4 nodes with 8 free nvidia-tesla-v100 needed, 1 present: pool v100-8 is at 1/1"
     assert [event.reason for event in w.events] == ["Waiting"]
-    (launched,) = (c for c in w.status["conditions"] if c["type"] == "Launched")
+    launched = w.condition("Launched")
     assert launched["message"] == w.status["message"]
 
 
@@ -619,7 +617,7 @@ def test_a_reason_why_workers_do_not_start_is_an_event_once_and_again_after_it_w
     assert w.again == w.now  # ten seconds after the last look
     w.refuses_pods, w.warnings = False, []
     w.until(running)
-    (blocked,) = (c for c in w.status["conditions"] if c["type"] == "Blocked")
+    blocked = w.condition("Blocked")
     assert (blocked["status"], blocked["reason"], blocked["message"]) == ("False", "Running", "all workers run")
 
 
@@ -627,7 +625,7 @@ def test_the_estimate_of_a_solver_run_is_its_limit() -> None:
     spec = {"solver": {"ranks": 8, "maxMinutes": 60}, "hardware": {"accelerator": "nvidia-tesla-v100"}}
     w = World(ex.node("n0"), ex.cpu_node("c0"), spec={**spec, "cluster": {"volumeClaim": "shared"}})
     w.reconcile()
-    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    planned = w.condition("Planned")
     usd = w.status["placement"]["estimateUsd"]
     assert planned["message"] == f"1 nodes of pool v100-8, 1 workers, at most {float(usd):.2f} USD"
 

@@ -26,13 +26,10 @@ from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.test_store import pod, versioned
+from tests.operator.test_workqueue import Clock
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "capacityType": "spot", "region": "europe-west4"}
-HEADER = (
-    "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
-    "observed_on,source,confidence,retired,waiver,note"
-)
 LABELS = (
     "vendor,label,concept,value,means,selects,source,observed_on,note\n"
     "own,example.com/pool,pool,,,yes,our laboratory,2026-11-01,\n"
@@ -235,7 +232,7 @@ def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Pat
     """Files announce nothing: they are looked at with each list."""
     controller._refresh()
     assert controller.queue.get(0.0) is None
-    (tmp_path / "own.csv").write_text("# none yet\n" + HEADER + "\n")
+    (tmp_path / "own.csv").write_text(f"# none yet\n{ex.PRICES_HEADER}\n")
     controller._refresh()
     other = RunKey("physics", "other", "u-other")
     controller.queue.add(other)
@@ -485,13 +482,6 @@ def test_an_event_is_decided_before_what_is_listed_and_not_begun(
         controller.stop()
         loop.join(60)
     assert decided.index(RUN) <= 2 * threads
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def due_after(controller: Controller, most: float = 1000.0) -> float | None:

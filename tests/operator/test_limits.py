@@ -96,8 +96,7 @@ def test_the_flavor_that_a_queue_admits_decides_pool_price_and_bill(
     w.until(lambda w: w.phase == "Running")
     placed = w.status["placement"]
     assert (placed["pool"], placed["capacityType"]) == (pool, capacity)
-    conditions = {c["type"]: c for c in w.status["conditions"]}
-    assert conditions["PlacementVerified"]["status"] == "True"
+    assert w.condition("PlacementVerified")["status"] == "True"
     w.until(settled)
     (attempt,) = w.attempts
     assert [totals["capacityType"] for totals in attempt["nodeTotals"]] == [capacity]
@@ -121,7 +120,7 @@ def test_a_node_pool_of_both_capacity_types_is_two_pools_to_a_queue() -> None:
     admit(w)
     w.until(lambda w: w.phase == "Running")
     assert (w.status["placement"]["pool"], w.status["placement"]["capacityType"]) == ("gpu", other)
-    (verified,) = [c for c in w.status["conditions"] if c["type"] == "PlacementVerified"]
+    verified = w.condition("PlacementVerified")
     assert verified["status"] == "True"
 
 
@@ -177,7 +176,7 @@ def test_a_queue_without_kueue_is_reported_at_once() -> None:
     w.has_queues = False
     w.reconcile()
     assert w.phase == "Waiting" and not w.jobs and "Kueue is not installed" in w.status["message"]
-    (launched,) = [each for each in w.status["conditions"] if each["type"] == "Launched"]
+    launched = w.condition("Launched")
     assert launched["status"] == "False" and launched["reason"] == "NoKueue"
     w.has_queues = True
     w.until(settled)
@@ -344,39 +343,31 @@ def unpriced(**changes: Any) -> World:
     return World(*raw, spec={**spec, **changes}, steps=10**7).until(lambda w: w.phase == "Running")
 
 
-def priced(w: World) -> dict[str, Any]:
-    return next(c for c in w.status["conditions"] if c["type"] == "Priced")
-
-
 def test_a_budget_without_a_price_is_said_not_to_be_kept() -> None:
     w = unpriced()
-    assert priced(w)["status"] == "False" and "budget.maxUsd" not in priced(w)["message"]
-    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    assert w.condition("Priced")["status"] == "False" and "budget.maxUsd" not in w.condition("Priced")["message"]
+    planned = w.condition("Planned")
     assert planned["message"] == "4 nodes of pool v100-8, 4 workers"
     w.spec["budget"] = {"maxUsd": 5}
     w.generation = 2
     w.reconcile()
-    assert "budget.maxUsd is not kept until there is one" in priced(w)["message"]
+    assert "budget.maxUsd is not kept until there is one" in w.condition("Priced")["message"]
 
 
 def test_a_budget_is_kept_from_when_there_is_a_price(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     w = unpriced(budget={})
     kinds = (("gpu", "nvidia-tesla-v100", "gpu", 2.5), ("vcpu", "n1", "vcpu", 0.03), ("mem_gib", "n1", "gib", 0.004))
-    header = (
-        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,includes_host,effective_from,effective_to,"
-        "observed_on,source,confidence,retired,waiver,note"
-    )
     rows = [
         f"gcp,mars-1,{kind},{sku},{unit},on-demand,{usd},no,2026-11-01,,2026-11-01,our laboratory,list,no,,"
         for kind, sku, unit, usd in kinds
     ]
-    (tmp_path / "prices.csv").write_text("\n".join([header, *rows]) + "\n")
+    (tmp_path / "prices.csv").write_text("\n".join([ex.PRICES_HEADER, *rows]) + "\n")
     prices = load_prices([tmp_path / "prices.csv"])
     monkeypatch.setattr(ex, "CATALOGUE", dataclasses.replace(ex.CATALOGUE, prices=prices, known={}))
     w.spec["budget"] = {"maxUsd": 5}
     w.generation = 2
     w.until(lambda w: w.phase == "Failed", most_seconds=3600)
-    assert w.attempts[0]["reason"] == "Budget" and priced(w)["status"] == "True"
+    assert w.attempts[0]["reason"] == "Budget" and w.condition("Priced")["status"] == "True"
     per_second = 4 * (8 * 2.5 + 64 * 0.03 + 240 * 0.004) / 3600
     assert 5 <= float(w.status["cost"]["usd"]) < 5 + 61 * per_second
 
@@ -419,7 +410,7 @@ def test_disks_and_the_control_plane_are_in_estimate_cost_and_bill(beside: Catal
     placed = status.placement
     assert placed is not None and placed.usd_per_hour == pytest.approx(4 * node_usd + 0.25)
     assert placed.control_plane_usd_per_hour == 0.25
-    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    priced = w.condition("Priced")
     assert priced["message"] == "all machines have a price; newer ones are left aside"
 
 
@@ -427,7 +418,7 @@ def test_what_has_no_price_beside_the_nodes_is_no_cost() -> None:
     """No price of the control plane is known: the cost is unknown, not that of the nodes alone."""
     w = world(BESIDE, steps=100).until(settled)
     assert "usd" not in w.status["cost"] and w.status["cost"]["nodeHours"] > 0
-    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    priced = w.condition("Priced")
     assert (priced["status"], priced["reason"]) == ("False", "NoPrice") and "disk_gib" in priced["message"]
 
 

@@ -21,23 +21,9 @@ MANIFESTS = Path(__file__).parents[2] / "manifests"
 def test_runs_accelerators_and_money() -> None:
     store, metrics = Store(), Metrics()
     metrics.registry.register(RunsCollector(store, lambda: True))
-    placed = {
-        "backend": "TFJob",
-        "pool": "v100-8",
-        "accelerator": "nvidia-tesla-v100",
-        "machineType": "n1-standard-64",
-        "capacityType": "spot",
-        "nodes": 2,
-        "workers": 2,
-        "perNode": 8,
-        "acceleratorsPerWorker": 8,
-        "plannedNodes": 2,
-        "globalBatch": 1024,
-        "batchPerReplica": 64,
-        "usdPerHour": 19.5,
-    }
+    placed = {**ex.PLACED, "capacityType": "spot", "usdPerHour": 19.5}
     store.put("TrainingRun", run(1, phase="Running", placement=placed))
-    unpriced = {key: value for key, value in placed.items() if key != "usdPerHour"} | {"workers": 1}
+    unpriced = {**ex.PLACED, "workers": 1}
     store.put("TrainingRun", named_run("unpriced", phase="Running", placement=unpriced))
     store.put("TrainingRun", named_run("waits", phase="Waiting", placement=placed))
     store.put("Node", versioned(ex.node("n0"), 2))

@@ -164,13 +164,13 @@ def test_conditions_are_those_of_the_newest_generation() -> None:
     w = world().until(lambda w: w.phase == "Running" and w.step > 100)
     w.spec["recovery"], w.generation = {**w.spec["recovery"], "maxRestarts": 3}, 2
     w.until(lambda w: w.step > 300)
-    (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+    priced = w.condition("Priced")
     assert (priced["status"], priced["observedGeneration"]) == ("True", 2)
     assert priced["lastTransitionTime"] < w.now.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parsed(w: World) -> dict[str, Any]:
-    return next(c for c in w.status["conditions"] if c["type"] == "SpecParsed")
+    return w.condition("SpecParsed")
 
 
 def test_an_operator_that_does_not_understand_the_training_looks_after_it_all_the_same(
@@ -456,7 +456,7 @@ def test_of_hardware_that_is_not_understood_only_what_ends_by_itself_has_ended(c
     assert w.phase == phase and not w.removed and len(w.attempts) == 1
     assert w.attempts[0].get("reason") == {"Failed": "UserError", "Succeeded": "Completed"}.get(phase)
     if phase == "Failed":
-        (said,) = (c for c in w.status["conditions"] if c["type"] == "Failed")
+        said = w.condition("Failed")
         assert said["message"] == w.status["message"] == "gan-1-worker-0 ended with exit code 2: why"
 
 
@@ -513,7 +513,7 @@ def test_own_machines_have_no_price_and_that_is_no_problem_without_a_budget() ->
         w.until(lambda w: w.phase == "Running")
         w.spec["budget"], w.generation = budget, 2
         w.reconcile()
-        (priced,) = (c for c in w.status["conditions"] if c["type"] == "Priced")
+        priced = w.condition("Priced")
         assert (priced["status"], priced["reason"]) == ("False", reason)
 
 

@@ -31,7 +31,7 @@ def test_it_succeeds_and_its_launcher_is_neither_counted_nor_paid_for() -> None:
     (kind,) = w.status["cost"]["nodes"]
     held = sum((until - since).total_seconds() for node, since, until in w.ledger if node != "c0")
     assert kind["nodes"] == 2 and kind["nodeSeconds"] == held
-    assert {c["type"]: c["status"] for c in w.status["conditions"]}["PlacementVerified"] == "True"
+    assert w.condition("PlacementVerified")["status"] == "True"
 
 
 def test_a_rank_that_is_lost_makes_another_attempt_of_as_many_ranks() -> None:

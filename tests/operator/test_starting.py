@@ -63,8 +63,8 @@ def test_what_cannot_be_mounted_is_reported_and_not_paid_for_ever() -> None:
     w.can_mount = False
     message = 'MountVolume.SetUp failed for volume "credentials" : secret "nokey" not found'
     w.warnings = [Diagnostic("gan-1-worker-0", "FailedMount", message)]
-    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
-    assert "cluster.credentialsSecret" in blocked(w)["message"]
+    w.until(lambda w: w.phase == "Starting" and bool(w.condition("Blocked")))
+    assert "cluster.credentialsSecret" in w.condition("Blocked")["message"]
     w.until(ended)
     assert w.phase == "Failed" and w.attempts[0]["reason"] == "StartupFailed" and "nokey" in w.status["message"]
 
@@ -73,7 +73,7 @@ def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
     w = world({"recovery": {"waitForCapacity": "60s"}})
     w.can_mount = False
     w.warnings = [Diagnostic("gan-1-worker-0", "FailedMount", "timed out", w.now)]
-    w.until(lambda w: w.phase == "Starting" and bool(blocked(w)))
+    w.until(lambda w: w.phase == "Starting" and bool(w.condition("Blocked")))
     w.can_mount = True
     w.until(settled)
     assert w.phase == "Succeeded" and len(w.attempts) == 1
@@ -87,10 +87,6 @@ def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> 
     w.now += dt.timedelta(hours=1)
     w.until(settled)
     assert w.phase == "Succeeded" and len(w.attempts) == 1
-
-
-def blocked(w: World) -> dict[str, Any]:
-    return next((c for c in w.status.get("conditions", []) if c["type"] == "Blocked"), {})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +104,7 @@ def test_a_placement_that_cannot_be_is_a_condition_with_a_remedy(hardware: dict[
     w = World(own, spec={"model": {"preset": "variable-angle"}, "hardware": {"region": "europe-west4", **hardware}})
     w.spec["hardware"]["accelerator"] = ex.pools_of([node_of(own)], ())[0][0].key.accelerator
     w.reconcile()
-    (planned,) = (c for c in w.status["conditions"] if c["type"] == "Planned")
+    planned = w.condition("Planned")
     assert planned["status"] == "False" and said in planned["message"] and "leave hardware" in planned["message"]
     assert w.phase == "Waiting" and not w.jobs
 

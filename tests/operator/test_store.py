@@ -20,20 +20,6 @@ from tests.operator.world import World, world
 GAN = RunKey("physics", "gan", "u")
 V100 = {"accelerator": "nvidia-tesla-v100", "count": 32, "capacityType": "spot", "region": "europe-west4"}
 QUEUED = {"model": {"preset": "variable-angle"}, "hardware": {**V100, "queue": "q"}}
-PLACED = {
-    "backend": "TFJob",
-    "pool": "v100-8",
-    "accelerator": "nvidia-tesla-v100",
-    "machineType": "n1-standard-64",
-    "capacityType": "on-demand",
-    "nodes": 2,
-    "workers": 2,
-    "perNode": 8,
-    "acceleratorsPerWorker": 8,
-    "plannedNodes": 2,
-    "globalBatch": 1024,
-    "batchPerReplica": 64,
-}
 
 
 def run(version: int, **status: Any) -> dict[str, Any]:
@@ -124,7 +110,7 @@ def test_launched_and_not_yet_bound_counts() -> None:
     store.put("Node", versioned(ex.node("n0"), 1))
     store.put("Node", versioned(ex.node("n1"), 2))
     attempt = {"number": 1, "job": "gan-1", "nodes": 2, "workers": 2, "launched": "2026-11-21T10:00:00Z"}
-    store.put("TrainingRun", run(3, phase="Starting", placement=PLACED, attempts=[attempt]))
+    store.put("TrainingRun", run(3, phase="Starting", placement=ex.PLACED, attempts=[attempt]))
     other = RunKey("physics", "other", "u-other")
     assert store.pools_for(other)[0][0].free == 0
     store.put("Pod", pod("gan-1-worker-0", 4))
@@ -346,7 +332,7 @@ def drawn_object(drawn: random.Random, kind: str) -> dict[str, Any]:
         usage = {"pod": "p0", "uid": "u-p0", "node": f"n{drawn.randrange(5)}", "since": MOMENT}
         attempt = {"number": 1, "job": "j1", "nodes": drawn.choice([1, 2]), "workers": 2, "launched": MOMENT}
         attempt |= drawn.choice([{}, {"nodeUsage": [usage]}, {"ended": MOMENT}])
-        status = {"phase": "Starting", "placement": {**PLACED, "pool": drawn.choice(["v100-8", "b"])}}
+        status = {"phase": "Starting", "placement": {**ex.PLACED, "pool": drawn.choice(["v100-8", "b"])}}
         metadata["annotations"] = drawn.choice([{}, {"caloscale.dev/client-heartbeat": f"p{drawn.randrange(6)}"}])
         return {"metadata": metadata, "spec": {}, "status": drawn.choice([{}, {**status, "attempts": [attempt]}])}
     owned = {"ownerReferences": [{**owner.identity, "controller": True}]}
@@ -397,7 +383,7 @@ def test_after_any_events_it_answers_as_if_it_had_been_listed_just_now(seed: int
 
 def launched_run(version: int, *, nodes: int = 2, **status: Any) -> dict[str, Any]:
     attempt = {"number": 1, "job": "gan-1", "nodes": nodes, "workers": nodes, "launched": MOMENT}
-    return run(version, phase="Starting", placement=PLACED, attempts=[attempt], **status)
+    return run(version, phase="Starting", placement=ex.PLACED, attempts=[attempt], **status)
 
 
 def with_two_nodes_and_one_who_waits(free: int) -> tuple[Store, RunKey]:

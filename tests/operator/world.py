@@ -351,6 +351,9 @@ class World:
     def phase(self) -> str:
         return str(self.status.get("phase", ""))
 
+    def condition(self, kind: str) -> dict[str, Any]:
+        return next((each for each in self.status.get("conditions", ()) if each["type"] == kind), {})
+
     @property
     def attempts(self) -> list[dict[str, Any]]:
         return list(self.status.get("attempts", []))
