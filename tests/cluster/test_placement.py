@@ -1,6 +1,5 @@
 """Where runs go, what is missing when they cannot, and whether they are where they should be."""
 
-import time
 from dataclasses import replace
 from typing import Any
 
@@ -248,20 +247,6 @@ def test_the_actual_placement_is_compared() -> None:
     assert verify_placement(placed, [("w0", "n0", 8), ("w1", "n0", 8)]) == ["w0 and w1 share node n0"]
     assert "has 4 accelerators" in verify_placement(placed, [("w0", "n0", 8), ("w1", "n1", 4)])[0]
     assert "1 workers run" in verify_placement(placed, [("w0", "n0", 8)])[0]
-
-
-def test_a_thousand_nodes_are_read_and_planned_on() -> None:
-    """The figure for docs/benchmarks.md is printed; what is asserted is only that all are seen."""
-    raw = [ex.node(f"n{i:04d}", f"pool-{i // 250}") for i in range(1000)]
-    run = ex.run_of(*V100, "hardware.count=64")
-    read = ex.nodes(*raw)
-    choose_placement(run, ex.pools(*raw[:10]), ex.CATALOGUE)  # the catalogue is read once
-    start = time.perf_counter()
-    found, _ = ex.pools_of(read, ())
-    pooled = time.perf_counter()
-    choice = choose_placement(run, found, ex.CATALOGUE)
-    print(f"pools {1000 * (pooled - start):.1f} ms, placement {1000 * (time.perf_counter() - pooled):.1f} ms")
-    assert choice.placed is not None and sum(pool.free for pool in found) == 1000
 
 
 def test_a_solver_run_fills_whole_nodes_with_ranks_and_has_no_estimate() -> None:

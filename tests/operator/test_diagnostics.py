@@ -101,23 +101,13 @@ def test_what_a_pod_says_of_itself_goes_before_warnings() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.RuntimeRef: Invalid '
-        'value: {"name":"caloscale-tensorflow"}: ClusterTrainingRuntime "caloscale-tensorflow" not found: specified '
-        "clusterTrainingRuntime must be created before the TrainJob is created",
-        "admission webhook \"vtrainjob.kb.io\" denied the request: runtime 'caloscale-tensorflow' not found",
-    ],
-    ids=["trainer", "kueue"],
+TRAINER = (
+    'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request: spec.RuntimeRef: Invalid value: '
+    '{"name":"caloscale-tensorflow"}: ClusterTrainingRuntime "caloscale-tensorflow" not found: specified '
+    "clusterTrainingRuntime must be created before the TrainJob is created"
 )
-def test_a_missing_runtime_is_named_with_its_remedy_whoever_refuses_first(refusal: str) -> None:
-    diagnostic = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message=refusal)
-    assert sentence(diagnostic).endswith("kubectl apply --server-side -k manifests/trainer")
-    unknown = Diagnostic(where="TrainJob gan-1", reason=REFUSED, message="no matches for kind TrainJob")
-    assert sentence(unknown).endswith("jobset, trainer or mpi-operator)")
-
-
+KUEUE = "admission webhook \"vtrainjob.kb.io\" denied the request: runtime 'caloscale-tensorflow' not found"
+RUNTIME = "an administrator adds the runtime of TrainJobs: kubectl apply --server-side -k manifests/trainer"
 IMAGE = "check that the image exists under this name and that the nodes may pull it (cluster.image; private: "
 SECRET = (
     "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json), or correct "
@@ -145,6 +135,8 @@ OTHER_NAME = "delete or rename that object, or delete this run and submit it und
         (NAME_TAKEN, "is there already", OTHER_NAME),
         ("FailedCreate", 'serviceaccount "w" not found', "kubectl apply --server-side -k manifests/run-namespace in"),
         (REFUSED, 'serviceaccount "w" may not', "create what is missing; an unknown kind comes with its operator"),
+        (REFUSED, TRAINER, RUNTIME),
+        (REFUSED, KUEUE, RUNTIME),
         (REFUSED, "no matches for kind", "create what is missing; an unknown kind comes with its operator"),
         ("FailedCreate", 'spec.RuntimeRef: "r" not found', "see kubectl describe of gan-1"),
         ("FailedMount", 'secret "key" not found', SECRET),

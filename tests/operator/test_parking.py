@@ -304,13 +304,6 @@ def test_other_nodes_concern_those_whose_plan_depends_on_them_until_they_were_tr
     assert made.waits(ONE, none_free)
 
 
-def test_a_pool_that_is_new_concerns_all_and_one_that_has_gone_may_be_new_again() -> None:
-    made = parked(Need(2, changed=False))
-    assert made.wake(B, 0) == {ONE} and not made.waits(ONE, none_free)
-    made.park(ONE, "class", {A: Need(2, changed=False), B: Need(1, changed=False)})
-    assert made.wake(B, 0) == set() and made.wake(B, 0, exists=False) == set() and made.wake(B, 0) == {ONE}
-
-
 def test_a_run_that_has_changed_is_of_another_class() -> None:
     made = parked(Need(2, changed=False))
     made.park(TWO, "another", {B: Need(1, changed=False)})

@@ -92,22 +92,6 @@ def test_a_report_is_written_when_it_says_something_new() -> None:
     assert w.report is not None and w.status["progress"]["step"] == w.report.step
 
 
-def test_all_nodes_at_once() -> None:
-    w = world(steps=1000)
-    w.until(lambda w: w.step >= 230)
-    for name in list(w.nodes):
-        w.lose_node(name)
-    w.until(lambda w: w.phase == "Recovering")
-    w.now += dt.timedelta(seconds=400)
-    w.reconcile()
-    assert w.phase == "Recovering" and "0 present" in w.status["message"]
-    for i in range(4):
-        w.nodes[f"m{i}"] = ex.spot(f"m{i}")
-    w.until(settled)
-    assert w.attempts[0]["stepsKept"] == 200 and w.attempts[0]["stepsLost"] >= 30
-    assert w.attempts[1]["firstStep"] == 200 and w.phase == "Succeeded"
-
-
 @pytest.mark.parametrize("code", [128, 134, 137, 138, 139, 143, 255])
 def test_a_machines_error_is_tried_again(code: int) -> None:
     w = world(steps=400)

@@ -83,28 +83,6 @@ def test_a_heartbeat_concerns_nobody() -> None:
     assert store.put("Node", versioned(ex.node("n0"), 3)) == set()
 
 
-def test_more_room_concerns_those_who_wait() -> None:
-    store = Store()
-    store.put("TrainingRun", run(1, phase="Waiting"))
-    store.put("Node", versioned(ex.node("n0"), 2))
-    store.put("Pod", pod("stranger", 3, run=""))
-    (pool,) = store.pools_for(GAN)[0]
-    assert pool.free == 0
-    store.park(GAN, {pool.key: Need(1, changed=False)}, store.parking.changes)
-    assert store.put("Pod", pod("stranger", 4, "Succeeded", run="")) == {GAN}
-    (pool,) = store.pools_for(GAN)[0]
-    assert pool.free == 1
-
-
-def test_a_runs_own_workers_do_not_stand_in_its_way() -> None:
-    store = Store()
-    store.put("TrainingRun", run(1, phase="Running"))
-    store.put("Node", versioned(ex.node("n0"), 2))
-    store.put("Pod", pod("gan-1-worker-0", 3))
-    assert store.pools_for(GAN)[0][0].free == 1
-    assert store.pools_for(RunKey("physics", "other", "u-other"))[0][0].free == 0
-
-
 def test_launched_and_not_yet_bound_counts() -> None:
     store = Store()
     store.put("Node", versioned(ex.node("n0"), 1))
