@@ -60,14 +60,14 @@ def test_making_showers_in_closed_form() -> None:
 def test_the_generator_pays_from_where_both_cost_the_same() -> None:
     """n g + T + M m = n m."""
     run = run_of("data.showers=9000", "data.validationFraction=0.1")
-    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY, training_usd=2.0)
+    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY, training_usd=2.0, is_planned=True)
     generated, simulated = 4 * N1_STANDARD_2 / 3.6e6, 100 * N1_STANDARD_2 / 3.6e6
     assert made.training_showers_usd == pytest.approx(10_000 * simulated)
     n = made.break_even_showers
     assert n is not None and n * simulated >= n * generated + 2 + 10_000 * simulated > (n - 1) * (simulated - generated)
     assert break_even_in_words(made).startswith(f"cheaper than Monte Carlo from {n:,} showers on: training 2.00 USD")
     own = run_of("data.source=mine.h5")
-    of_files = plan_making(own, 3_600_000, [speed_of(own)], PRICES, DAY, training_usd=2.0)
+    of_files = plan_making(own, 3_600_000, [speed_of(own)], PRICES, DAY, training_usd=2.0, is_planned=True)
     assert of_files.training_showers_usd == 0
     assert of_files.break_even_showers == pytest.approx(2 / (simulated - generated), abs=1)
 
@@ -75,7 +75,7 @@ def test_the_generator_pays_from_where_both_cost_the_same() -> None:
 def test_a_generator_that_costs_more_than_monte_carlo_never_pays() -> None:
     run = run_of()
     slow = speed_of(run, generated_per_second=5.0)
-    made = plan_making(run, 1000, [slow], PRICES, DAY, training_usd=2.0)
+    made = plan_making(run, 1000, [slow], PRICES, DAY, training_usd=2.0, is_planned=True)
     assert made.break_even_showers is None and "never cheaper" in break_even_in_words(made)
 
 
@@ -90,6 +90,15 @@ def test_a_machine_that_has_measured_nothing_has_an_answer() -> None:
         row.simulated_per_second,
     )
     assert made.break_even_showers is not None and "reference machine" in break_even_in_words(made)
+
+
+def test_hours_of_a_machine_without_a_price_are_no_dollars() -> None:
+    """The training is planned on one's own GPU: when the generator pays is not known."""
+    own_gpu = [f"hardware.{field}" for field in ("cloud=none", "accelerator=nvidia-l4", "perNode=1")]
+    made = plan(load_run(preset="flow", overrides=own_gpu), PRICES, load_measurements(), DAY, generate=1_000_000)
+    assert made.chosen is not None and made.making is not None
+    assert (made.making.training_usd, made.making.break_even_showers, made.making.training_reference) == (None,) * 3
+    assert "is not known" in break_even_in_words(made.making)
 
 
 def test_what_was_measured_replaces_the_reference() -> None:

@@ -165,13 +165,15 @@ def plan_making(
     *,
     rented: Sequence[str] = (),
     training_usd: float | None = None,
+    is_planned: bool = False,
 ) -> Making:
     """What it takes to make ``showers`` showers by the generator and by Monte Carlo, on each measured machine.
 
     seconds = showers / speed, divided among as many machines as meet ``budget.deadline``; money does not depend on
     their number. Of several measurements of a machine the fastest counts; a machine without one is listed with the
     command that makes it. Where no machine was measured with a method, the package's reference speed counts, if there
-    is one of these showers. ``rented``: other machine types to list. ``training_usd``: of the training that is planned.
+    is one of these showers. ``rented``: other machine types to list. ``training_usd``: of the training that is planned,
+    None where it has no price; that on the reference machine counts where none ``is_planned``.
     """
     measured = _measured(run, speeds)
     detector = detector_of(run.data)
@@ -199,7 +201,7 @@ def plan_making(
                 offers.append(made.model_copy(update={"reference": True}))
     offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != "generator"))
     priced = run.budget.priced_as
-    reference = plan_training(run, references, prices, as_of) if training_usd is None else None
+    reference = None if is_planned else plan_training(run, references, prices, as_of)
     training_usd = training_usd if reference is None else reference.usd
     needed_usd, break_even = _break_even(run, showers, offers, training_usd)
     return Making(

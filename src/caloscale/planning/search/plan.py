@@ -186,14 +186,14 @@ def plan(
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i))
     own = plan_training(run, speeds, prices, as_of)
-    trained = best if choice.chosen is None else choice.chosen
-    if choice.chosen is None and own is not None and own.meets_limits:
-        training_usd = own.usd
-    else:
-        training_usd = None if trained is None else float(found.expected.usd[trained])
+    is_own = choice.chosen is None and own is not None and own.meets_limits
+    trained = own if is_own else None if best is None else on_front[best]
     making = None
     if generate is not None:
-        making = plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=training_usd)
+        usd, is_planned = None if trained is None else trained.usd, trained is not None
+        making = plan_making(
+            run, generate, speeds, prices, as_of, rented=rented, training_usd=usd, is_planned=is_planned
+        )
     rates = ([] if rate is None else [rate]) + rates_used(run, own, making, prices, as_of)
     return Plan(
         network=run.model.network,
