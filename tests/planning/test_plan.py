@@ -291,6 +291,21 @@ def test_showers_of_more_cells_take_longer():
     assert not any("cells" in reason for reason in coarse.reasons)
 
 
+def test_a_measurement_on_the_cells_of_the_preset_is_scaled_to_other_cells():
+    own = MEASURED[4].model_copy(update={"network": "compact", "source": "run mine"})
+    usual, fine = (
+        plan(
+            load_run(preset="compact", overrides=[*V100, "hardware.count=8", f"data.preprocessing.rebin={rebin}"]),
+            PRICES,
+            (*MEASURED, own),
+            TODAY,
+        ).chosen
+        for rebin in ("[3, 3, 1]", "[1, 1, 1]")
+    )
+    assert usual.measured and not fine.measured
+    assert fine.step_seconds == pytest.approx(9 * usual.step_seconds, rel=0.1)
+
+
 def test_when_nothing_meets_the_limits_the_nearest_is_named():
     made = plan_of("budget.maxUsd=20", "budget.deadline=2h")
     assert made.chosen is None and made.binding == "both"

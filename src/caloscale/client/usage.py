@@ -12,7 +12,7 @@ from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
 from caloscale.errors import InputError
 from caloscale.planning.billing.usage import Attempt, MeasuredTraining, RunUse
-from caloscale.planning.catalogue.hardware import load_accelerators
+from caloscale.planning.catalogue.hardware import load_accelerators, load_networks
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
@@ -141,13 +141,15 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
 
 
 def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:
-    """What worker 0 measured in the last attempt; None where that is no measurement of the configured step."""
+    """What worker 0 measured in the last attempt; None where that is no measurement of the preset's step."""
     placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
     if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
         return None
     per_epoch = progress.steps // progress.epochs if progress.epochs else 0
     whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
+    usual = load_networks().get(run.model.network)
     comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
+    comparable &= usual is None or usual.cells == math.prod(run.data.shape)
     comparable &= sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
     showers = run.data.showers or 0
     comparable &= showers // placed.global_batch == per_epoch

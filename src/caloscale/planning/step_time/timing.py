@@ -113,7 +113,8 @@ class Timings:
         """Times on an accelerator of a provider: measured, or estimated from another accelerator or network."""
         key = (provider, accelerator)
         if key not in self._fitted:
-            timing = self._measured(*key) or self._estimated(find_accelerator(accelerator))
+            measured = None if self._other_cells else self._measured(*key)
+            timing = measured or self._estimated(find_accelerator(accelerator))
             self._fitted[key] = replace(timing, caveats=(*timing.caveats, *self._other_cells))
         return self._fitted[key]
 
