@@ -124,7 +124,9 @@ def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> 
     """Another detector has another Geant4 speed, other cells another network: neither is invented."""
     run = run_of()
     lead = run_of("data.geometry.absorber=lead")
-    for other, expected in ((lead, {"generator"}), (run_of("data.preprocessing.rebin=[1,1,1]"), set())):
+    plates = run_of("data.front=[{material: iron, thicknessMm: 200}]")
+    fine = run_of("data.preprocessing.rebin=[1,1,1]")
+    for other, expected in ((lead, {"generator"}), (plates, {"generator"}), (fine, set())):
         made = plan_making(other, 1000, [speed_of(run)], PRICES, DAY, rented=("a2-highgpu-1g",))
         assert {o.method for o in made.offers if o.showers_per_second} == expected
         absent = [o for o in made.offers if o.showers_per_second is None]

@@ -117,13 +117,15 @@ def cells_of(data: Data) -> str:
 
 
 def detector_of(data: Data) -> str:
-    """Twelve digits that differ for another geometry or primary, other energies, angles or cuts: Geant4 has another
-    speed then."""
+    """Twelve digits that differ for another geometry or primary, other energies, angles, cuts or plates in front:
+    Geant4 has another speed then."""
     described: tuple[object, ...] = (data.geometry, data.energy_gev, data.angle_deg, data.simulation.cut_mm)
-    if data.particle != "e-":  # without it: measurements with electrons that were made before stay known
+    if data.particle != "e-":  # without what is usual: measurements that were made before stay known
         described += (data.particle,)
     if data.azimuth_deg or data.entry_mm:
         described += (data.azimuth_deg, data.entry_mm)
+    if data.front or data.pair_distance_mm:
+        described += (data.front, data.pair_distance_mm)
     return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
 
 
