@@ -461,6 +461,9 @@ def test_a_measurement_has_the_figures_of_the_last_attempt():
     row = measurement_of(listed)
     assert (row.count, row.nodes, row.steps, row.node_hours, row.interruptions) == (32, 4, 40, None, None)
     assert row.provisioning_seconds is None and row.capacity_type == "on-demand"
+    first = Attempt(nodes=(nodes(3600, 4, "on-demand"),), interruptions=1)
+    moved = INTERRUPTED.model_copy(update={"attempts": (first, *INTERRUPTED.attempts)})
+    assert measurement_of(moved).interruptions == 1  # those on demand are none of spot nodes
     chips = nodes(60, 4).model_copy(update={"machine_type": "ct3p-hightpu-4t", "accelerator": "tpu-v3", "per_node": 4})
     tpu = INTERRUPTED.model_copy(update={"attempts": (Attempt(nodes=(chips,)),)})
     assert measurement_of(tpu).steps == 124_950 // (2 * 16 * 96)  # a chip has two cores

@@ -136,7 +136,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
     """The row that a run adds to the measurements (`caloscale calibrate`); None when the training measured nothing.
 
     The nodes are those of the last attempt, which must be of one kind; interruptions and node hours are summed over
-    all attempts on spot. Raises ValueError when they are not, or the figures do not add up.
+    the attempts on spot. Raises ValueError when they are not, or the figures do not add up.
     """
     seen = use.observed
     if seen is None:
@@ -146,8 +146,9 @@ def measurement_of(use: RunUse) -> Measurement | None:
         raise ValueError("the nodes of the last attempt are of several kinds, and a step has the time of the slowest")
     nodes, count = last[0], sum(held.nodes * held.per_node for held in last)
     replicas = count * find_accelerator(nodes.accelerator, field="accelerator").replicas
-    spot = [(attempt, held) for attempt in use.attempts for held in attempt.nodes if held.capacity_type == "spot"]
-    hours = sum(held.nodes * held.seconds for _, held in spot) / SECONDS_PER_HOUR
+    on_spot = [attempt for attempt in use.attempts if any(held.capacity_type == "spot" for held in attempt.nodes)]
+    spot = [held for attempt in on_spot for held in attempt.nodes if held.capacity_type == "spot"]
+    hours = sum(held.nodes * held.seconds for held in spot) / SECONDS_PER_HOUR
     row = {
         **seen.values_of(*(name for name in MeasuredTraining.model_fields if name != "provisioning_seconds")),
         **nodes.values_of("provider", "machine_type", "accelerator", "capacity_type", "region"),
@@ -159,6 +160,6 @@ def measurement_of(use: RunUse) -> Measurement | None:
     }
     if hours > 0:
         row["node_hours"] = hours
-        row["interruptions"] = sum(attempt.interruptions for attempt in use.attempts)
+        row["interruptions"] = sum(attempt.interruptions for attempt in on_spot)
         row["provisioning_seconds"] = seen.provisioning_seconds
     return Measurement.model_validate(row, by_name=True)
