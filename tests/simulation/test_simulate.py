@@ -329,7 +329,7 @@ def test_a_full_disk_is_named_and_nothing_half_written_stays(small_disk: Path) -
 
 
 def test_the_log_of_finished_files_is_named_when_the_disk_is_full(small_disk: Path) -> None:
-    log = FileLog(small_disk)
+    log = FileLog(small_disk, "0")
     log.add(file="showers-00000.h5")
     with pytest.raises(OSError, match="No space left"), (small_disk / "rest").open("wb", buffering=0) as rest:
         while True:
@@ -337,6 +337,13 @@ def test_the_log_of_finished_files_is_named_when_the_disk_is_full(small_disk: Pa
     with pytest.raises(StorageError, match=r"disk/\S+jsonl?: cannot be written: No space left"):
         for number in range(1, 1000):
             log.add(file=f"showers-{number:05d}.h5")
+
+
+def test_files_of_other_simulations_have_other_times(tmp_path: Path) -> None:
+    for fingerprint_, seconds in (("a", 9.0), ("b", 2.0), ("b", 3.0)):
+        times = {"attempt": fingerprint_, "seconds": seconds, "coreSeconds": seconds, "showers": 4}
+        FileLog(tmp_path, fingerprint_).add(file="showers-00000.h5", **times)
+    assert FileLog(tmp_path, "b").times() == (3, 5, 8)
 
 
 def test_files_beyond_the_memory_are_refused(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def refuse_foreign(folder: Path, fingerprint: str) -> None:
     A file of showers belongs to this simulation by its fingerprint; a damaged one, which cannot be read, by the log of
     finished files.
     """
-    logged = {line.get("file") for line in FileLog(folder).lines() if line.get("fingerprint") == fingerprint}
+    logged = {line["file"] for line in FileLog(folder, fingerprint).lines()}
     for path in sorted(folder.glob("showers-*.h5")):
         attributes = _read_attributes(path)
         if attributes is None and path.name not in logged:

@@ -1,6 +1,7 @@
 """The record of a simulation, simulation.json, and the log of finished files from which its times are summed."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,34 +45,31 @@ class SimulationRecord(Block):
 
 
 class FileLog:
-    """A line for each finished file, so that an interrupted simulation keeps its times."""
+    """A line for each finished file of a simulation, so that an interrupted one keeps its times."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / _LOG_NAME
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        self._path, self._fingerprint = folder / _LOG_NAME, fingerprint
 
     def add(self, **line: Any) -> None:
-        """Add a finished file: file, fingerprint, attempt, seconds (since the attempt began), coreSeconds, showers,
-        versions. Raises StorageError.
+        """Add a finished file: file, attempt, seconds (since the attempt began), coreSeconds, showers, versions.
+
+        Raises StorageError.
         """
         try:
             with self._path.open("a", encoding="utf-8") as log:
-                log.write(json.dumps(line) + "\n")
+                log.write(json.dumps({"fingerprint": self._fingerprint, **line}) + "\n")
         except OSError as error:
             raise storage_error(error, self._path) from error
 
     def lines(self) -> list[dict[str, Any]]:
-        """All finished files; a line that a crash truncated is left out."""
+        """All finished files, not those of other simulations; a line that a crash truncated is left out."""
         if not self._path.is_file():
             return []
         lines = []
         for text in self._path.read_text(encoding="utf-8", errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(line, dict) and {"attempt", "seconds", "coreSeconds", "showers"} <= line.keys():
-                lines.append(line)
-        return lines
+            with suppress(json.JSONDecodeError):
+                lines.append(json.loads(text))
+        return [line for line in lines if isinstance(line, dict) and line.get("fingerprint") == self._fingerprint]
 
     def times(self) -> tuple[float, float, int]:
         """Wall seconds, core seconds and showers over all attempts."""

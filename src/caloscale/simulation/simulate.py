@@ -130,7 +130,7 @@ def _simulate_files(
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted)).model_dump_json(
         by_alias=True
     )
-    log, attempt, start = FileLog(folder), uuid.uuid4().hex, time.perf_counter()
+    log, attempt, start = FileLog(folder, identity), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)
     done = total - len(pending) * showers_in_file(data)
@@ -146,7 +146,6 @@ def _simulate_files(
             elif message["event"] == "done":
                 log.add(
                     file=file_name(message["file"]),
-                    fingerprint=identity,
                     attempt=attempt,
                     seconds=time.perf_counter() - start,
                     coreSeconds=message["coreSeconds"],
@@ -156,11 +155,11 @@ def _simulate_files(
 
 
 def _summarise(data: Data, folder: Path, identity: str, processes: int) -> SimulationRecord:
-    log = FileLog(folder)
+    log = FileLog(folder, identity)
     seconds, core_seconds, timed = log.times()
     versions = {"caloscale": caloscale.__version__, "numpy": np.__version__}
     for line in log.lines():
-        versions.update(line.get("versions", {}))
+        versions.update(line["versions"])
     if data.simulation.engine == "geant4":
         versions["tables"] = tables_identity(elements_of(data.geometry, data.front))
     return SimulationRecord(
