@@ -223,8 +223,10 @@ def test_unknown_machines_are_refused_with_what_is_near():
 
 
 def test_machine_rows_agree_with_their_names():
+    assert len({(m.provider, m.title) for m in load_machines()}) == len(load_machines())
     for machine in load_machines():
-        assert machine.source
+        assert machine.source and bool(machine.accelerator) == bool(machine.per_node)
+        assert bool(machine.price_sku) == (machine.priced_by != "none")
         tail = machine.machine_type.rsplit("-", 1)[-1]
         if tail.endswith("g") and tail[:-1].isdigit():
             assert machine.per_node == int(tail[:-1])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.hardware import (
     find_slices,
+    hosts_of,
     load_accelerators,
     load_carbon,
     load_networks,
@@ -253,4 +254,5 @@ def test_every_row_is_sourced_and_every_slice_has_a_known_accelerator():
     ):
         assert row.source and row.observed_on.year >= 2020
     assert {row.accelerator for row in load_slices()} <= set(load_accelerators())
+    assert all(row.hosts == hosts_of(row.topology, row.chips_per_host) for row in load_slices())
     assert isinstance(ALL[0], Measurement)

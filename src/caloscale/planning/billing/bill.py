@@ -22,9 +22,9 @@ from caloscale.planning.catalogue.prices import (
     Rate,
     RatePart,
     cluster_rate,
-    held_usd,
     node_rate,
     split_exactly,
+    usd_of,
 )
 from caloscale.planning.search.plan import Plan
 from caloscale.spec.block import Block
@@ -222,8 +222,8 @@ def rates_of_use(held: NodeUse, prices: Prices, day: dt.date) -> Rates:
 def usd_of_use(held: NodeUse, rates: Rates) -> float:
     """What nodes that were held cost, US dollars, with their disks and the control plane."""
     rate, cluster = rates
-    per_cluster_hour = cluster.usd_per_hour if cluster is not None else 0.0
-    return held_usd(rate.usd_per_hour, held.nodes * held.seconds, per_cluster_hour, held.control_plane_seconds)
+    usd = usd_of(rate.usd_per_hour, held.nodes * held.seconds)
+    return usd if cluster is None else usd + usd_of(cluster.usd_per_hour, held.control_plane_seconds)
 
 
 def _spend(attempt: Attempt, usd: float, slower: float, money: dict[Purpose, float]) -> None:

@@ -5,10 +5,10 @@ import functools
 import math
 from typing import ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from caloscale.errors import ConfigurationError, InputError, InvalidValueError
-from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.spec import Run
 from caloscale.spec.family import find_family
 from caloscale.spec.problem import suggest
@@ -20,7 +20,6 @@ class Accelerator(SourcedRow):
     accelerator: str = Field(min_length=1)
     """Name: the GKE label of a GPU, the generation of a TPU (tpu-v3)."""
     kind: Literal["gpu", "tpu"]
-    """gpu or tpu."""
     replicas: int = Field(ge=1, le=2)
     """Replicas of the network: one a GPU, one a TPU core (v2 and v3 have two cores a chip)."""
     memory_gib: float = Field(gt=0)
@@ -79,7 +78,6 @@ class Carbon(SourcedRow):
     """Carbon intensity of a region's electricity."""
 
     region: str = Field(min_length=1)
-    """Region of the cloud."""
     grams_per_kwh: float = Field(gt=0)
     """g CO2 equivalent per kWh."""
 
@@ -87,20 +85,19 @@ class Carbon(SourcedRow):
 @functools.cache
 def load_accelerators() -> dict[str, Accelerator]:
     """All accelerators by name."""
-    rows = [row for _, row in read_rows(builtin("accelerators.csv"), Accelerator, InputError)]
-    return {row.accelerator: row for row in rows}
+    return {row.accelerator: row for row in builtin_rows("accelerators.csv", Accelerator)}
 
 
 @functools.cache
 def load_networks() -> dict[str, Network]:
     """All networks by preset."""
-    return {row.network: row for _, row in read_rows(builtin("networks.csv"), Network, InputError)}
+    return {row.network: row for row in builtin_rows("networks.csv", Network)}
 
 
 @functools.cache
 def load_carbon() -> dict[str, Carbon]:
     """Carbon intensity by region; regions without a row have none."""
-    return {row.region: row for _, row in read_rows(builtin("carbon.csv"), Carbon, InputError)}
+    return {row.region: row for row in builtin_rows("carbon.csv", Carbon)}
 
 
 def network_of(run: Run) -> Network:
@@ -155,7 +152,6 @@ class Machine(SourcedRow):
     """Cloud that has it; kind: nodes of a cluster on the user's own machine, which have no price; none: not in the
     catalogue."""
     machine_type: str = Field(min_length=1)
-    """Name of the machine type."""
     accelerator: str = ""
     """GPU model, as in the GKE label; empty: none."""
     per_node: int = Field(default=0, ge=0, le=64)
@@ -174,15 +170,6 @@ class Machine(SourcedRow):
     usual: bool = True
     """Whether the planner considers it where no machine type is given: one host for each GPU and number."""
     note: str = ""
-    """What else a reader should know."""
-
-    @model_validator(mode="after")
-    def _is_whole(self) -> Self:
-        if bool(self.accelerator) != bool(self.per_node):
-            raise InvalidValueError("accelerator and per_node belong together", remedy="give both or neither")
-        if bool(self.price_sku) == (self.priced_by == "none"):
-            raise InvalidValueError("price_sku is needed unless priced_by is none", remedy="name the rows of the price")
-        return self
 
     @property
     def title(self) -> str:
@@ -192,15 +179,8 @@ class Machine(SourcedRow):
 
 @functools.cache
 def load_machines() -> tuple[Machine, ...]:
-    """All nodes of the catalogue; raises InputError for duplicate rows."""
-    rows = read_rows(builtin("machines.csv"), Machine, InputError)
-    seen = set()
-    for source, row in rows:
-        key = (row.provider, row.machine_type, row.accelerator, row.per_node)
-        if key in seen:
-            raise InputError("is given twice", file=source, value=row.title, remedy="remove one of the rows")
-        seen.add(key)
-    return tuple(row for _, row in rows)
+    """All nodes of the catalogue."""
+    return builtin_rows("machines.csv", Machine)
 
 
 OWN = "own"
@@ -277,14 +257,6 @@ class Slice(SourcedRow):
     retired: bool = False
     """Not sold any more."""
     note: str = ""
-    """What else a reader should know."""
-
-    @model_validator(mode="after")
-    def _divides(self) -> Self:
-        if hosts_of(self.topology, self.chips_per_host) != self.hosts:
-            problem = f"{self.topology} at {self.chips_per_host} chips a host is not {self.hosts} hosts"
-            raise InvalidValueError(problem, remedy="hosts = product(topology) / chips per host")
-        return self
 
     @property
     def per_node(self) -> int:
@@ -314,7 +286,7 @@ def hosts_of(topology: str, chips_per_host: int) -> int:
 @functools.cache
 def load_slices() -> tuple[Slice, ...]:
     """All slices of the catalogue."""
-    return tuple(row for _, row in read_rows(builtin("slices.csv"), Slice, InputError))
+    return builtin_rows("slices.csv", Slice)
 
 
 def find_kind(machine_type: str, *, accelerator: str, per_node: int, topology: str | None) -> Machine | Slice:

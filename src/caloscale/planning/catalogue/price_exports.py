@@ -15,7 +15,7 @@ from typing import Any
 
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
-from caloscale.planning.catalogue.prices import PriceRow
+from caloscale.planning.catalogue.prices import Key, PriceRow
 from caloscale.planning.catalogue.rows import tomorrow
 
 _GPUS = {
@@ -56,12 +56,13 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     """
     imported = Imported()
     for file in files:
-        day = observed_on or dt.datetime.fromtimestamp(_modified(file), dt.UTC).date()
+        pages = list(_pages(file))
+        day = observed_on or dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC).date()
         if day > tomorrow():
             problem = "says that a price was seen in the future" if observed_on else "was written in the future"
             remedy = f"give the day of the export: --seen {dt.date.today()}"
             raise PriceError(problem, file=file, field="--seen", value=str(day), remedy=remedy)
-        for kind, page in _pages(file):
+        for kind, page in pages:
             imported.continues = bool(page.get("nextPageToken") or page.get("NextPageLink"))
             for entry in page[kind]:
                 made = _read(file, kind, entry, day)
@@ -80,19 +81,13 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     return imported
 
 
-def _modified(file: Path) -> float:
-    try:
-        return file.stat().st_mtime
-    except OSError as error:
-        remedy = "give an exported price list"
-        raise PriceError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
-
-
 def _pages(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     remedy = "export a list again: of Google's Cloud Billing Catalog (skus) or of Azure's Retail Prices (Items)"
     try:
         pages = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise PriceError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
+    except ValueError as error:
         raise PriceError("is no JSON", file=file, remedy=remedy) from error
     for page in pages if isinstance(pages, list) else [pages]:
         kind = next((k for k in ("skus", "Items") if isinstance(page, dict) and isinstance(page.get(k), list)), None)
@@ -202,20 +197,15 @@ def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
 
 def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
     """One row of each price: the one that is valid since the latest day. Raises PriceError where two contradict."""
-    found: dict[tuple[str, ...], PriceRow] = {}
-    for row in sorted(rows, key=lambda one: (one.effective_from, one.observed_on)):
-        key = (row.provider, row.region, row.sku_kind, row.sku, row.capacity_type)
-        old = found.get(key)
-        if (
-            old is not None
-            and old.effective_from == row.effective_from
-            and old.usd_per_unit_hour != row.usd_per_unit_hour
-        ):
+    found: dict[Key, PriceRow] = {}
+    for row in sorted(rows, key=lambda row: (row.effective_from, row.observed_on)):
+        old = found.get(row.key, row)
+        if old.effective_from == row.effective_from and old.usd_per_unit_hour != row.usd_per_unit_hour:
             raise PriceError(
                 f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
                 field="usd_per_unit_hour",
                 value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
                 remedy="remove one of the two",
             )
-        found[key] = row
+        found[row.key] = row
     return list(found.values())

@@ -3,6 +3,7 @@
 import copy
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
 from pathlib import Path
@@ -65,7 +66,6 @@ class PriceRow(SourcedRow):
     waiver: str = ""
     """Why a spot price that is not below the on-demand price is right all the same."""
     note: str = ""
-    """What else a reader should know."""
 
     @field_validator("sku")
     @classmethod
@@ -104,18 +104,27 @@ class PriceRow(SourcedRow):
 
     @model_validator(mode="after")
     def _has_a_period(self) -> Self:
-        if self.effective_to is not None and self.effective_to < self.effective_from:
+        if self.last_day < self.effective_from:
             raise InvalidValueError("effective_to is before effective_from", remedy="give the last day of the period")
         return self
 
+    @property
+    def key(self) -> "Key":
+        """What the price is asked for by."""
+        return Key(self.provider, self.region, self.sku_kind, self.sku, self.capacity_type)
+
+    @property
+    def last_day(self) -> dt.date:
+        """Last day on which the price is in effect."""
+        return self.effective_to or dt.date.max
+
     def holds_on(self, day: dt.date) -> bool:
         """Whether the price is in effect on a day."""
-        return self.effective_from <= day and (self.effective_to is None or day <= self.effective_to)
+        return self.effective_from <= day <= self.last_day
 
     def overlaps(self, other: Self) -> bool:
         """Whether there is a day on which both are in effect."""
-        ends = [row.effective_to for row in (self, other) if row.effective_to is not None]
-        return max(self.effective_from, other.effective_from) <= min(ends, default=dt.date.max)
+        return max(self.effective_from, other.effective_from) <= min(self.last_day, other.last_day)
 
 
 class Key(NamedTuple):
@@ -144,7 +153,7 @@ class Prices:
             _refuse_duplicates(rows)
             index: dict[Key, list[PriceRow]] = {}
             for _, row in rows:
-                index.setdefault(_key(row), []).append(row)
+                index.setdefault(row.key, []).append(row)
             self._layers.append(index)
             _refuse_dear_spot(rows, self._layers)
 
@@ -164,15 +173,16 @@ class Prices:
 
         Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
-        known: list[PriceRow] = []
-        for layer in reversed(self._layers):
-            rows = layer.get(key, [])
-            for row in rows:
-                if row.holds_on(as_of):
-                    self._refuse_too_old(row, as_of)
-                    return row
-            known += rows
-        raise _missing(key, as_of, known, {other for layer in self._layers for other in layer}, self.added)
+        known = [row for layer in reversed(self._layers) for row in layer.get(key, [])]
+        for row in known:
+            if row.holds_on(as_of):
+                self._refuse_too_old(row, as_of)
+                return row
+        raise _missing(key, as_of, known, self._keys, self.added)
+
+    @property
+    def _keys(self) -> set[Key]:
+        return {key for layer in self._layers for key in layer}
 
     def _refuse_too_old(self, row: PriceRow, as_of: dt.date) -> None:
         age_days = (as_of - row.observed_on).days
@@ -187,17 +197,18 @@ class Prices:
 
     def regions(self, provider: str) -> list[str]:
         """Regions of which there is any price."""
-        return sorted({key.region for layer in self._layers for key in layer if key.provider == provider})
+        return sorted({key.region for key in self._keys if key.provider == provider})
 
     def unusable_regions(self) -> list[str]:
         """Regions of clouds where something has a price, but no node all of its parts: their rows are never used."""
         sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        for key in {key for layer in self._layers for key in layer if key.provider != "none"}:
+        for key in self._keys:
             sold.setdefault((key.provider, key.region), set()).add((key.sku_kind, key.sku))
         return sorted(
             region
             for (provider, region), there in sold.items()
-            if not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider)
+            if provider != "none"
+            and not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider)
         )
 
 
@@ -222,7 +233,6 @@ class PriceList(Block):
     """Prices in effect on a day, for a person or a program."""
 
     as_of: dt.date
-    """The day."""
     rows: tuple[PriceRow, ...]
     """The prices, by provider, region, kind, sku and capacity type."""
     warnings: tuple[str, ...]
@@ -234,7 +244,7 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
 
     Raises PriceError when there are none.
     """
-    keys = sorted({_key(row) for row in prices.rows})
+    keys = sorted({row.key for row in prices.rows})
     regions = sorted({key.region for key in keys})
     if region is not None and region not in regions:
         remedy = f"one of {', '.join(regions)}"
@@ -247,10 +257,8 @@ def list_prices(prices: Prices, as_of: dt.date, *, region: str | None = None, sk
         raise PriceError(problem, field="--sku", value=sku, remedy=remedy)
     rows = []
     for key in matching:
-        try:
+        with suppress(PriceError):  # it has ended, or not begun
             rows.append(prices.find(key, as_of))
-        except PriceError:
-            continue  # it has ended, or not begun
     if not rows:
         filters = "".join(f" --{name} {value}" for name, value in (("region", region), ("sku", sku)) if value)
         problem = f"no price{' of' if filters else ''}{filters} is in effect"
@@ -292,14 +300,10 @@ def _nodes_of_clouds() -> tuple[tuple[str, frozenset[tuple[str, str]]], ...]:
     return tuple((node.provider, frozenset((kind, sku) for kind, sku, _ in _parts(node))) for node in nodes)
 
 
-def _key(row: PriceRow) -> Key:
-    return Key(row.provider, row.region, row.sku_kind, row.sku, row.capacity_type)
-
-
 def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
     seen: dict[Key, list[tuple[str, PriceRow]]] = {}
     for source, row in rows:
-        for other_place, other in seen.setdefault(_key(row), []):
+        for other_place, other in seen.setdefault(row.key, []):
             if row.overlaps(other):
                 raise PriceError(
                     f"prices {row.sku} ({row.region}, {row.capacity_type}) a second time for the same days",
@@ -308,7 +312,7 @@ def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
                     value=str(row.effective_from),
                     remedy=f"end the row at {other_place} with effective_to, or remove one of the two",
                 )
-        seen[_key(row)].append((source, row))
+        seen[row.key].append((source, row))
 
 
 def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
@@ -316,7 +320,7 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
     for source, row in rows:
         if row.capacity_type != "spot" or row.waiver:
             continue
-        on_demand = _key(row)._replace(capacity_type="on-demand")
+        on_demand = row.key._replace(capacity_type="on-demand")
         listed = next((layer[on_demand] for layer in reversed(layers) if on_demand in layer), [])
         for other in listed:
             if row.overlaps(other) and row.usd_per_unit_hour >= other.usd_per_unit_hour:
@@ -372,13 +376,10 @@ class Rate(Block):
     title: str
     """What it is, with its host."""
     region: str
-    """Region of the prices."""
     capacity_type: CapacityType
-    """on-demand or spot."""
     usd_per_hour: float
     """Sum of the parts, US dollars per hour."""
     parts: tuple[RatePart, ...]
-    """The rows that it is made of."""
     includes_host: bool
     """Whether the machine around an accelerator is in the price."""
     as_of: dt.date
@@ -507,13 +508,6 @@ MoneyT = TypeVar("MoneyT", float, NDArray[np.float64])
 def usd_of(usd_per_hour: MoneyT, seconds: MoneyT) -> MoneyT:
     """US dollars of a number of seconds at a rate; estimates, bills and showers are all priced by it."""
     return usd_per_hour * seconds / SECONDS_PER_HOUR
-
-
-def held_usd(
-    usd_per_node_hour: MoneyT, node_seconds: MoneyT, usd_per_cluster_hour: MoneyT, cluster_seconds: MoneyT
-) -> MoneyT:
-    """US dollars of nodes that are held and of their cluster's control plane: estimates and bills price both by it."""
-    return usd_of(usd_per_node_hour, node_seconds) + usd_of(usd_per_cluster_hour, cluster_seconds)
 
 
 def split_exactly(amounts: Sequence[float], unit: Decimal = CENT) -> tuple[Decimal, list[Decimal]]:

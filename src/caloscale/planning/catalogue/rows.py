@@ -52,6 +52,11 @@ def builtin(name: str) -> Traversable:
     return resources.files("caloscale.planning.catalogue").joinpath("data", name)
 
 
+def builtin_rows(name: str, row: type[RowT]) -> tuple[RowT, ...]:
+    """The rows of a catalogue that comes with the package."""
+    return tuple(each for _, each in read_rows(builtin(name), row, InputError))
+
+
 def read_rows(
     file: Traversable | Path | str, row: type[RowT], error: Callable[..., InputError]
 ) -> list[tuple[str, RowT]]:

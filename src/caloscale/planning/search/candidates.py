@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.catalogue.hardware import network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, cluster_rate, held_usd
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, cluster_rate, usd_of
 from caloscale.planning.search.offers import Offer, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.layout import memory_problem
@@ -273,7 +273,7 @@ class _Money:
         missing = np.where(self._is_slice[index], setups.nodes, 1.0)
         with np.errstate(invalid="ignore"):
             node_seconds = setups.nodes * seconds - missing * run.waiting_seconds
-            usd = held_usd(self._usd_per_node_hour[index], node_seconds, self._control_plane[index], seconds)
+            usd = usd_of(self._usd_per_node_hour[index], node_seconds) + usd_of(self._control_plane[index], seconds)
         unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
         return Spent(
             seconds=seconds,

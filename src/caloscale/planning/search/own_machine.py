@@ -11,7 +11,7 @@ from pydantic import Field
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, node_rate, usd_of
-from caloscale.planning.catalogue.rows import SourcedRow, builtin, read_rows
+from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 
@@ -232,7 +232,7 @@ def rates_used(
 @cache
 def reference_speeds() -> tuple[MachineSpeed, ...]:
     """Speeds of the machine that the package was measured on, by preset; each row has date and command."""
-    return tuple(row for _, row in read_rows(builtin("speeds.csv"), MachineSpeed, InputError))
+    return builtin_rows("speeds.csv", MachineSpeed)
 
 
 def _break_even(
