@@ -151,12 +151,12 @@ def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, restar
 
 
 def test_break_even_is_where_both_cost_the_same():
-    rate = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, 100_000)
+    rate = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0)
     spot = expected(100_000, HOUR / (4 * rate), 5, 400)
     assert float(spot.seconds) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
-    unpaid = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, 100_000, np.inf, 300, 0.25)
+    unpaid = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, np.inf, 300, 0.25)
     assert unpaid > rate
     spot = expected(100_000, HOUR / (4 * unpaid), 5, 400, provisioning_seconds=300)
     assert float(spot.seconds - spot.waiting_seconds / 4) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
-    assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0, 100_000) is None
-    assert break_even_rate(1_000, 4, 36_000, 400, 6.0, 20.0, 1_000) is None  # one checkpoint costs more than it spares
+    assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0) is None
+    assert break_even_rate(1_000, 4, 36_000, 400, 6.0, 20.0) is None  # one checkpoint costs more than it spares

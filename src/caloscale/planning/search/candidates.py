@@ -99,10 +99,11 @@ class Candidates:
 
     offers: list[Offer]
     """What is rented; ``offer`` points into it."""
-    offer: NDArray[np.intp]
+    offer: Indices
     """Index of the offer."""
     setups: Setups
-    """Replicas, workers, nodes and batch."""
+    timings: Timings
+    """Times of the network of the run on every accelerator."""
     usd_per_hour: Numbers
     """All nodes and the control plane, US dollars per hour."""
     times: RunTimes
@@ -142,28 +143,29 @@ def find_candidates(
         problem = "is needed to plan: the data are not available here"
         remedy = "--set data.showers=124950 (the training showers of an epoch)"
         raise ConfigurationError(problem, field="data.showers", remedy=remedy)
-    timings = timings_of(run, measurements)
+    timings = Timings(measurements, network_of(run))
     offers, priceless, too_old = find_offers(hardware, prices, as_of, unpriced=unpriced)
     offers, left_out = _trainable(run, hardware, offers)
     rows, dropped = _divide(run, hardware, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
-    setups = Setups(*(np.array([row[k] for row in rows], float) for k in range(1, 5)))
+    setups = Setups(*np.array(rows, float).T[1:])
     times = _predict(run.data.showers, offers, index, setups, timings)
-    money = _Money(run, hardware, prices, as_of, offers, measurements)
+    money = _Money(run, hardware, prices, as_of, offers, index, setups.nodes, measurements)
     expectation, low, high = (
-        money.spend(index, setups, times.start_up_seconds, work_seconds(run, epoch))
+        money.spend(times.start_up_seconds, work_seconds(run, epoch))
         for epoch in (times.epoch_seconds, times.epoch_low, times.epoch_high)
     )
     return Candidates(
         offers=offers,
         offer=index,
         setups=setups,
-        usd_per_hour=money.usd_per_hour(index, setups),
+        timings=timings,
+        usd_per_hour=money.usd_per_hour,
         times=times,
         expected=expectation,
         low=low,
         high=high,
-        rate_per_node_hour=money.rate[index],
+        rate_per_node_hour=money.rate,
         provisioning_seconds=money.provisioning,
         eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index]
         & (expectation.seconds < NEVER_SECONDS),
@@ -184,11 +186,6 @@ def _trainable(run: Run, hardware: Hardware, offers: list[Offer]) -> tuple[list[
     return kept, [problem] if len(kept) < len(offers) else []
 
 
-def timings_of(run: Run, measurements: Sequence[Measurement]) -> Timings:
-    """Times of the network of a run, on its showers."""
-    return Timings(measurements, network_of(run))
-
-
 def work_seconds(run: Run, epoch_seconds: Numbers) -> Numbers:
     """Training of all epochs, or as much of it as train.maxMinutes allows, s."""
     most = np.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
@@ -200,9 +197,7 @@ def micro_batch(run: Run, batch: int) -> int:
     return batch // run.train.micro_batches(batch)
 
 
-def _predict(
-    showers: int, offers: Sequence[Offer], index: NDArray[np.intp], setups: Setups, timings: Timings
-) -> RunTimes:
+def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setups, timings: Timings) -> RunTimes:
     """Predicted times of all candidates, accelerator by accelerator."""
     keys = [(offer.hardware.provider, offer.accelerator.accelerator) for offer in offers]
     of_key = np.array([keys.index(key) for key in keys])[index]
@@ -222,7 +217,7 @@ def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
 
 
 class _Money:
-    """Time and money of candidates under the interruptions of their offers."""
+    """Time and money of candidates under the interruptions of their offers; all arrays have one element of each."""
 
     def __init__(
         self,
@@ -231,56 +226,55 @@ class _Money:
         prices: Prices,
         as_of: dt.date,
         offers: Sequence[Offer],
+        index: Indices,
+        nodes: Numbers,
         measurements: Sequence[Measurement],
     ) -> None:
-        self.rate = np.array([_interruption_rate(hardware, offer, measurements) for offer in offers])
-        """Interruptions of a node per hour, by offer; not a number where unknown."""
+        self.rate = np.array([_interruption_rate(hardware, offer, measurements) for offer in offers])[index]
+        """Interruptions of a node per hour; not a number where unknown."""
         self.provisioning = _provisioning_seconds(run, hardware, measurements)
         """Time until a node is replaced, s."""
-        self._run = run
-        self._life = seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf
-        self._spot = np.array([offer.capacity_type == "spot" for offer in offers])
+        self._run, self._nodes = run, nodes
+        spot = np.array([offer.capacity_type == "spot" for offer in offers])[index]
+        self._lifetime = np.where(
+            spot, seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf, np.inf
+        )
         self._usd_per_node_hour = np.array(
             [o.rate.usd_per_hour if o.rate else float(o.hardware.per_node) for o in offers]
-        )
-        self._is_slice = np.array([offer.hardware.topology is not None for offer in offers])
-        self._control_plane = np.zeros(len(offers))
+        )[index]
+        is_slice = np.array([offer.hardware.topology is not None for offer in offers])[index]
+        self._missing = np.where(is_slice, nodes, 1.0)
+        """Nodes that are not paid while one is replaced: a slice is replaced as a whole."""
+        self._control_plane = np.zeros(len(index))
         if hardware.control_plane:
             clusters = [cluster_rate(prices, o.hardware.provider, o.region, as_of) for o in offers]
-            self._control_plane += [cluster.usd_per_hour for cluster in clusters]
-
-    def usd_per_hour(self, index: NDArray[np.intp], setups: Setups) -> Numbers:
+            self._control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
+        self.usd_per_hour = nodes * self._usd_per_node_hour + self._control_plane
         """All nodes and the control plane, US dollars per hour."""
-        return np.asarray(setups.nodes * self._usd_per_node_hour[index] + self._control_plane[index])
 
-    def spend(self, index: NDArray[np.intp], setups: Setups, start_up: Numbers, work: Numbers) -> Spent:
-        """Expected time and money for ``work`` seconds of epochs after the start-up.
-
-        While a machine is awaited the others are paid (a slice is replaced as a whole, and not paid).
-        """
-        spot, rate = self._spot[index], np.nan_to_num(self.rate[index])
+    def spend(self, start_up: Numbers, work: Numbers) -> Spent:
+        """Expected time and money for ``work`` seconds of epochs after the start-up."""
+        rate = np.nan_to_num(self.rate)
         with np.errstate(divide="ignore"):
-            between = np.where(spot & (rate > 0), SECONDS_PER_HOUR / (setups.nodes * rate), np.inf)
+            between = np.where(rate > 0, SECONDS_PER_HOUR / (self._nodes * rate), np.inf)
         run = expected(
             work,
             between,
             self._run.recovery.save_seconds,
             self.provisioning + start_up,
-            lifetime_seconds=np.where(spot, self._life, np.inf),
+            lifetime_seconds=self._lifetime,
             provisioning_seconds=self.provisioning,
         )
         seconds = start_up + run.seconds
-        missing = np.where(self._is_slice[index], setups.nodes, 1.0)
         with np.errstate(invalid="ignore"):
-            node_seconds = setups.nodes * seconds - missing * run.waiting_seconds
-            usd = usd_of(self._usd_per_node_hour[index], node_seconds) + usd_of(self._control_plane[index], seconds)
-        unknown = np.isnan(self.rate[index]) & np.isinf(np.where(spot, self._life, np.inf))
+            node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
+            usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
+        unknown = np.isnan(self.rate) & np.isinf(self._lifetime)
+        every_seconds = self._run.checkpoint.every_seconds
         return Spent(
             seconds=seconds,
             usd=np.where(np.isfinite(seconds), usd, np.inf),
-            checkpoint_seconds=np.where(
-                np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, self._run.checkpoint.every_seconds
-            ),
+            checkpoint_seconds=np.where(np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, every_seconds),
             interruptions=np.where(unknown, np.nan, run.interruptions),
         )
 

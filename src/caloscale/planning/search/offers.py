@@ -19,7 +19,6 @@ from caloscale.planning.catalogue.hardware import (
     own_machine,
 )
 from caloscale.planning.catalogue.prices import CapacityType, Prices, Rate, node_rate
-from caloscale.planning.step_time.layout import unreachable
 from caloscale.spec import Hardware
 
 
@@ -104,7 +103,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         machine = own_machine(hardware.machine_type or OWN, accelerator.accelerator, hardware.per_node)
         counts = _node_counts(hardware, machine.per_node)
         if not counts:
-            raise unreachable(hardware.count or 0, [machine.per_node])
+            raise _unreachable(hardware, [machine])
         yield machine, counts
         return
     accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
@@ -129,8 +128,15 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         raise ConfigurationError(problem, field="hardware.perNode", value=hardware.per_node, remedy=remedy)
     counted: list[Kind] = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
     if sized and not counted and accelerator is not None and hardware.count is not None:
-        raise unreachable(hardware.count, [m.per_node for m in sized])
+        raise _unreachable(hardware, sized)
     yield from counted
+
+
+def _unreachable(hardware: Hardware, machines: list[Machine]) -> ConfigurationError:
+    sizes = ", ".join(str(size) for size in sorted({m.per_node for m in machines}))
+    problem = "is reached by no layout: nodes are equal and whole"
+    remedy = f"choose a multiple of the accelerators of a node; nodes have {sizes}"
+    return ConfigurationError(problem, field="hardware.count", value=hardware.count, remedy=remedy)
 
 
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:

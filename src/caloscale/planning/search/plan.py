@@ -17,7 +17,6 @@ from caloscale.planning.search.candidates import (
     find_candidates,
     micro_batch,
     pareto_front,
-    timings_of,
     work_seconds,
 )
 from caloscale.planning.search.own_machine import (
@@ -238,14 +237,14 @@ class _Describer:
         self, run: Run, found: Candidates, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date
     ) -> None:
         self._run, self._found, self._prices, self._as_of = run, found, prices, as_of
-        self._measurements, self._timings = measurements, timings_of(run, measurements)
+        self._measurements = measurements
 
     def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
         found = self._found
         offer, times, spent = found.offers[found.offer[index]], found.times, found.expected
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
         count, seconds = nodes * offer.hardware.per_node, _finite(spent.seconds[index])
-        timing = self._timings.of(offer.hardware.provider, offer.accelerator.accelerator)
+        timing = found.timings.of(offer.hardware.provider, offer.accelerator.accelerator)
         interruptions, rate = spent.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs, priced = self._epochs(index), offer.rate is not None
@@ -288,8 +287,8 @@ class _Describer:
         found = self._found
         offer = found.offers[found.offer[index]]
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
-        timing = self._timings.of(offer.hardware.provider, offer.accelerator.accelerator)
-        outside = timing.extrapolations(found.setups[np.array([index])])
+        timing = found.timings.of(offer.hardware.provider, offer.accelerator.accelerator)
+        outside = timing.extrapolations(found.setups[index : index + 1])
         reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
         reasons.append(describe_division(offer.hardware.per_node, nodes * offer.hardware.per_node // workers))
         if (hosts := offer.hardware.hosts) > 1:
@@ -301,7 +300,7 @@ class _Describer:
         at_once = micro_batch(self._run, batch)
         if at_once < batch:
             reasons.append(f"{batch // at_once} micro-batches of {at_once}: timed as one batch of {batch}")
-        doubt = memory_doubt(offer.accelerator, self._timings.network, at_once, self._measurements)
+        doubt = memory_doubt(offer.accelerator, found.timings.network, at_once, self._measurements)
         if doubt:
             reasons.append(doubt)
         if offer.capacity_type == "spot" and np.isnan(found.rate_per_node_hour[index]):
@@ -333,15 +332,13 @@ class _Describer:
             listed = node_rate(self._prices, offer.hardware, offer.region, "on-demand", self._as_of, hardware.disk_gib)
         except PriceError:
             return None
-        work = self._work_seconds(index)
         return break_even_rate(
-            work,
+            self._work_seconds(index),
             int(found.setups.nodes[index]),
             run.recovery.save_seconds,
             found.provisioning_seconds + float(found.times.start_up_seconds[index]),
             offer.rate.usd_per_hour,
             listed.usd_per_hour,
-            work,
             seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf,
             found.provisioning_seconds,
             1.0 if offer.hardware.topology is not None else 1 / float(found.setups.nodes[index]),
@@ -360,7 +357,7 @@ def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Mea
     ] or [offer.hardware.per_node]
     return tuple(
         rank_layouts(
-            timings_of(run, measurements).of(offer.hardware.provider, offer.accelerator.accelerator),
+            found.timings.of(offer.hardware.provider, offer.accelerator.accelerator),
             load_accelerators()[offer.accelerator.accelerator],
             measurements,
             count=int(found.setups.nodes[index]) * offer.hardware.per_node,

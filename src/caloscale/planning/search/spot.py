@@ -88,12 +88,11 @@ def break_even_rate(
     restart_seconds: float,
     spot_usd_per_hour: float,
     on_demand_usd_per_hour: float,
-    on_demand_seconds: float,
     lifetime_seconds: float = np.inf,
     provisioning_seconds: float = 0.0,
     unpaid: float = 0.0,
 ) -> float | None:
-    """Interruptions per node and hour up to which spot costs less than on demand: E[T] rate_spot = T0 rate_od.
+    """Interruptions per node and hour up to which spot costs less than on demand: E[T] rate_spot = T rate_od.
 
     ``unpaid``: the part of the machines that is not paid while one is awaited, ``provisioning_seconds`` of the restart.
     None when spot never pays; rates are searched up to one a minute.
@@ -112,7 +111,7 @@ def break_even_rate(
         if run.seconds >= NEVER_SECONDS:
             return 700.0
         paid_seconds = float(run.seconds - unpaid * run.waiting_seconds)
-        return float(np.log(paid_seconds * spot_usd_per_hour / (on_demand_seconds * on_demand_usd_per_hour)))
+        return float(np.log(paid_seconds * spot_usd_per_hour / (work_seconds * on_demand_usd_per_hour)))
 
     lowest = 1e-12  # at 0 nothing is saved, and saving alone may cost more than spot spares
     if logarithm_of_ratio(lowest) >= 0:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.hardware import Accelerator, Network
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.throughput import Setups
@@ -48,21 +47,12 @@ def rank_layouts(
     batch: int,
     showers: int,
 ) -> list[Layout]:
-    """All layouts of ``count`` accelerators on nodes of the given sizes, fastest first, steadier first where equal.
-
-    Raises ConfigurationError when no node size divides the count.
-    """
+    """All layouts of ``count`` accelerators on nodes of the given sizes, fastest first, steadier first where equal."""
     sizes = sorted({size for size in node_sizes if count % size == 0}, reverse=True)
-    if not sizes:
-        raise unreachable(count, node_sizes)
     divided = [(count // size, size, part) for size in sizes for part in divisors(size)[::-1]]
-    workers = np.array([float(count // part) for _, _, part in divided])
-    setups = Setups(
-        np.full(len(divided), float(count * accelerator.replicas)),
-        workers,
-        np.array([float(nodes) for nodes, _, _ in divided]),
-        np.full(len(divided), float(batch)),
-    )
+    replicas = count * accelerator.replicas
+    rows = [(replicas, count // part, nodes, batch) for nodes, _, part in divided]
+    setups = Setups(*np.array(rows, float).T)
     times = timing.predict(setups, showers)
     scatter = [_scatter(measurements, accelerator, count, count // part, nodes) for nodes, _, part in divided]
     order = sorted(range(len(divided)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
@@ -84,19 +74,11 @@ def rank_layouts(
                 step_scatter=scatter[index],
                 reasons=(
                     *_reasons(nodes, size, part, slower, scatter[index]),
-                    *(f"extrapolates: {reason}" for reason in timing.extrapolations(setups[np.array([index])])),
+                    *(f"extrapolates: {reason}" for reason in timing.extrapolations(setups[index : index + 1])),
                 ),
             )
         )
     return ranked
-
-
-def unreachable(count: int, node_sizes: Sequence[int]) -> ConfigurationError:
-    """The error for a count that no layout reaches."""
-    sizes = ", ".join(map(str, sorted(set(node_sizes)))) or "none"
-    problem = "is reached by no layout: nodes are equal and whole"
-    remedy = f"choose a multiple of the accelerators of a node; nodes have {sizes}"
-    return ConfigurationError(problem, field="hardware.count", value=count, remedy=remedy)
 
 
 def memory_problem(
@@ -120,14 +102,8 @@ def memory_doubt(
     accelerator: Accelerator, network: Network, batch: int, measurements: Sequence[Measurement]
 ) -> str | None:
     """The remark that no batch as large for the memory has been run; None where one has."""
-    known = max(
-        (
-            m.batch_per_replica
-            for m in measurements
-            if (m.network, m.accelerator) == (network.network, accelerator.accelerator)
-        ),
-        default=0,
-    )
+    alike = (m for m in measurements if (m.network, m.accelerator) == (network.network, accelerator.accelerator))
+    known = max((m.batch_per_replica for m in alike), default=0)
     return None if batch <= known else f"no batch of {batch} has been run on {accelerator.accelerator}: memory unproven"
 
 

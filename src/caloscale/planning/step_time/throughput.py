@@ -33,7 +33,7 @@ class Setups:
     batch: Numbers
     """Showers in a replica's batch."""
 
-    def __getitem__(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> "Setups":
+    def __getitem__(self, chosen: NDArray[np.intp] | slice) -> "Setups":
         return Setups(self.replicas[chosen], self.workers[chosen], self.nodes[chosen], self.batch[chosen])
 
     def __len__(self) -> int:
@@ -105,11 +105,8 @@ class StepModel:
 
     network: Network
     form: Form
-    """Form of the time to agree."""
     setups: Setups
     """What was measured."""
-    seconds: Numbers
-    """The measured steps, s."""
     coefficients: Numbers
     """a, b and those of the form's columns; a is 0 where one batch size only was measured."""
     weighted: Numbers
@@ -204,20 +201,14 @@ def fit_steps(
     coefficients, _ = nnls(weighted, 1 - _transfer(network, setups) / seconds)
     residuals = (design @ coefficients + _transfer(network, setups)) / seconds - 1
     freedom = len(seconds) - int((coefficients > 0).sum())
-    scatter = float(np.sqrt((residuals**2).sum() / freedom)) if freedom > 0 else pooled[0]
-    if freedom <= 0:
-        freedom = pooled[1]
-    return StepModel(network, form, setups, seconds, coefficients, weighted, scatter, freedom, cv)
+    scatter, freedom = (float(np.sqrt((residuals**2).sum() / freedom)), freedom) if freedom > 0 else pooled
+    return StepModel(network, form, setups, coefficients, weighted, scatter, freedom, cv)
 
 
 def setups_of(measurements: Sequence[Measurement]) -> Setups:
     """The setups of measurements as arrays."""
-    return Setups(
-        np.array([m.replicas for m in measurements], float),
-        np.array([m.workers for m in measurements], float),
-        np.array([m.nodes for m in measurements], float),
-        np.array([m.batch_per_replica for m in measurements], float),
-    )
+    rows = [(m.replicas, m.workers, m.nodes, m.batch_per_replica) for m in measurements]
+    return Setups(*np.array(rows, float).T)
 
 
 def _columns(form: Form, setups: Setups, cv: float) -> Numbers:

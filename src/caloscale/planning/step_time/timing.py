@@ -98,14 +98,8 @@ class Timings:
         """``network``: on the showers that are trained with."""
         self.network = network
         usual, cells = load_networks().get(network.network, network).cells, network.cells
-        self._other_cells = (
-            (
-                f"showers of {cells} cells, {usual} in the preset {network.network}: arithmetic and memory by their "
-                "ratio",
-            )
-            if cells != usual
-            else ()
-        )
+        preset = f"{usual} in the preset {network.network}: arithmetic and memory by their ratio"
+        self._other_cells = () if cells == usual else (f"showers of {cells} cells, {preset}",)
         self._measurements = measurements
         self._fitted: dict[tuple[str, str], Timing] = {}
 
@@ -120,17 +114,17 @@ class Timings:
 
     def _measured(self, provider: str, accelerator: str) -> Timing | None:
         own = [m for m in self._measurements if (m.network, m.accelerator) == (self.network.network, accelerator)]
+        if not own:
+            return None
         here = [m for m in own if m.provider == provider]
+        there = own[0].provider
+        rows = here or [m for m in own if m.provider == there]
+        basis = f"{len(rows)} runs measured on {accelerator}{'' if here else f' at {there}'}"
+        timing = _fit(rows, self._measurements, self.network, basis)
         if here:
-            return _fit(here, self._measurements, self.network, f"{len(here)} runs measured on {accelerator}")
-        if own:
-            there = own[0].provider
-            rows = [m for m in own if m.provider == there]
-            basis = f"{len(rows)} runs measured on {accelerator} at {there}"
-            timing = _fit(rows, self._measurements, self.network, basis)
-            here_is = "on these machines" if provider == "none" else f"at {provider}"
-            return replace(timing, caveats=(f"measured at {there}, not {here_is}",))
-        return None
+            return timing
+        here_is = "on these machines" if provider == "none" else f"at {provider}"
+        return replace(timing, caveats=(f"measured at {there}, not {here_is}",))
 
     def _estimated(self, accelerator: Accelerator) -> Timing:
         base = find_accelerator(accelerator.estimated_from)
@@ -146,11 +140,10 @@ class Timings:
         network = load_networks()[known]
         timing = _fit(rows, self._measurements, network, "")
         arithmetic = self.network.gflop_per_shower / network.gflop_per_shower
+        base_peak, base_bandwidth = base.peak_tflops / base.replicas, base.bandwidth_gb_per_s / base.replicas
         ratios = [
-            arithmetic * (base.peak_tflops / base.replicas) / (accelerator.peak_tflops / accelerator.replicas),
-            arithmetic
-            * (base.bandwidth_gb_per_s / base.replicas)
-            / (accelerator.bandwidth_gb_per_s / accelerator.replicas),
+            arithmetic * base_peak / (accelerator.peak_tflops / accelerator.replicas),
+            arithmetic * base_bandwidth / (accelerator.bandwidth_gb_per_s / accelerator.replicas),
         ]
         factor = float(np.sqrt(ratios[0] * ratios[1]))
         margin = UNMEASURED_MARGIN if known == self.network.network else OTHER_NETWORK_MARGIN
@@ -180,23 +173,16 @@ def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network
     started = [m for m in rows if m.first_step_seconds] or [m for m in alike if m.first_step_seconds]
     test = _line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested])
     start = _line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started])
-    return Timing(models=fit_forms(rows, everything, network), test=test, start=start, measured=True, basis=basis)
-
-
-def fit_forms(
-    rows: Sequence[Measurement], everything: Sequence[Measurement], network: Network
-) -> tuple[StepModel, ...]:
-    """The step model of some rows in each form, the one that is used first."""
-    pooled = _pooled(everything, network, rows[0].provider)
-    return tuple(fit_steps(rows, network, form, pooled=pooled) for form in FORMS)
+    pooled = _pooled(alike, network, rows[0].provider)
+    models = tuple(fit_steps(rows, network, form, pooled=pooled) for form in FORMS)
+    return Timing(models=models, test=test, start=start, measured=True, basis=basis)
 
 
 def _pooled(measurements: Sequence[Measurement], network: Network, provider: str) -> tuple[float, int]:
     """Scatter of new runs at a provider, pooled over its accelerators that have rows to spare, or over all."""
     groups: dict[tuple[str, str], list[Measurement]] = {}
     for m in measurements:
-        if m.network == network.network:
-            groups.setdefault((m.provider, m.accelerator), []).append(m)
+        groups.setdefault((m.provider, m.accelerator), []).append(m)
     enough = {key: rows for key, rows in groups.items() if len(rows) >= ENOUGH_ROWS}
     here = {key: rows for key, rows in enough.items() if key[0] == provider} or enough
     fitted = [fit_steps(rows, network) for rows in here.values()]
