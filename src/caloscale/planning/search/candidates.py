@@ -130,6 +130,10 @@ class Candidates:
     def __len__(self) -> int:
         return len(self.offer)
 
+    def offer_of(self, index: int) -> Offer:
+        """What a candidate rents."""
+        return self.offers[self.offer[index]]
+
 
 def find_candidates(
     run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date, *, unpriced: bool = False
@@ -199,7 +203,7 @@ def micro_batch(run: Run, batch: int) -> int:
 
 def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setups, timings: Timings) -> RunTimes:
     """Predicted times of all candidates, accelerator by accelerator."""
-    keys = [(offer.hardware.provider, offer.accelerator.accelerator) for offer in offers]
+    keys = [offer.key for offer in offers]
     of_key = np.array([keys.index(key) for key in keys])[index]
     groups = [np.flatnonzero(of_key == first) for first in np.unique(of_key)]
     parts = [timings.of(*keys[of_key[group[0]]]).predict(setups[group], showers) for group in groups]
@@ -209,11 +213,9 @@ def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setu
 
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for."""
-    measured = timings.of(offer.hardware.provider, offer.accelerator.accelerator).measured
     named = hardware.accelerator is not None or hardware.machine_type is not None
-    return (measured or named) and (
-        offer.hardware.hosts == 1 or hardware.topology is not None or hardware.count is not None
-    )
+    asked_for = hardware.topology is not None or hardware.count is not None
+    return (named or timings.of(*offer.key).measured) and (asked_for or offer.hardware.hosts == 1)
 
 
 class _Money:
@@ -284,7 +286,7 @@ def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[
         return 0.0
     if hardware.interruptions_per_node_hour is not None:
         return hardware.interruptions_per_node_hour
-    seen = interruption_rate(measurements, offer.hardware.provider, offer.accelerator.accelerator, offer.region)
+    seen = interruption_rate(measurements, *offer.key, offer.region)
     return np.nan if seen is None else seen[0]
 
 

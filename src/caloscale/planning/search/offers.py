@@ -3,6 +3,7 @@
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from caloscale.errors import ConfigurationError, PriceError
 from caloscale.planning.catalogue.hardware import (
@@ -31,13 +32,17 @@ class Offer:
     """The node or the slice."""
     region: str
     capacity_type: CapacityType
-    """spot or on-demand."""
     rate: Rate | None
     """Of a node: a TPU slice is divided among its hosts; None: one's own machines without a price."""
     node_counts: tuple[int, ...]
     """Numbers of nodes to consider."""
     notes: tuple[str, ...]
     """What its price rests on."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Cloud and accelerator, by which times are measured."""
+        return self.hardware.provider, self.accelerator.accelerator
 
 
 def find_offers(
@@ -59,28 +64,26 @@ def find_offers(
     either = hardware.capacity_type is None and hardware.cloud != "none"
     ways: tuple[CapacityType, ...] = ("spot", "on-demand") if either else (hardware.capacity_type or "on-demand",)
     for kind, counts in kinds:
+        chip = load_accelerators()[kind.accelerator]
         named = [hardware.region or OWN] if hardware.region or kind.provider == "none" else None
-        for region in named or prices.regions(kind.provider):
-            for capacity_type in ways:
-                chip = load_accelerators()[kind.accelerator]
-                try:
-                    rate = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
-                except PriceError as error:
-                    missing.setdefault(kind.title, error)
-                    if error.field == "budget.maxPriceAge":
-                        old.add(kind.title)
-                    note = f"{error.problem}: node hours and accelerator hours are counted"
-                    without.append(Offer(chip, kind, region, capacity_type, None, counts, (note,)))
-                    continue
-                notes = _notes(hardware, kind, rate)
-                offers.append(Offer(chip, kind, region, capacity_type, rate, counts, notes))
+        for region, capacity_type in product(named or prices.regions(kind.provider), ways):
+            try:
+                rate = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
+            except PriceError as error:
+                missing.setdefault(kind.title, error)
+                if error.field == "budget.maxPriceAge":
+                    old.add(kind.title)
+                note = f"{error.problem}: node hours and accelerator hours are counted"
+                without.append(Offer(chip, kind, region, capacity_type, None, counts, (note,)))
+                continue
+            offers.append(Offer(chip, kind, region, capacity_type, rate, counts, _notes(hardware, kind, rate)))
     if not kinds:
         value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
         remedy = "leave some of its fields out"
         raise ConfigurationError("leaves no machine of the catalogue", field="hardware", value=value, remedy=remedy)
-    if not offers and unpriced:
-        return without, [], []
     if not offers:
+        if unpriced:
+            return without, [], []
         raise next(iter(missing.values()))
     priced = {offer.hardware.title for offer in offers}
     left_out = [title for title in missing if title not in priced]

@@ -15,6 +15,8 @@ from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 
+METHODS = GENERATOR, MONTE_CARLO = "generator", "Monte Carlo"
+
 
 class MachineSpeed(SourcedRow):
     """How fast a machine at hand works, with all its processors and its GPU; empty speeds were not measured."""
@@ -28,9 +30,9 @@ class MachineSpeed(SourcedRow):
     network: str = Field(min_length=1)
     """Preset."""
     cells: str = Field(pattern=r"^\d+x\d+x\d+$")
-    """Cells of a shower as the network sees it, such as 25x25x25."""
+    """`cells_of` the showers."""
     detector: str = ""
-    """`detector_of` the simulated showers."""
+    """`detector_of` the showers."""
     batch: int = Field(ge=1)
     """Showers of a training step."""
     trained_per_second: float | None = Field(default=None, gt=0)
@@ -73,7 +75,6 @@ class MakingOffer(Block):
     method: str
     """generator or Monte Carlo."""
     machine_type: str
-    """Machine type of the catalogue."""
     showers_per_second: float | None = None
     """Showers per second of wall time on one machine."""
     machines: int | None = None
@@ -177,31 +178,23 @@ def plan_making(
     is one of these showers. ``rented``: other machine types to list. ``training_usd``: of the training that is planned,
     None where it has no price; that on the reference machine counts where none ``is_planned``.
     """
-    measured = _measured(run, speeds)
-    detector = detector_of(run.data)
-    references = _measured(run, reference_speeds())
-    types = dict.fromkeys([*(s.machine_type for s in measured), run.budget.priced_as.machine_type, *rented])
+    measured, references = _measured(run, speeds), _measured(run, reference_speeds())
     offers = []
-    for machine_type in types:
-        rows = [s for s in measured if s.machine_type == machine_type]
-        generating = [(s.generated_per_second, _dated(s)) for s in rows]
-        simulating = [(s.simulated_per_second, _dated(s)) for s in rows if s.detector == detector]
-        rate = _rate(run, machine_type, prices, as_of)
-        offers.append(_offer(run, showers, "generator", machine_type, generating, rate))
-        if machine_type not in rented or any(speed for speed, _ in simulating):
-            offers.append(_offer(run, showers, "Monte Carlo", machine_type, simulating, rate))
-    for method in ("generator", "Monte Carlo"):
-        if any(offer.method == method and offer.showers_per_second for offer in offers):
+    for machine_type in dict.fromkeys(
+        [*(row.machine_type for row in measured), run.budget.priced_as.machine_type, *rented]
+    ):
+        rows = [row for row in measured if row.machine_type == machine_type]
+        made = [_offer(run, showers, method, machine_type, rows, prices, as_of) for method in METHODS]
+        offers += [o for o in made if o.showers_per_second or o.method == GENERATOR or machine_type not in rented]
+    for method in METHODS:
+        if any(o.method == method and o.showers_per_second for o in offers):
             continue
         for row in references:
-            alike = method == "generator" or row.detector == detector
-            speed = row.generated_per_second if method == "generator" else row.simulated_per_second
-            if speed and alike:
-                rate = _rate(run, row.machine_type, prices, as_of)
-                made = _offer(run, showers, method, row.machine_type, [(speed, _dated(row))], rate)
+            known = _offer(run, showers, method, row.machine_type, [row], prices, as_of)
+            if known.showers_per_second:
                 offers = [o for o in offers if (o.method, o.machine_type) != (method, row.machine_type)]
-                offers.append(made.model_copy(update={"reference": True}))
-    offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != "generator"))
+                offers.append(known.model_copy(update={"reference": True}))
+    offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != GENERATOR))
     priced = run.budget.priced_as
     reference = None if is_planned else plan_training(run, references, prices, as_of)
     training_usd = training_usd if reference is None else reference.usd
@@ -244,8 +237,7 @@ def _break_even(
     validation) and n m by Monte Carlo: n = (T + M m) / (m - g).
     """
     cheapest = [
-        min((o.usd for o in offers if o.method == method and o.usd is not None), default=None)
-        for method in ("generator", "Monte Carlo")
+        min((o.usd for o in offers if o.method == method and o.usd is not None), default=None) for method in METHODS
     ]
     if cheapest[0] is None or cheapest[1] is None:
         return None, None
@@ -263,9 +255,11 @@ def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
     return [s for s in speeds if (s.network, s.cells) == (run.model.network, cells_of(run.data))]
 
 
-def _dated(speed: MachineSpeed) -> str:
-    """The measurement with its day."""
-    return f"{speed.source}, {speed.observed_on}"
+def _speed(run: Run, row: MachineSpeed, method: str) -> float | None:
+    """Showers per second; Monte Carlo's is known of the same detector only."""
+    if method == GENERATOR:
+        return row.generated_per_second
+    return row.simulated_per_second if row.detector == detector_of(run.data) else None
 
 
 def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate | None:
@@ -282,16 +276,19 @@ def _offer(
     showers: int,
     method: str,
     machine_type: str,
-    measured: Sequence[tuple[float | None, str]],
-    rate: Rate | None,
+    rows: Sequence[MachineSpeed],
+    prices: Prices,
+    as_of: dt.date,
 ) -> MakingOffer:
-    speed, source = max(((speed, source) for speed, source in measured if speed), default=(None, ""))
-    if speed is None:
+    """Making showers on a machine type by its fastest measurement, or the command that measures it."""
+    speeds = [(speed, f"{row.source}, {row.observed_on}") for row in rows if (speed := _speed(run, row, method))]
+    if not speeds:
         command = f"caloscale plan ... --measure --set budget.pricedAs.machineType={machine_type}"
-        basis = f"not measured; on such a machine: {command}"
-        if method == "Monte Carlo":
-            basis += " (with the extra simulate)"
+        extra = " (with the extra simulate)" if method == MONTE_CARLO else ""
+        basis = f"not measured; on such a machine: {command}{extra}"
         return MakingOffer(method=method, machine_type=machine_type, basis=basis)
+    speed, basis = max(speeds)
+    rate = _rate(run, machine_type, prices, as_of)
     seconds = showers / speed
     deadline = run.budget.deadline_seconds
     machines = 1 if deadline is None else max(1, math.ceil(seconds / deadline))
@@ -302,5 +299,5 @@ def _offer(
         machines=machines,
         hours=seconds / machines / SECONDS_PER_HOUR,
         usd=None if rate is None else usd_of(rate.usd_per_hour, seconds),
-        basis=source,
+        basis=basis,
     )

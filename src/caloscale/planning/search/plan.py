@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from caloscale.errors import PriceError
-from caloscale.planning.catalogue.hardware import load_accelerators, load_machines
+from caloscale.planning.catalogue.hardware import load_machines
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, node_rate
 from caloscale.planning.search.candidates import (
@@ -50,7 +50,6 @@ class Candidate(Block):
     accelerators_per_worker: int
     nodes: int
     machine_type: str
-    """Machine type of the nodes."""
     topology: str | None
     """Topology of a TPU slice."""
     region: str
@@ -84,7 +83,6 @@ class Candidate(Block):
     usd_interval: tuple[float, float] | None
     """The same at the ends of the epoch's interval."""
     usd_per_epoch: float | None
-    """usd / epochs."""
     checkpoint_seconds: float
     """Training between two checkpoints, s: Daly's best under interruptions, else that of the run configuration."""
     expected_interruptions: float | None
@@ -180,7 +178,7 @@ def plan(
     front = pareto_front(found.expected.usd, found.expected.seconds, found.eligible)
     describe = _Describer(run, found, prices, measurements, as_of)
     best = choice.chosen if choice.chosen is not None else choice.nearest
-    offer = None if best is None else found.offers[found.offer[best]]
+    offer = None if best is None else found.offer_of(best)
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i))
@@ -189,7 +187,8 @@ def plan(
     trained = own if is_own else None if best is None else on_front[best]
     making = None
     if generate is not None:
-        usd, is_planned = None if trained is None else trained.usd, trained is not None
+        usd = None if trained is None else trained.usd
+        is_planned = trained is not None
         making = plan_making(
             run, generate, speeds, prices, as_of, rented=rented, training_usd=usd, is_planned=is_planned
         )
@@ -241,10 +240,10 @@ class _Describer:
 
     def __call__(self, index: int, *, on_front: bool = False) -> Candidate:
         found = self._found
-        offer, times, spent = found.offers[found.offer[index]], found.times, found.expected
+        offer, times, spent = found.offer_of(index), found.times, found.expected
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
         count, seconds = nodes * offer.hardware.per_node, _finite(spent.seconds[index])
-        timing = found.timings.of(offer.hardware.provider, offer.accelerator.accelerator)
+        timing = found.timings.of(*offer.key)
         interruptions, rate = spent.interruptions[index], found.rate_per_node_hour[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs, priced = self._epochs(index), offer.rate is not None
@@ -285,9 +284,9 @@ class _Describer:
 
     def _reasons(self, index: int, break_even: float | None) -> list[str]:
         found = self._found
-        offer = found.offers[found.offer[index]]
+        offer = found.offer_of(index)
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
-        timing = found.timings.of(offer.hardware.provider, offer.accelerator.accelerator)
+        timing = found.timings.of(*offer.key)
         outside = timing.extrapolations(found.setups[index : index + 1])
         reasons = [timing.basis, *(f"extrapolates: {reason}" for reason in outside), *offer.notes]
         reasons.append(describe_division(offer.hardware.per_node, nodes * offer.hardware.per_node // workers))
@@ -324,7 +323,7 @@ class _Describer:
     def _break_even(self, index: int) -> float | None:
         """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
         found, run = self._found, self._run
-        offer = found.offers[found.offer[index]]
+        offer = found.offer_of(index)
         hardware = run.hardware or Hardware()
         if offer.rate is None:
             return None
@@ -347,21 +346,17 @@ class _Describer:
 
 def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Measurement]) -> tuple[Layout, ...]:
     """Layouts of the same GPUs on all nodes that there are for them; a TPU slice has one."""
-    offer = found.offers[found.offer[index]]
+    offer = found.offer_of(index)
     if offer.hardware.topology is not None:
         return ()
-    sizes = [
-        m.per_node
-        for m in load_machines()
-        if (m.provider, m.accelerator) == (offer.hardware.provider, offer.accelerator.accelerator)
-    ] or [offer.hardware.per_node]
+    sizes = [machine.per_node for machine in load_machines() if (machine.provider, machine.accelerator) == offer.key]
     return tuple(
         rank_layouts(
-            found.timings.of(offer.hardware.provider, offer.accelerator.accelerator),
-            load_accelerators()[offer.accelerator.accelerator],
+            found.timings.of(*offer.key),
+            offer.accelerator,
             measurements,
             count=int(found.setups.nodes[index]) * offer.hardware.per_node,
-            node_sizes=sizes,
+            node_sizes=sizes or [offer.hardware.per_node],
             batch=int(found.setups.batch[index]),
             showers=run.data.showers or 0,
         )
