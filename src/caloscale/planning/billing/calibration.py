@@ -17,10 +17,8 @@ class Residual(Block):
     """A run, and the prediction for it without its own measurement."""
 
     source: str
-    """The run."""
     accelerator: str
     count: int
-    """GPUs or TPU chips."""
     step_seconds: float
     """Measured step, s."""
     predicted_seconds: float
@@ -51,7 +49,6 @@ class Calibration(Block):
     residuals: tuple[Residual, ...]
     """The runs on rented machines, each with its prediction."""
     interruptions: tuple[InterruptionRate, ...]
-    """Rates of interruption."""
     own_machines: tuple[MachineSpeed, ...] = ()
     """What runs on machines at hand measured."""
     csv: str
@@ -78,13 +75,12 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
             "(the field observed in docs/bill.md), or runs of this machine whose training succeeded",
         )
+    known = load_networks()
     for row in rows:
-        if row.network not in load_networks():
+        if row.network not in known:
+            remedy = f"leave {row.source} out"
             raise InputError(
-                "is not in the catalogue of networks",
-                field="observed.network",
-                value=row.network,
-                remedy=f"leave {row.source} out",
+                "is not in the catalogue of networks", field="observed.network", value=row.network, remedy=remedy
             )
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)

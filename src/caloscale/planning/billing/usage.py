@@ -21,21 +21,15 @@ class NodeUse(Block):
     """Equal nodes that were held for some time."""
 
     provider: Provider = "gcp"
-    """Cloud."""
     machine_type: str = Field(min_length=1)
-    """Machine type."""
     accelerator: str = ""
     """GPU model or TPU generation; empty: none."""
     per_node: int = Field(default=0, ge=0)
-    """Accelerators of a node."""
     topology: str | None = None
     """Topology, when the nodes are the hosts of a TPU slice."""
     region: str = Field(min_length=1)
-    """Region."""
     capacity_type: CapacityType
-    """spot or on-demand."""
     nodes: int = Field(ge=1)
-    """How many."""
     seconds: float = Field(ge=0)
     """How long each was held and paid, s."""
     disk_gib: float = Field(default=0, ge=0)
@@ -94,7 +88,6 @@ class MeasuredTraining(Block):
     network: str
     """Preset."""
     workers: int = Field(ge=1)
-    """Workers."""
     batch_per_replica: int = Field(ge=1)
     """Showers in a replica's batch."""
     showers: int = Field(ge=1)
@@ -117,7 +110,6 @@ class RunUse(Block):
     """What a run used from its first machine to its last."""
 
     name: str = Field(min_length=1)
-    """Name of the run."""
     day: dt.date
     """Day for which prices are taken; on a cluster that of the first launch."""
     attempts: tuple[Attempt, ...] = Field(min_length=1)

@@ -17,13 +17,11 @@ class Measurement(SourcedRow):
     """Steady training of one run: what ran where, and how long a step took."""
 
     network: str = Field(min_length=1)
-    """Preset of the network."""
     provider: Provider
     """Cloud that it ran on."""
     machine_type: str = ""
     """Machine type of the nodes; empty: not published."""
     accelerator: str
-    """GPU model or TPU generation."""
     count: int = Field(ge=1)
     """GPUs, or TPU chips."""
     nodes: int = Field(ge=1)
@@ -56,7 +54,6 @@ class Measurement(SourcedRow):
     provisioning_seconds: float | None = Field(default=None, ge=0)
     """Mean time until a node was replaced and ready, s."""
     note: str = ""
-    """What else a reader should know."""
 
     @model_validator(mode="after")
     def _adds_up(self) -> Self:

@@ -24,9 +24,7 @@ class MachineSpeed(SourcedRow):
     machine_type: str = Field(min_length=1)
     """Machine type of the catalogue that its seconds are priced as (``budget.pricedAs.machineType``)."""
     processor: str
-    """Model name of the processor."""
     cores: int = Field(ge=1)
-    """Logical cores."""
     network: str = Field(min_length=1)
     """Preset."""
     cells: str = Field(pattern=r"^\d+x\d+x\d+$")
@@ -54,7 +52,6 @@ class OwnTraining(Block):
     machine_type: str
     """What its seconds are priced as."""
     processor: str
-    """Model name of the processor."""
     epochs: float
     """Epochs that are trained: those of the run configuration, or as many as train.maxMinutes allows."""
     seconds: float
@@ -73,7 +70,6 @@ class MakingOffer(Block):
     """Making a number of showers in one way on one kind of machine; nulls: not measured there, or without a price."""
 
     method: str
-    """generator or Monte Carlo."""
     machine_type: str
     showers_per_second: float | None = None
     """Showers per second of wall time on one machine."""
@@ -96,9 +92,7 @@ class Making(Block):
     region: str
     """Region of the prices."""
     capacity_type: CapacityType
-    """spot or on-demand."""
     as_of: dt.date
-    """Day of the prices."""
     break_even_showers: int | None = None
     """From so many showers on the generator is cheaper, its training and the Monte Carlo that it needs included; null:
     never, or a price or speed is missing."""

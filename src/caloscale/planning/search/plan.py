@@ -43,15 +43,12 @@ class Candidate(Block):
     cloud: str
     """Cloud; none: machines that are not in the catalogue."""
     accelerator: str
-    """GPU model or TPU generation."""
     count: int
-    """GPUs or TPU chips."""
     workers: int
     accelerators_per_worker: int
     nodes: int
     machine_type: str
     topology: str | None
-    """Topology of a TPU slice."""
     region: str
     capacity_type: Literal["spot", "on-demand"]
     batch_per_replica: int
@@ -120,7 +117,6 @@ class Plan(Block):
     """What to run on, what else there is, and why."""
 
     network: str
-    """Preset."""
     showers: int
     """Training showers of an epoch."""
     epochs: int
