@@ -15,7 +15,7 @@ from typing import Any
 
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
-from caloscale.planning.catalogue.prices import Key, PriceRow
+from caloscale.planning.catalogue.prices import UNITS, Key, Kind, PriceRow
 from caloscale.planning.catalogue.rows import tomorrow
 
 _GPUS = {
@@ -108,13 +108,14 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     text, usage = sku["description"], sku["category"]["usageType"]
     if usage not in ("OnDemand", "Preemptible"):
         return f"bought by {usage}"
-    unit, found, kind, name = "gpu", _GPU.match(text), "gpu", ""
+    found, name = _GPU.match(text), ""
+    kind: Kind = "gpu"
     if found:
         name = _GPUS[found["name"]]
     elif found := _TPU.match(text):
-        kind, unit, name = "tpu_chip", "chip", found["name"].lower()
+        kind, name = "tpu_chip", found["name"].lower()
     elif found := _HOST.match(text):
-        kind, unit = ("vcpu", "vcpu") if found["part"] == "Core" else ("mem_gib", "gib")
+        kind = "vcpu" if found["part"] == "Core" else "mem_gib"
         name = "n1" if found["family"].startswith("N1") else found["family"]
     else:
         return "not in the catalogue"
@@ -131,7 +132,7 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     _check_currency(price["currencyCode"])
     usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
     source = f"Cloud Billing Catalog, SKU {sku['skuId']}"
-    given = (kind, name, unit, spot, usd, day, info["effectiveTime"], source)
+    given = (kind, name, spot, usd, day, info["effectiveTime"], source)
     return [_row("gcp", region, *given) for region in sku["serviceRegions"]]
 
 
@@ -150,7 +151,7 @@ def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     _check_currency(item["currencyCode"])
     spot, source = sold.endswith("Spot"), f"Azure Retail Prices, meter {item['meterId']}"
     since = item["effectiveStartDate"]
-    return [_row("azure", item["armRegionName"], "vm", name, "vm", spot, item["retailPrice"], day, since, source)]
+    return [_row("azure", item["armRegionName"], "vm", name, spot, item["retailPrice"], day, since, source)]
 
 
 def _check_currency(currency: str) -> None:
@@ -159,40 +160,36 @@ def _check_currency(currency: str) -> None:
 
 
 def _row(
-    provider: str,
-    region: str,
-    kind: str,
-    sku: str,
-    unit: str,
-    spot: bool,
-    usd: float,
-    day: dt.date,
-    since: str,
-    source: str,
-    confidence: str = "list",
+    provider: str, region: str, kind: Kind, sku: str, spot: bool, usd: float, day: dt.date, since: str, source: str
 ) -> PriceRow:
-    named = {"provider": provider, "region": region, "sku_kind": kind, "sku": sku, "unit": unit, "source": source}
+    named = {"provider": provider, "region": region, "sku_kind": kind, "sku": sku, "unit": UNITS[kind]}
     bought = {"capacity_type": "spot" if spot else "on-demand", "waiver": WAIVER if spot else ""}
-    priced = {"usd_per_unit_hour": round(usd, 9), "includes_host": provider == "azure", "confidence": confidence}
+    priced = {"usd_per_unit_hour": round(usd, 9), "includes_host": provider == "azure", "source": source}
     days = {"effective_from": since[:10], "observed_on": day}
     return PriceRow.model_validate(named | bought | priced | days, by_name=True)
 
 
 def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
     """What the host of a GPU costs, from its cores and memory, where a list has both."""
-    parts = {(row.sku, row.sku_kind, row.region, row.capacity_type): row for row in _newest(rows)}
-    for (family, kind, region, capacity), core in parts.items():
-        memory = parts.get((family, "mem_gib", region, capacity))
-        if family not in _HOSTS or kind != "vcpu" or memory is None:
+    newest = {row.key: row for row in _newest(rows)}
+    for key, core in newest.items():
+        memory = newest.get(key._replace(sku_kind="mem_gib"))
+        if key.sku_kind != "vcpu" or memory is None:
             continue
-        for host in _HOSTS[family]:
+        for host in _HOSTS.get(key.sku, ()):
             machine = next(m for m in load_machines() if m.price_sku == host)
-            usd = (
-                machine.vcpus * core.usd_per_unit_hour + machine.memory_gib * memory.usd_per_unit_hour
-            ) / machine.price_units
-            since = max(core.effective_from, memory.effective_from).isoformat()
-            day, source = min(core.observed_on, memory.observed_on), f"{core.source} and {memory.source}"
-            yield _row("gcp", region, "vm", host, "vm", capacity == "spot", usd, day, since, source, "derived")
+            usd = machine.vcpus * core.usd_per_unit_hour + machine.memory_gib * memory.usd_per_unit_hour
+            derived = {
+                "sku_kind": "vm",
+                "sku": host,
+                "unit": "vm",
+                "usd_per_unit_hour": round(usd / machine.price_units, 9),
+                "effective_from": max(core.effective_from, memory.effective_from),
+                "observed_on": min(core.observed_on, memory.observed_on),
+                "source": f"{core.source} and {memory.source}",
+                "confidence": "derived",
+            }
+            yield core.model_copy(update=derived)
 
 
 def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
