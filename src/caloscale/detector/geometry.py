@@ -50,22 +50,33 @@ def mean_of_cells(per_layer: NDArray[np.float64], geometry: Geometry, together: 
     return np.asarray(per_layer.reshape(-1, together * geometry.layers_per_cell).mean(axis=1))
 
 
-def transverse_index(
-    x: NDArray[np.float64], y: NDArray[np.float64], size: float, geometry: Geometry
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Numbers of the cells along the two transverse axes that hold points, and whether they lie in the window, (N,).
+def sum_cells(
+    shower: NDArray[np.integer],
+    x: NDArray[np.float64],
+    y: NDArray[np.float64],
+    layer: NDArray[np.integer],
+    energy: NDArray[np.float64],
+    *,
+    count: int,
+    size: float,
+    geometry: Geometry,
+) -> NDArray[np.float64]:
+    """Energies of points in the sensors as the cells of ``count`` showers, (count, X, Y, Z); those outside are dropped.
 
-    x, y: from the axis of the window; size: that of a cell in their unit. Of a cylinder the numbers count azimuth, from
-    -pi to pi as in Geant4's Par04, and radius.
+    x, y: from the axis of the window; size: that of a cell in their unit. Of a cylinder the numbers of the cells count
+    azimuth, from -pi to pi as in Geant4's Par04, and radius.
     """
-    nx, ny, _ = geometry.cells
+    nx, ny, nz = geometry.cells
     if geometry.cell_shape == "cylinder":
         first = np.floor((np.arctan2(y, x) + math.pi) * (nx / (2 * math.pi))).astype(np.int64) % nx
         second = np.floor(np.hypot(x, y) / size).astype(np.int64)
-        return first, second, second < ny
-    first = np.floor(x / size + nx / 2).astype(np.int64)
-    second = np.floor(y / size + ny / 2).astype(np.int64)
-    return first, second, (first >= 0) & (first < nx) & (second >= 0) & (second < ny)
+    else:
+        first = np.floor(x / size + nx / 2).astype(np.int64)
+        second = np.floor(y / size + ny / 2).astype(np.int64)
+    inside = (first >= 0) & (first < nx) & (second >= 0) & (second < ny)
+    cell = ((shower.astype(np.int64) * nx + first) * ny + second) * nz + layer // geometry.layers_per_cell
+    cells = np.bincount(cell[inside], energy[inside], minlength=count * nx * ny * nz)
+    return np.asarray(cells.reshape(count, nx, ny, nz), np.float64)
 
 
 def half_window_mm(geometry: Geometry) -> tuple[float, float]:
@@ -82,10 +93,9 @@ def transverse_mm(
 
     shape: re-binned cells (X, Y, ...).
     """
-    first, second = np.arange(shape[0]), np.arange(shape[1])
     if geometry.cell_shape == "cylinder":
         return cylinder_mm(shape[0], shape[1], geometry.cell_mm * rebin[1])
-    x, y = ((n - (len(n) - 1) / 2) * (geometry.cell_mm * r) for n, r in zip((first, second), rebin))
+    x, y = ((np.arange(n) - (n - 1) / 2) * (geometry.cell_mm * r) for n, r in zip(shape[:2], rebin))
     grids: tuple[NDArray[np.float64], ...] = tuple(np.meshgrid(x, y, indexing="ij"))
     return grids
 

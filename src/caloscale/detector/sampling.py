@@ -69,11 +69,6 @@ class Medium:
         )
 
 
-def layer_media(geometry: Geometry) -> list[Medium]:
-    """The medium of each layer, front to back."""
-    return [Medium.of_layer(geometry, thick_mm) for thick_mm in absorber_mm(geometry)]
-
-
 def mip_gev(geometry: Geometry) -> float:
     """Energy that a cell holds for a minimum-ionising particle in a sensor, GeV."""
     deposited_gev = MATERIALS[geometry.active].mip_mev_per_mm * geometry.active_mm * 1e-3

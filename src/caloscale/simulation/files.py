@@ -55,12 +55,7 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
 
 def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
     """Numbers of the files that are still to be simulated, those that are damaged or incomplete included."""
-    pending = []
-    for index in range(file_count(data)):
-        path = folder / file_name(index)
-        if not _is_finished(path, data, fingerprint):
-            pending.append(index)
-    return pending
+    return [n for n in range(file_count(data)) if not _is_finished(folder / file_name(n), data, fingerprint)]
 
 
 def refuse_foreign(folder: Path, fingerprint: str) -> None:

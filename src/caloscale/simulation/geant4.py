@@ -16,15 +16,11 @@ from caloscale.simulation.volumes import bin_deposits, describe_detector, start_
 from caloscale.spec import Data
 from caloscale.spec.data import PDG_CODES
 
-SOURCE = "geant4"
 PHYSICS_LIST = "standard"
 """G4EmStandardPhysics, option 0. Option 1 gives a silicon response that is 25% lower."""
 
 HADRONIC_LIST = "FTFP_BERT"
 """Hadronic physics of charged pions: the Fritiof string model above, the Bertini cascade below some GeV."""
-
-BATCH_ENERGY_GEV = 100.0
-"""About 0.7 s of transport between two reports of progress."""
 
 _MM_PER_CM = 10.0
 _MEV_PER_GEV = 1e3
@@ -33,8 +29,8 @@ _MEV_PER_GEV = 1e3
 class Geant4:
     """The calorimeter of a run configuration in Geant4."""
 
-    source = SOURCE
-    batch_energy_gev = BATCH_ENERGY_GEV
+    batch_energy_gev = 100.0
+    """About 0.7 s of transport between two reports of progress."""
 
     def __init__(self, data: Data) -> None:
         self._geometry, self._front = data.geometry, data.front

@@ -13,8 +13,15 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.detector.geometry import aim_depth_mm, layer_depth_mm, layer_edges_mm, layer_edges_x0, transverse_index
-from caloscale.detector.sampling import Medium, layer_media, sampling_term, sampling_variance_gev
+from caloscale.detector.geometry import (
+    absorber_mm,
+    aim_depth_mm,
+    layer_depth_mm,
+    layer_edges_mm,
+    layer_edges_x0,
+    sum_cells,
+)
+from caloscale.detector.sampling import Medium, sampling_term, sampling_variance_gev
 from caloscale.showers.primaries import Table
 from caloscale.spec import Data
 
@@ -95,20 +102,15 @@ def radial(tau: Array, energy_gev: Array, medium: Medium) -> Radial:
     return Radial(np.maximum(core, 1e-3), np.maximum(tail, 1e-2), np.clip(part, 0.0, 1.0))
 
 
-SOURCE = "parametrised"
-BATCH_ENERGY_GEV = 500.0
-"""Bounds the number of spots in memory (about 60 per GeV); also the work between two reports of progress."""
-
-
 class Parametrised:
     """The calorimeter of a run configuration, parametrised."""
 
-    source = SOURCE
-    batch_energy_gev = BATCH_ENERGY_GEV
+    batch_energy_gev = 500.0
+    """Bounds the number of spots in memory (about 60 per GeV); also the work between two reports of progress."""
 
     def __init__(self, data: Data) -> None:
         self._geometry = data.geometry
-        media = layer_media(data.geometry)
+        media = [Medium.of_layer(data.geometry, thick_mm) for thick_mm in absorber_mm(data.geometry)]
         self._medium = media[0]  # the front decides how the shower develops
         self._edges_x0 = layer_edges_x0(data.geometry)
         self._edges_mm = layer_edges_mm(data.geometry)
@@ -159,7 +161,6 @@ class Parametrised:
     ) -> NDArray[np.float32]:
         """Spots at a distance from the axis, at a depth counted in layers, into cells; those outside are dropped."""
         angle = primaries["angle_rad"]
-        nx, ny, nz = self._geometry.cells
         layers = len(self._sensor_mm)
         azimuth = self._random.uniform(0, 2 * np.pi, len(shower))
         inclined, across = radius_mm * np.cos(azimuth), radius_mm * np.sin(azimuth)
@@ -177,9 +178,10 @@ class Parametrised:
             x, y = x * cosine - y * sine, x * sine + y * cosine
         if "entry_x_mm" in primaries:
             x, y = x + primaries["entry_x_mm"][shower], y + primaries["entry_y_mm"][shower]
-        ix, iy, in_window = transverse_index(x, y, self._geometry.cell_mm, self._geometry)
-        inside &= in_window
-        index = (((shower * nx + ix) * ny + iy) * nz + layer // self._geometry.layers_per_cell)[inside]
-        visible_gev = spot_gev[inside] * self._visible[layer[inside]]
-        cells = np.bincount(index, visible_gev, minlength=len(angle) * nx * ny * nz)
-        return cells.reshape(len(angle), nx, ny, nz).astype(np.float32)
+        shower, layer = shower[inside], layer[inside]
+        visible_gev = spot_gev[inside] * self._visible[layer]
+        size_mm, count = self._geometry.cell_mm, len(angle)
+        cells = sum_cells(
+            shower, x[inside], y[inside], layer, visible_gev, count=count, size=size_mm, geometry=self._geometry
+        )
+        return cells.astype(np.float32)

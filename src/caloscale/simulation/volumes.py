@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm, half_window_mm, transverse_index
+from caloscale.detector.geometry import absorber_mm, aim_depth_mm, gap_mm, half_window_mm, sum_cells
 from caloscale.detector.materials import MATERIALS
 from caloscale.spec import Data, Geometry
 from caloscale.spec.data import FrontLayer
@@ -87,8 +87,7 @@ def bin_deposits(
 
     shower: number of the shower that each primary belongs to; absent: each has its own.
     """
-    shape = (count, *geometry.cells)
-    indices, energies = [], []
+    parts = []
     for layer in range(geometry.cells[2] * geometry.layers_per_cell):
         sampled = deposits.get(f"World.Sensor{layer}")
         if sampled is None:
@@ -97,19 +96,9 @@ def bin_deposits(
             if len(steps):
                 position = (steps["start"] + steps["end"]) / 2 if "start" in steps.dtype.names else steps["position"]
                 event = steps["event"] if shower is None else shower[steps["event"]]
-                index, inside = _cell_index(event, position, layer, geometry)
-                indices.append(index)
-                energies.append(steps["value"][inside])
-    if not indices:
-        return np.zeros(shape, np.float32)
-    cells = np.bincount(np.concatenate(indices), np.concatenate(energies), minlength=int(np.prod(shape)))
-    return (cells.reshape(shape) / _MEV_PER_GEV).astype(np.float32)
-
-
-def _cell_index(
-    event: NDArray[np.integer], position_cm: NDArray[np.float64], layer: int, geometry: Geometry
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    nx, ny, nz = geometry.cells
-    ix, iy, inside = transverse_index(position_cm[:, 0], position_cm[:, 1], geometry.cell_mm / _MM_PER_CM, geometry)
-    index = ((event.astype(np.int64) * nx + ix) * ny + iy) * nz + layer // geometry.layers_per_cell
-    return index[inside], inside
+                parts.append((event, position[:, 0], position[:, 1], np.full(len(steps), layer), steps["value"]))
+    if not parts:
+        return np.zeros((count, *geometry.cells), np.float32)
+    columns = map(np.concatenate, zip(*parts))
+    cells_mev = sum_cells(*columns, count=count, size=geometry.cell_mm / _MM_PER_CM, geometry=geometry)
+    return (cells_mev / _MEV_PER_GEV).astype(np.float32)
