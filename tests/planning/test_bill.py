@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from caloscale.errors import InputError, PriceError
 from caloscale.planning.billing.bill import bill
 from caloscale.planning.billing.calibration import calibrate
-from caloscale.planning.billing.usage import Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
+from caloscale.planning.billing.usage import ACTIVITIES, Attempt, MeasuredTraining, NodeUse, RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import load_slices
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
@@ -23,16 +23,10 @@ MEASURED = load_measurements()
 NODE_USD = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # n1-standard-64 with 8 V100, europe-west4, spot, 2026
 
 
-def nodes(seconds, count=4, capacity_type="spot"):
-    return NodeUse(
-        machine_type="n1-standard-64",
-        accelerator="nvidia-tesla-v100",
-        per_node=8,
-        region="europe-west4",
-        capacity_type=capacity_type,
-        nodes=count,
-        seconds=seconds,
-    )
+def nodes(seconds, count=4, capacity_type="spot", **fields):
+    machine = {"machine_type": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "per_node": 8}
+    place = {"region": "europe-west4", "capacity_type": capacity_type}
+    return NodeUse(**{**machine, **place, "nodes": count, "seconds": seconds, **fields})
 
 
 def run_use(*attempts, **fields):
@@ -71,14 +65,9 @@ def test_a_bill_by_hand():
     usd = {part.purpose: part.usd for part in made.parts}
     per_second = 4 * NODE_USD / 3600
     assert made.usd == pytest.approx(7600 * per_second, abs=0.01)
-    assert usd["training"] == pytest.approx(6700 / 1.25 * per_second, abs=0.02)
-    assert usd["misalignment"] == pytest.approx(6700 * 0.2 * per_second, abs=0.02)
-    assert usd["evaluation"] == pytest.approx(200 * per_second, abs=0.02)
-    assert usd["startUp"] == pytest.approx(260 * per_second, abs=0.02)
-    assert usd["lostWork"] == pytest.approx(300 * per_second, abs=0.02)
-    assert usd["waiting"] == pytest.approx(60 * per_second, abs=0.02)
-    assert usd["idle"] == pytest.approx((20 + 60) * per_second, abs=0.02)
-    assert usd["unallocated"] == 0
+    seconds = {"showers": 0, "training": 6700 / 1.25, "evaluation": 200, "startUp": 260, "waiting": 60}
+    seconds |= {"lostWork": 300, "misalignment": 6700 * 0.2, "unallocated": 0, "idle": 20 + 60}
+    assert usd == pytest.approx({purpose: value * per_second for purpose, value in seconds.items()}, abs=0.02)
     assert made.nodes[0].node_hours == pytest.approx(4 * 7600 / 3600)
     assert (made.attempts, made.interruptions) == (2, 1)
     assert made.usd_per_epoch == pytest.approx(made.usd / 60)
@@ -86,20 +75,11 @@ def test_a_bill_by_hand():
     assert "324 days before" in made.warnings[0]
 
 
-ACTIVITIES = (
-    "training_seconds",
-    "evaluation_seconds",
-    "start_up_seconds",
-    "waiting_seconds",
-    "lost_seconds",
-    "shower_seconds",
-    "validation_seconds",
-)
 attempts = st.builds(
     lambda spare, node_count, capacity_type, used, seconds: Attempt(
         nodes=(nodes(sum(seconds) + spare, node_count, capacity_type),),
         used_share=used,
-        **dict(zip(ACTIVITIES, seconds)),
+        **{f"{activity}_seconds": value for activity, value in zip(ACTIVITIES, seconds)},
     ),
     st.floats(0, 1e4),
     st.integers(1, 16),
@@ -138,9 +118,7 @@ def test_a_small_bill_is_stated_to_a_hundredth_of_a_cent():
 def test_a_bill_of_a_dollar_is_stated_in_cents(own_prices):
     prices = own_prices("none,own,vm,mine,vm,spot,1,no,2026-01-01,,2026-01-01,test,list,no,,\n")
     for seconds, third in ((3600, 0.33), (3598, 0.3333)):
-        held = NodeUse(
-            provider="none", machine_type="mine", region="own", capacity_type="spot", nodes=1, seconds=seconds
-        )
+        held = nodes(seconds, 1, provider="none", machine_type="mine", region="own")
         made = bill(run_use(Attempt(nodes=(held,), training_seconds=1200)), prices)
         assert {part.purpose: part.usd for part in made.parts}["training"] == third
 
@@ -159,11 +137,8 @@ PLANNED = plan(
         preset="variable-angle",
         overrides=[
             "train.batchPerReplica=96",
-            "hardware.accelerator=nvidia-tesla-v100",
-            "hardware.count=32",
-            "hardware.perNode=8",
-            "hardware.region=europe-west4",
-            "hardware.capacityType=spot",
+            *(f"hardware.{field}" for field in ("accelerator=nvidia-tesla-v100", "count=32", "perNode=8")),
+            *(f"hardware.{field}" for field in ("region=europe-west4", "capacityType=spot")),
             "hardware.interruptionsPerNodeHour=0",
         ],
     ),
@@ -174,16 +149,8 @@ PLANNED = plan(
 
 
 def test_slices_are_paid_as_a_whole():
-    held = NodeUse(
-        machine_type="ct3p-hightpu-4t",
-        accelerator="tpu-v3",
-        per_node=4,
-        topology="4x4",
-        region="europe-west4",
-        capacity_type="spot",
-        nodes=4,
-        seconds=3600,
-    )
+    slice_ = {"machine_type": "ct3p-hightpu-4t", "accelerator": "tpu-v3", "per_node": 4, "topology": "4x4"}
+    held = nodes(3600, 4, **slice_)
     made = bill(run_use(Attempt(nodes=(held,), training_seconds=3600)), PRICES)
     assert made.usd == pytest.approx(10.56)
     assert made.co2_kg == pytest.approx(16 * 0.45 * 236 / 1000)
@@ -199,57 +166,37 @@ def test_an_hour_of_all_hosts_costs_the_chips_of_the_slice(row):
     if price is None:
         assert row.accelerator == "tpu-v7", "the catalogue has no price"
         return
-    held = NodeUse(
+    held = nodes(
+        3600,
+        row.hosts,
+        price.capacity_type,
         machine_type=row.machine_type,
         accelerator=row.accelerator,
         per_node=row.chips_per_host,
         topology=row.topology,
         region=price.region,
-        capacity_type=price.capacity_type,
-        nodes=row.hosts,
-        seconds=3600,
     )
     made = bill(run_use(Attempt(nodes=(held,), training_seconds=3600)), PRICES)
     assert made.usd == pytest.approx(row.chips * price.usd_per_unit_hour, abs=0.005)
 
 
 def test_hosts_that_no_such_slice_has_are_refused():
-    held = nodes(3600).model_copy(
-        update={"machine_type": "ct5lp-hightpu-1t", "accelerator": "tpu-v5e", "topology": "2x4"}
-    )
+    held = nodes(3600, machine_type="ct5lp-hightpu-1t", accelerator="tpu-v5e", topology="2x4")
     with pytest.raises(InputError, match="ct5lp-hightpu-8t, ct5lp-hightpu-4t"):
         bill(run_use(Attempt(nodes=(held,))), PRICES)
 
 
 def test_bills_refuse_what_has_no_price_or_does_not_add_up():
-    elsewhere = nodes(10).model_copy(update={"region": "mars-east1"})
     with pytest.raises(PriceError, match="add a row"):
-        bill(run_use(Attempt(nodes=(elsewhere,))), PRICES)
+        bill(run_use(Attempt(nodes=(nodes(10, region="mars-east1"),))), PRICES)
     with pytest.raises(ValidationError):
         Attempt(nodes=(), training_seconds=1)
 
 
 def test_own_measurements_make_an_unmeasured_machine_measured():
-    use = INTERRUPTED.model_copy(
-        update={
-            "attempts": (
-                Attempt(
-                    nodes=(
-                        NodeUse(
-                            machine_type="g2-standard-96",
-                            accelerator="nvidia-l4",
-                            per_node=8,
-                            region="us-central1",
-                            capacity_type="on-demand",
-                            nodes=1,
-                            seconds=1000,
-                        ),
-                    )
-                ),
-            ),
-            "observed": INTERRUPTED.observed.model_copy(update={"workers": 1, "step_seconds": 4.0}),
-        }
-    )
+    l4 = {"machine_type": "g2-standard-96", "accelerator": "nvidia-l4", "region": "us-central1"}
+    observed = INTERRUPTED.observed.model_copy(update={"workers": 1, "step_seconds": 4.0})
+    use = run_use(Attempt(nodes=(nodes(1000, 1, "on-demand", **l4),)), observed=observed)
     run = load_run(
         preset="variable-angle",
         overrides=["train.batchPerReplica=96", "hardware.region=us-central1", "hardware.accelerator=nvidia-l4"],
@@ -270,7 +217,7 @@ def test_calibration_refuses_nonsense():
     unknown = INTERRUPTED.model_copy(update={"observed": INTERRUPTED.observed.model_copy(update={"network": "flow"})})
     with pytest.raises(InputError, match="not in the catalogue of networks"):
         calibrate([unknown], MEASURED)
-    other = nodes(4000).model_copy(update={"accelerator": "nvidia-tesla-p100"})
+    other = nodes(4000, accelerator="nvidia-tesla-p100")
     mixed = run_use(Attempt(nodes=(nodes(4000), other)), observed=INTERRUPTED.observed)
     with pytest.raises(InputError, match="several kinds"):
         calibrate([mixed], MEASURED)
@@ -293,19 +240,15 @@ def beside(tmp_path_factory):
     showers=st.integers(20_000, 400_000),
 )
 def test_the_estimate_of_what_was_used_is_the_bill(beside, count, disk_gib, control_plane, spot, showers):
-    fields = [
-        f"hardware.count={8 * count}",
-        "hardware.perNode=8",
-        f"hardware.diskGib={disk_gib}",
-        f"data.showers={showers}",
-    ]
+    fields = [f"hardware.count={8 * count}", "hardware.perNode=8", f"hardware.diskGib={disk_gib}"]
+    fields += [f"data.showers={showers}"]
     fields += [f"hardware.controlPlane={str(control_plane).lower()}", "hardware.interruptionsPerNodeHour=0"]
     fields += [f"hardware.capacityType={'spot' if spot else 'on-demand'}", "hardware.region=europe-west4"]
     run = load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v100", *fields])
     chosen = plan(run, beside, MEASURED, TODAY).chosen
-    held = nodes(chosen.total_seconds, count, "spot" if spot else "on-demand").model_copy(
-        update={"disk_gib": disk_gib, "control_plane_seconds": chosen.total_seconds if control_plane else 0.0}
-    )
+    beside_seconds = chosen.total_seconds if control_plane else 0.0
+    extras = {"disk_gib": disk_gib, "control_plane_seconds": beside_seconds}
+    held = nodes(chosen.total_seconds, count, "spot" if spot else "on-demand", **extras)
     made = bill(run_use(Attempt(nodes=(held,))), beside)
     node_usd = NODE_USD if spot else 64 * 0.034802 + 240 * 0.004664 + 8 * 2.604
     hours = chosen.total_seconds / 3600
@@ -405,9 +348,8 @@ def own_prices(tmp_path):
 
 def test_emissions_are_unknown_where_a_power_or_a_grid_is(own_prices):
     for change in ({"region": "us-central1"}, {"accelerator": "", "per_node": 0}, {"region": "mars-1"}):
-        held = nodes(60).model_copy(update=change)
-        own = held.model_copy(update={"provider": "none", "machine_type": "mine"})
-        rows = f"none,{held.region},vm,mine,vm,spot,1.5,no,2026-01-01,,2026-01-01,test,list,no,,\n"
+        own = nodes(60, **change, provider="none", machine_type="mine")
+        rows = f"none,{own.region},vm,mine,vm,spot,1.5,no,2026-01-01,,2026-01-01,test,list,no,,\n"
         made = bill(run_use(Attempt(nodes=(own,))), own_prices(rows))
         assert made.usd == pytest.approx(4 * 1.5 / 60)
         assert (made.co2_kg is None) == (change != {"region": "us-central1"})
@@ -415,7 +357,7 @@ def test_emissions_are_unknown_where_a_power_or_a_grid_is(own_prices):
 
 def test_a_machine_of_no_cloud_is_billed_by_the_nearest_row(own_prices):
     """Rows of one's own: of the region before those of no region, of the machine before those of its GPUs."""
-    held = nodes(3600, 1).model_copy(update={"provider": "none", "machine_type": "mine", "region": "cern"})
+    held = nodes(3600, 1, provider="none", machine_type="mine", region="cern")
     rows = {
         "region, machine": ("none,cern,vm,mine,vm,spot,3,no,2026-01-01,,2026-01-01,test,list,no,,\n", 3),
         "region, GPUs": ("none,cern,gpu,nvidia-tesla-v100,gpu,spot,0.5,no,2026-01-01,,2026-01-01,test,list,no,,\n", 4),
@@ -464,7 +406,7 @@ def test_a_measurement_has_the_figures_of_the_last_attempt():
     first = Attempt(nodes=(nodes(3600, 4, "on-demand"),), interruptions=1)
     moved = INTERRUPTED.model_copy(update={"attempts": (first, *INTERRUPTED.attempts)})
     assert measurement_of(moved).interruptions == 1  # those on demand are none of spot nodes
-    chips = nodes(60, 4).model_copy(update={"machine_type": "ct3p-hightpu-4t", "accelerator": "tpu-v3", "per_node": 4})
+    chips = nodes(60, 4, machine_type="ct3p-hightpu-4t", accelerator="tpu-v3", per_node=4)
     tpu = INTERRUPTED.model_copy(update={"attempts": (Attempt(nodes=(chips,)),)})
     assert measurement_of(tpu).steps == 124_950 // (2 * 16 * 96)  # a chip has two cores
     assert measurement_of(INTERRUPTED.model_copy(update={"observed": None})) is None

@@ -27,14 +27,13 @@ def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate()
     offers, _, _ = find_offers(Hardware(), PRICES, TODAY)
     slices = 0
     for offer in offers:
-        kind = offer.hardware
-        slices += isinstance(kind, Slice)
+        slices += isinstance(offer.hardware, Slice)
         held = NodeUse(
             provider=offer.hardware.provider,
-            machine_type=kind.machine_type,
+            machine_type=offer.hardware.machine_type,
             accelerator=offer.accelerator.accelerator,
             per_node=offer.hardware.per_node,
-            topology=kind.topology if isinstance(kind, Slice) else None,
+            topology=offer.hardware.topology,
             region=offer.region,
             capacity_type=offer.capacity_type,
             nodes=offer.node_counts[0],

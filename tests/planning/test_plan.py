@@ -18,33 +18,21 @@ STUDY = dt.date(2022, 6, 1)
 PRICES = load_prices()
 MEASURED = load_measurements()
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "train.batchPerReplica=96")
+FOUR_NODES = (*V100, "hardware.count=32", "hardware.perNode=8")
+IN_EUROPE = (*FOUR_NODES, "hardware.region=europe-west4")
 
 
-def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, prices=PRICES):
-    return plan(load_run(preset="variable-angle", overrides=overrides), prices, measurements, as_of)
+def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, preset="variable-angle"):
+    return plan(load_run(preset=preset, overrides=overrides), PRICES, measurements, as_of)
 
 
 def test_the_json_has_the_names_that_others_rely_on():
     made = json.loads(plan_of("budget.deadline=6h").model_dump_json(by_alias=True))
     names = {
-        "accelerator",
-        "count",
-        "workers",
-        "acceleratorsPerWorker",
-        "nodes",
-        "region",
-        "capacityType",
-        "epochSeconds",
-        "epochSecondsInterval",
-        "totalSeconds",
-        "usd",
-        "usdPerEpoch",
-        "usdInterval",
-        "checkpointSeconds",
-        "expectedInterruptions",
-        "reasons",
-        "extrapolates",
-    }
+        "accelerator", "count", "workers", "acceleratorsPerWorker", "nodes", "region", "capacityType", "epochSeconds",
+        "epochSecondsInterval", "totalSeconds", "usd", "usdPerEpoch", "usdInterval", "checkpointSeconds",
+        "expectedInterruptions", "reasons", "extrapolates",
+    }  # fmt: skip
     for candidate in (made["chosen"], *made["candidates"], *made["pareto"]):
         assert names <= set(candidate)
         low, high = candidate["epochSecondsInterval"]
@@ -58,14 +46,7 @@ def test_the_json_has_the_names_that_others_rely_on():
 
 def test_a_fixed_placement_is_priced_by_hand():
     """Four nodes of n1-standard-64 with 8 V100 in europe-west4, on demand, at the prices of 2022."""
-    made = plan_of(
-        *V100,
-        "hardware.count=32",
-        "hardware.perNode=8",
-        "hardware.region=europe-west4",
-        "hardware.capacityType=on-demand",
-        as_of=STUDY,
-    )
+    made = plan_of(*IN_EUROPE, "hardware.capacityType=on-demand", as_of=STUDY)
     assert made.considered == 1
     chosen = made.chosen
     node = 64 * 0.034802 + 240 * 0.004664 + 8 * 2.55
@@ -82,20 +63,14 @@ def test_cost_per_epoch_of_2_to_32_v100_is_flat_within_some_per_cent():
     """The study's statement, for nodes with the same host per GPU (8 vCPU), europe-west4, prices of 2022."""
     usd = []
     for count, per_node in ((2, 1), (4, 2), (8, 4), (16, 8), (32, 8)):
-        made = plan_of(
-            *V100,
-            f"hardware.count={count}",
-            f"hardware.perNode={per_node}",
-            "hardware.region=europe-west4",
-            "hardware.capacityType=spot",
-            as_of=STUDY,
-        )
+        size = (f"hardware.count={count}", f"hardware.perNode={per_node}")
+        made = plan_of(*IN_EUROPE, *size, "hardware.capacityType=spot", as_of=STUDY)
         usd.append(made.chosen.usd_per_hour * made.chosen.epoch_seconds / 3600)
     assert max(usd) / min(usd) < 1.1
 
 
 def test_one_worker_a_node_is_the_best_layout_of_32_gpus_and_the_penalties_are_the_measured_ones():
-    made = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4")
+    made = plan_of(*IN_EUROPE)
     best = made.layouts[0]
     assert (best.workers, best.accelerators_per_worker, best.nodes) == (4, 8, 4)
     assert best.aligned and best.slower_than_best == 0
@@ -109,10 +84,10 @@ def test_one_worker_a_node_is_the_best_layout_of_32_gpus_and_the_penalties_are_t
 
 
 def test_free_placement_considers_every_division_and_chooses_the_aligned_one():
-    made = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.placement=Free")
+    made = plan_of(*FOUR_NODES, "hardware.placement=Free")
     assert {c.workers for c in made.candidates} == {4, 8, 16, 32}
     assert made.chosen.workers == made.chosen.nodes == 4
-    forced = plan_of(*V100, "hardware.count=32", "hardware.perNode=8", "hardware.placement=Free", "hardware.workers=16")
+    forced = plan_of(*FOUR_NODES, "hardware.placement=Free", "hardware.workers=16")
     assert forced.chosen.accelerators_per_worker == 2
 
 
@@ -127,12 +102,11 @@ def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
 
 
 def test_a_preset_without_measurements_is_estimated_for_a_named_machine():
-    run = load_run(preset="compact", overrides=["hardware.accelerator=nvidia-tesla-t4"])
-    made = plan(run, PRICES, MEASURED, TODAY)
+    made = plan_of("hardware.accelerator=nvidia-tesla-t4", preset="compact")
     assert not made.chosen.measured and made.chosen.extrapolates
     low, high = made.chosen.epoch_seconds_interval
     assert 1 < high / low < 200
-    assert plan(load_run(preset="compact"), PRICES, MEASURED, TODAY).chosen is None
+    assert plan_of(preset="compact").chosen is None
 
 
 def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
@@ -147,13 +121,7 @@ def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
 
 
 def test_interruptions_are_configured_or_unknown_and_never_invented():
-    base = (
-        *V100,
-        "hardware.count=32",
-        "hardware.perNode=8",
-        "hardware.region=europe-west4",
-        "hardware.capacityType=spot",
-    )
+    base = (*IN_EUROPE, "hardware.capacityType=spot")
     unknown = plan_of(*base).chosen
     assert unknown.expected_interruptions is None and unknown.interruptions_per_node_hour is None
     assert unknown.checkpoint_seconds == 60
@@ -162,23 +130,14 @@ def test_interruptions_are_configured_or_unknown_and_never_invented():
     given_rate = plan_of(*base, "hardware.interruptionsPerNodeHour=0.1", "hardware.provisioning=5m").chosen
     assert given_rate.total_seconds > unknown.total_seconds
     assert given_rate.expected_interruptions == pytest.approx(4 * 0.1 * given_rate.total_seconds / 3600, rel=0.05)
-    own = [
-        MEASURED[4].model_copy(
-            update={
-                "capacity_type": "spot",
-                "region": "europe-west4",
-                "node_hours": 100.0,
-                "interruptions": 10,
-                "provisioning_seconds": 300.0,
-            }
-        )
-    ]
-    calibrated = plan_of(*base, measurements=(*MEASURED, *own)).chosen
+    there = {"capacity_type": "spot", "region": "europe-west4", "provisioning_seconds": 300.0}
+    own = MEASURED[4].model_copy(update={**there, "node_hours": 100.0, "interruptions": 10})
+    calibrated = plan_of(*base, measurements=(*MEASURED, own)).chosen
     assert calibrated.interruptions_per_node_hour == pytest.approx(0.105)
 
 
 def test_spot_stops_paying_at_the_break_even_rate():
-    base = (*V100, "hardware.count=32", "hardware.perNode=8", "hardware.region=europe-west4")
+    base = IN_EUROPE
     rate = plan_of(*base, "hardware.capacityType=spot").chosen.break_even_per_node_hour
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.capacity_type == "spot"
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.capacity_type == "on-demand"
@@ -186,14 +145,8 @@ def test_spot_stops_paying_at_the_break_even_rate():
 
 def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
     """One V100, taken away each hour, an hour to a new one: what an event simulation pays."""
-    chosen = plan_of(
-        *V100,
-        "hardware.count=1",
-        "hardware.region=us-central1",
-        "hardware.capacityType=spot",
-        "hardware.interruptionsPerNodeHour=1",
-        "hardware.provisioning=1h",
-    ).chosen
+    base = (*V100, "hardware.count=1", "hardware.region=us-central1", "hardware.capacityType=spot")
+    chosen = plan_of(*base, "hardware.interruptionsPerNodeHour=1", "hardware.provisioning=1h").chosen
     seconds, _, waiting = mean_run(
         30,
         work=60 * chosen.epoch_seconds,
@@ -213,15 +166,10 @@ def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
     rate=st.floats(0, 10),
     more=st.floats(0, 40),
     minutes=st.integers(1, 120),
-    placed=st.sampled_from(
-        [
-            "accelerator=nvidia-tesla-v100 count=1",
-            "accelerator=nvidia-tesla-v100 count=32",
-            "accelerator=tpu-v3 count=4",
-        ]
-    ),
+    placed=st.sampled_from(["nvidia-tesla-v100 count=1", "nvidia-tesla-v100 count=32", "tpu-v3 count=4"]),
 )
 def test_more_interruptions_are_never_cheaper(rate, more, minutes, placed):
+    placed = f"accelerator={placed}"
     base = [f"hardware.{field}" for field in (*placed.split(), "region=us-central1", "capacityType=spot")]
     few, many = (
         plan_of(*base, f"hardware.interruptionsPerNodeHour={each}", f"hardware.provisioning={minutes}m")
@@ -278,12 +226,7 @@ def test_bfloat16_takes_half_the_memory():
 
 def test_showers_of_more_cells_take_longer():
     coarse, fine = (
-        plan(
-            load_run(preset="compact", overrides=[V100[0], "hardware.count=1", f"data.preprocessing.rebin={rebin}"]),
-            PRICES,
-            MEASURED,
-            TODAY,
-        ).chosen
+        plan_of(V100[0], "hardware.count=1", f"data.preprocessing.rebin={rebin}", preset="compact").chosen
         for rebin in ("[3, 3, 1]", "[1, 1, 1]")
     )
     assert fine.step_seconds > 1.5 * coarse.step_seconds
@@ -293,15 +236,12 @@ def test_showers_of_more_cells_take_longer():
 
 def test_a_measurement_on_the_cells_of_the_preset_is_scaled_to_other_cells():
     own = MEASURED[4].model_copy(update={"network": "compact", "source": "run mine"})
+    measured = (*MEASURED, own)
     usual, fine = (
-        plan(
-            load_run(preset="compact", overrides=[*V100, "hardware.count=8", f"data.preprocessing.rebin={rebin}"]),
-            PRICES,
-            (*MEASURED, own),
-            TODAY,
-        ).chosen
+        plan_of(*V100, "hardware.count=8", f"data.preprocessing.rebin={rebin}", preset="compact", measurements=measured)
         for rebin in ("[3, 3, 1]", "[1, 1, 1]")
     )
+    usual, fine = usual.chosen, fine.chosen
     assert usual.measured and not fine.measured
     assert fine.step_seconds == pytest.approx(9 * usual.step_seconds, rel=0.1)
 
@@ -341,11 +281,7 @@ def test_prices_that_are_too_old_are_distinguished_from_missing_ones():
         (["hardware.accelerator=tpu-v3", "hardware.topology=3x3"], ConfigurationError, "there are 2x2"),
         (["hardware.topology=7x7"], ConfigurationError, "one of 2x2"),
         (["hardware.accelerator=nvidia-l4", "hardware.topology=2x2"], ConfigurationError, "belongs to TPU"),
-        (
-            [*V100, "hardware.count=3", "hardware.perNode=8", "hardware.placement=Free"],
-            ConfigurationError,
-            "not a multiple",
-        ),
+        ([*V100, "hardware.count=3", "hardware.perNode=8"], ConfigurationError, "not a multiple"),
         (["hardware.count=8", "hardware.perNode=3"], ConfigurationError, "multiple"),
         (["hardware.accelerator=nvidia-tesla-a100", "hardware.perNode=3"], ConfigurationError, "1, 2, 4, 8, 16"),
         (["hardware.accelerator=nvidia-gb200", "hardware.count=6"], ConfigurationError, "reached by no layout"),
@@ -376,21 +312,18 @@ def test_the_figure_names_the_choice(tmp_path):
 
 def test_a_family_that_xla_cannot_compile_gets_no_tpu():
     """With a GPU or nothing named it has the others; a TPU that is named is refused."""
-    run = load_run(preset="flow", overrides=["hardware.cloud=gcp"])
-    made = plan(run, PRICES, MEASURED, TODAY)
+    made = plan_of("hardware.cloud=gcp", preset="flow")
     assert made.candidates and not any("tpu" in candidate.accelerator for candidate in made.candidates)
     assert "TPUs do not train the family flow" in " ".join(made.notes)
     for named in ("accelerator=tpu-v3", "machineType=ct5lp-hightpu-1t", "topology=2x2"):
-        asked = load_run(preset="flow", overrides=[f"hardware.{named}"])
         with pytest.raises(ConfigurationError, match="XLA cannot compile its step") as error:
-            plan(asked, PRICES, MEASURED, TODAY)
+            plan_of(f"hardware.{named}", preset="flow")
         assert error.value.exit_code == 2 and "name a GPU" in str(error.value)
 
 
 def test_the_fixed_cost_of_an_epoch_of_another_network_may_be_none():
     """Most of an epoch of 1,440 showers would be that of the study's epochs of a hundred thousand."""
-    run = load_run(preset="compact", overrides=["hardware.accelerator=nvidia-tesla-v100", "hardware.count=1"])
-    chosen = plan(run, PRICES, MEASURED, TODAY).chosen
+    chosen = plan_of(V100[0], "hardware.count=1", preset="compact").chosen
     low, high = chosen.epoch_seconds_interval
     assert low < 0.2 * chosen.epoch_seconds and high > 1.9 * chosen.epoch_seconds
     assert "beside its showers are those of variable-angle, and may be none" in " ".join(chosen.reasons)

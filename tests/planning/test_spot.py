@@ -11,66 +11,36 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("work_h", "nodes", "per_node_hour", "save", "restart", "tau"),
+    ("work_h", "nodes", "per_node_hour", "save", "restart", "tau", "lifetime", "runs"),
     [
-        (40, 1, 0.05, 5, 200, None),
-        (40, 4, 0.05, 5, 400, None),
-        (60, 16, 0.05, 10, 600, None),
-        (100, 8, 0.02, 30, 300, 3600),
-        (30, 2, 0.5, 20, 900, None),
+        (40, 1, 0.05, 5, 200, None, np.inf, 400),
+        (40, 4, 0.05, 5, 400, None, np.inf, 400),
+        (60, 16, 0.05, 10, 600, None, np.inf, 400),
+        (100, 8, 0.02, 30, 300, 3600, np.inf, 400),
+        (30, 2, 0.5, 20, 900, None, np.inf, 400),
+        (400, 1, 0.0, 10, 900, 1800, 24 * HOUR, 60),
+        (400, 1, 0.02, 10, 900, 1800, 24 * HOUR, 60),
     ],
 )
-def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, restart, tau):
-    mean = HOUR / (nodes * per_node_hour)
-    run = expected(work_h * HOUR, mean, save, restart, tau)
-    seconds, interruptions, _ = mean_run(
-        400,
-        work=work_h * HOUR,
-        nodes=nodes,
-        per_node_rate=per_node_hour / HOUR,
-        save=save,
-        restart=restart,
-        tau=float(run.checkpoint_seconds),
-        lifetime=float("inf"),
-    )
-    assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
-    assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
-
-
-@pytest.mark.parametrize("per_node_hour", [0.0, 0.02])
-def test_machines_that_end_after_a_day(per_node_hour):
-    mean = HOUR / per_node_hour if per_node_hour else np.inf
-    run = expected(400 * HOUR, mean, 10, 900, 1800, 24 * HOUR)
-    seconds, interruptions, _ = mean_run(
-        60,
-        work=400 * HOUR,
-        nodes=1,
-        per_node_rate=per_node_hour / HOUR,
-        save=10,
-        restart=900,
-        tau=1800,
-        lifetime=24 * HOUR,
-    )
+def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, restart, tau, lifetime, runs):
+    """Also of machines that end after a day."""
+    mean = HOUR / (nodes * per_node_hour) if per_node_hour else np.inf
+    run = expected(work_h * HOUR, mean, save, restart, tau, lifetime)
+    setup = {"work": work_h * HOUR, "nodes": nodes, "per_node_rate": per_node_hour / HOUR, "save": save}
+    tau = float(run.checkpoint_seconds)
+    seconds, interruptions, _ = mean_run(runs, **setup, restart=restart, tau=tau, lifetime=lifetime)
     assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
     assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
 
 
 @pytest.mark.parametrize(("per_node_hour", "nodes"), [(0.2, 1), (1, 1), (4, 1), (0.5, 4)])
-@pytest.mark.parametrize("lifetime", [float("inf"), 24 * HOUR])
+@pytest.mark.parametrize("lifetime", [np.inf, 24 * HOUR])
 def test_waiting_may_be_interrupted_too(per_node_hour, nodes, lifetime):
-    mean = HOUR / (nodes * per_node_hour)
-    run = expected(10 * HOUR, mean, 5, HOUR + 70, lifetime_seconds=lifetime, provisioning_seconds=HOUR)
-    _, _, waiting = mean_run(
-        60,
-        work=10 * HOUR,
-        nodes=nodes,
-        per_node_rate=per_node_hour / HOUR,
-        save=5,
-        restart=HOUR + 70,
-        tau=float(run.checkpoint_seconds),
-        lifetime=lifetime,
-        provisioning=HOUR,
-    )
+    mean, restart = HOUR / (nodes * per_node_hour), HOUR + 70
+    run = expected(10 * HOUR, mean, 5, restart, lifetime_seconds=lifetime, provisioning_seconds=HOUR)
+    setup = {"work": 10 * HOUR, "nodes": nodes, "per_node_rate": per_node_hour / HOUR, "save": 5, "restart": restart}
+    tau = float(run.checkpoint_seconds)
+    _, _, waiting = mean_run(60, **setup, tau=tau, lifetime=lifetime, provisioning=HOUR)
     assert float(run.waiting_seconds) == pytest.approx(waiting, rel=0.1)
     assert run.waiting_seconds < run.seconds
 
