@@ -1,6 +1,5 @@
 import csv
 import datetime as dt
-import io
 import time
 
 import pytest
@@ -39,15 +38,20 @@ GOOD = {
     "source": "my own bill of June",
     "includes_host": "no",
 }
+COLUMNS = (*GOOD, "effective_to", "confidence", "waiver", "note")
 
 
 def write(path, *rows):
-    text = io.StringIO()
-    table = csv.DictWriter(text, GOOD.keys(), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    path.write_text(text.getvalue())
+    with path.open("w") as file:
+        table = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
     return path
+
+
+def layer(tmp_path, *changes):
+    """Prices of rows that are GOOD with changes."""
+    return load_prices([write(tmp_path / "layer.csv", *({**GOOD, **change} for change in changes))])
 
 
 @pytest.mark.parametrize(
@@ -129,7 +133,7 @@ def test_a_bad_cell_is_refused_with_file_line_and_column(tmp_path, field, value,
 )
 def test_a_row_that_no_node_is_priced_by_is_refused(tmp_path, kind, sku, unit):
     with pytest.raises(PriceError, match=f"catalogue has as {kind}"):
-        load_prices([write(tmp_path / "mine.csv", {**GOOD, "sku_kind": kind, "sku": sku, "unit": unit})])
+        layer(tmp_path, {"sku_kind": kind, "sku": sku, "unit": unit})
 
 
 def test_a_machine_without_a_price_is_not_called_misspelt():
@@ -150,18 +154,14 @@ def test_a_machine_without_a_price_is_not_called_misspelt():
 def test_a_missing_price_names_the_row_to_add(key, day, says):
     with pytest.raises(PriceError, match=says) as error:
         load_prices().find(key, day)
-    assert (
-        f"add a row '{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}'"
-        in error.value.remedy
-    )
+    *what, capacity_type = key
+    assert f"add a row '{','.join(what)},...,{capacity_type}'" in error.value.remedy
 
 
 def test_the_list_of_a_day_has_one_price_of_each_kind():
     listed = list_prices(load_prices(), TODAY, region="europe-west4", sku="v100")
-    assert [(row.capacity_type, row.usd_per_unit_hour) for row in listed.rows] == [
-        ("on-demand", 2.604),
-        ("spot", 1.0443),
-    ]
+    assert {row.capacity_type: row.usd_per_unit_hour for row in listed.rows} == {"on-demand": 2.604, "spot": 1.0443}
+    assert len(listed.rows) == 2
     assert len(listed.warnings) == 2
     everything = list_prices(load_prices(), TODAY).rows
     assert not any(row.sku == "NC24s_v3" for row in everything) and len(everything) > 50
@@ -273,11 +273,7 @@ def test_a_file_that_excel_saved_as_utf_8(tmp_path):
 def test_the_day_of_prices_is_the_same_in_all_time_zones(zone: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At any time one of the two zones (UTC+14, UTC-12) has another day than UTC."""
     days: list[dt.date] = []
-
-    def note(_: object, day: dt.date) -> None:
-        days.append(day)
-
-    monkeypatch.setattr(planning, "need_price", note)
+    monkeypatch.setattr(planning, "need_price", lambda _, day: days.append(day))
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -289,16 +285,6 @@ def test_the_day_of_prices_is_the_same_in_all_time_zones(zone: str, monkeypatch:
         monkeypatch.undo()
         time.tzset()
     assert days and used <= {before, after}
-
-
-COLUMNS = (*GOOD, "effective_to", "confidence", "waiver", "note")
-
-
-def layer(tmp_path, *changes):
-    """Prices of rows that are GOOD with changes."""
-    rows = [",".join({**dict.fromkeys(COLUMNS, ""), **GOOD, **change}[c] for c in COLUMNS) for change in changes]
-    (tmp_path / "layer.csv").write_text("\n".join([",".join(COLUMNS), *rows]) + "\n")
-    return load_prices([tmp_path / "layer.csv"])
 
 
 def test_a_price_holds_from_its_first_to_its_last_day(tmp_path):
@@ -404,13 +390,7 @@ HEADER = "source,observed_on,name,number"
     [
         ("", "", None, None, "has no header line.*source,observed_on,name,number"),
         ("# nothing\n\n", "", None, None, "has no header line"),
-        (
-            "source,colour\n",
-            "",
-            None,
-            ["source", "colour"],
-            "unknown or doubled columns.*source,observed_on,name,number",
-        ),
+        ("source,colour\n", "", None, ["source", "colour"], f"unknown or doubled columns.*{HEADER}"),
         ("source,source\n", "", None, ["source", "source"], "unknown or doubled columns"),
         ("source;name\n", "", None, ["source;name"], "by commas, and write decimal points: use source"),
         (f"{HEADER}\na b c,1.2.2026,x,1\n", ":2", "observed_on", "1.2.2026", "write a date such as 2026-11-21"),

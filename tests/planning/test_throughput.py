@@ -1,3 +1,4 @@
+import csv
 import re
 from pathlib import Path
 
@@ -15,19 +16,9 @@ from caloscale.planning.catalogue.hardware import (
     load_networks,
     load_slices,
 )
-from caloscale.planning.catalogue.measurements import (
-    Measurement,
-    interruption_rate,
-    load_measurements,
-)
+from caloscale.planning.catalogue.measurements import Measurement, interruption_rate, load_measurements
 from caloscale.planning.catalogue.rows import rows_csv
-from caloscale.planning.step_time.throughput import (
-    FORMS,
-    Setups,
-    expected_maximum,
-    fit_steps,
-    setups_of,
-)
+from caloscale.planning.step_time.throughput import FORMS, Setups, expected_maximum, fit_steps, setups_of
 from caloscale.planning.step_time.timing import Timings
 
 NETWORK = load_networks()["variable-angle"]
@@ -42,16 +33,11 @@ def one(replicas, workers, nodes=None, batch=96):
 
 def left_out_errors(measurements, form=FORMS[0]):
     """Relative error of each measurement, predicted by the others."""
-    return np.array(
-        [
-            fit_steps([other for other in measurements if other is not left_out], NETWORK, form)
-            .predict(setups_of([left_out]))
-            .seconds[0]
-            / left_out.step_seconds
-            - 1
-            for left_out in measurements
-        ]
-    )
+    errors = []
+    for left_out in measurements:
+        model = fit_steps([other for other in measurements if other is not left_out], NETWORK, form)
+        errors.append(model.predict(setups_of([left_out])).seconds[0] / left_out.step_seconds - 1)
+    return np.array(errors)
 
 
 def errors_of(form):
@@ -109,17 +95,10 @@ def test_nine_of_ten_left_out_runs_lie_in_the_interval():
     assert 0.75 <= inside / len(V100) <= 1
 
 
-@given(
-    n=st.sampled_from([8, 16, 32, 64]),
-    batch=st.integers(1, 256),
-    per_worker=st.sampled_from([1, 2, 4, 8]),
-)
+@given(n=st.sampled_from([8, 16, 32, 64]), batch=st.integers(1, 256), per_worker=st.sampled_from([1, 2, 4, 8]))
 def test_more_showers_and_more_workers_never_make_a_step_shorter(n, batch, per_worker):
     model = fit_steps(V100, NETWORK)
-    few, more = (
-        model.predict(one(n, n // per_worker, batch=batch)),
-        model.predict(one(n, n // per_worker, batch=batch + 1)),
-    )
+    few, more = (model.predict(one(n, n // per_worker, batch=each)) for each in (batch, batch + 1))
     assert 0 < few.low[0] <= few.seconds[0] <= few.high[0]
     assert more.seconds[0] > few.seconds[0]
     if per_worker > 1:
@@ -148,7 +127,7 @@ def test_one_measurement_is_enough_and_says_what_it_does_not_know():
 
 
 def test_epochs_of_the_study():
-    timing = Timings(ALL, load_networks()["variable-angle"]).of("gcp", "nvidia-tesla-v100")
+    timing = Timings(ALL, NETWORK).of("gcp", "nvidia-tesla-v100")
     for count, workers, measured in ((4, 2, 900.49 + 11.40), (32, 4, 115.02 + 3.37), (128, 16, 33.22 + 1.59)):
         times = timing.predict(one(count, workers), SHOWERS)
         assert times.epoch_seconds[0] == pytest.approx(measured + 4, rel=0.05)
@@ -158,7 +137,7 @@ def test_epochs_of_the_study():
 
 
 def test_machines_without_measurement_are_estimates_with_a_wide_interval():
-    timings = Timings(ALL, load_networks()["variable-angle"])
+    timings = Timings(ALL, NETWORK)
     a100 = timings.of("gcp", "nvidia-tesla-a100")
     assert not a100.measured
     times = a100.predict(one(1, 1, batch=64), SHOWERS)
@@ -168,9 +147,8 @@ def test_machines_without_measurement_are_estimates_with_a_wide_interval():
     assert "no measurement" in a100.extrapolations(one(1, 1, batch=64))[0]
     # v2 from v3, as if v2 had not been measured
     without = [m for m in ALL if m.accelerator != "tpu-v2"]
-    times = (
-        Timings(without, load_networks()["variable-angle"]).of("gcp", "tpu-v2").predict(one(8, 1, batch=128), SHOWERS)
-    )
+    tpu = Timings(without, NETWORK).of("gcp", "tpu-v2")
+    times = tpu.predict(one(8, 1, batch=128), SHOWERS)
     assert times.epoch_low[0] < 1058.88 + 20.51 < times.epoch_high[0]
 
 
@@ -214,9 +192,10 @@ def test_measurements_travel_through_their_file(tmp_path):
 )
 def test_calibration_files_with_nonsense_are_refused(tmp_path, change, field_or_text):
     lines = rows_csv(Measurement, V100[:1]).splitlines()
-    row = dict(zip(lines[0].split(","), next(__import__("csv").reader([lines[1]])))) | change
-    cells = ",".join(f'"{cell}"' for cell in row.values())
-    (tmp_path / "own.csv").write_text(f"{lines[0]}\n{cells}\n")
+    names, cells = csv.reader(lines)
+    changed = dict(zip(names, cells)) | change
+    with (tmp_path / "own.csv").open("w") as file:
+        csv.writer(file).writerows([names, changed.values()])
     with pytest.raises(InputError) as error:
         load_measurements([tmp_path / "own.csv"])
     assert field_or_text in str(error.value)
@@ -245,14 +224,8 @@ def test_slices_exist_or_are_refused():
 
 
 def test_every_row_is_sourced_and_every_slice_has_a_known_accelerator():
-    for row in (
-        *ALL,
-        *load_slices(),
-        *load_accelerators().values(),
-        *load_networks().values(),
-        *load_carbon().values(),
-    ):
+    tables = (load_accelerators().values(), load_networks().values(), load_carbon().values(), load_slices(), ALL)
+    for row in (row for table in tables for row in table):
         assert row.source and row.observed_on.year >= 2020
     assert {row.accelerator for row in load_slices()} <= set(load_accelerators())
     assert all(row.hosts == hosts_of(row.topology, row.chips_per_host) for row in load_slices())
-    assert isinstance(ALL[0], Measurement)
