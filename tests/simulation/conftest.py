@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import h5py
@@ -14,6 +14,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.primaries import joined
 from caloscale.simulation import simulate
+from caloscale.simulation.entering import Acceptance
 from caloscale.spec import Data
 
 Sampler = Callable[..., Showers]
@@ -60,8 +61,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[Sa
             folder = tmp_path_factory.mktemp("showers")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("CALOSCALE_CACHE", str(cache))
-                simulate(data, folder)
-            known[key] = read_folder(folder, data)
+                known[key] = simulated(data, folder)
         return known[key]
 
     yield get
@@ -72,6 +72,12 @@ def read_folder(folder: Path, data: Data) -> Showers:
     parts = [read_showers(path, geometry=data.geometry) for path in sorted(folder.glob("showers-*.h5"))]
     cells = np.concatenate([part.cells_gev for part in parts])
     return Showers.of(cells, joined([part.primaries for part in parts]), parts[0].source)
+
+
+def simulated(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> Showers:
+    """The showers of a new simulation."""
+    simulate(data, folder, accepted)
+    return read_folder(folder, data)
 
 
 def digests(folder: Path) -> dict[str, str]:

@@ -10,10 +10,9 @@ from numpy.typing import NDArray
 
 from caloscale.detector.geometry import aim_depth_mm, sensor_depth_mm
 from caloscale.showers.arrays import Showers
-from caloscale.simulation import simulate
 from caloscale.simulation.parametrised import Parametrised
 from caloscale.spec import Data
-from tests.simulation.conftest import read_folder
+from tests.simulation.conftest import simulated
 
 Floats = NDArray[np.float64]
 FIELDS = {
@@ -34,10 +33,8 @@ def fit_line(showers: Showers, data: Data, layers: slice) -> tuple[Floats, Float
     # A photon may begin behind these layers, which then hold what is scattered back alone.
     sums = showers.cells_gev[..., layers].sum(axis=(1, 2, 3))
     showers = showers[sums > sums.mean() / 2]
-    cells, depth_mm = (
-        showers.cells_gev[..., layers].astype(np.float64),
-        np.array(sensor_depth_mm(data.geometry))[layers],
-    )
+    cells = showers.cells_gev[..., layers].astype(np.float64)
+    depth_mm = np.array(sensor_depth_mm(data.geometry))[layers]
     total = cells.sum(axis=(1, 2, 3))
     inclined = np.einsum("nxyz,z->n", cells, depth_mm - aim_depth_mm(data.geometry)) / total / np.tan(showers.angle_rad)
     azimuth = showers.further.get("azimuth_rad", np.zeros(len(showers)))
@@ -81,8 +78,7 @@ def test_an_entry_moves_the_same_shower(tmp_path: Path) -> None:
     made = []
     for name, entry in (("middle", {}), ("moved", {"entryMm": [5.1, 5.1]})):
         data = Data.model_validate({**fields, **entry})
-        simulate(data, tmp_path / name)
-        made.append(read_folder(tmp_path / name, data).cells_gev)
+        made.append(simulated(data, tmp_path / name).cells_gev)
     middle, moved = made[0][:, :-1, :-1], made[1][:, 1:, 1:]
     equal = (middle == moved).all(axis=(1, 2, 3)) & (middle.sum(axis=(1, 2, 3)) > 0)
     assert equal.sum() >= 2, equal
@@ -97,8 +93,7 @@ def test_an_azimuth_turns_showers_and_photons_begin_later(tmp_path: Path) -> Non
     for name, azimuth in (("plane", {}), ("turned", {"azimuthDeg": [-180, 180]})):
         fields = {"showers": 120, "validationFraction": 0.5, "energyGev": [4, 4], "angleDeg": [65, 115], **azimuth}
         data = Data.model_validate({**fields, "particle": ["e-", "gamma"], "simulation": {"showersPerFile": 40}})
-        simulate(data, tmp_path / name)
-        made[name] = read_folder(tmp_path / name, data)
+        made[name] = simulated(data, tmp_path / name)
     (slopes, errors), (plane, of_plane) = (fit_line(made[name], data, slice(0, 12)) for name in ("turned", "plane"))
     along, across, reference = slopes[:, 1], slopes[:, 2], plane[0, 1]
     assert (errors[:, 1:] < 0.15).all() and of_plane[0, 1] < 0.1, (errors, of_plane)

@@ -8,9 +8,8 @@ import pytest
 
 from caloscale.detector.materials import MATERIALS
 from caloscale.detector.sampling import SAMPLING, mip_fraction, sampling_term, visible_fraction
-from caloscale.simulation import simulate
 from caloscale.spec import Data
-from tests.simulation.conftest import read_folder
+from tests.simulation.conftest import simulated
 
 SENSOR_MM = {"silicon": 0.5, "scintillator": 3.0}
 _QUICK = {("lead", "scintillator", "geant4"), ("steel", "silicon", "geant4"), ("iron", "scintillator", "parametrised")}
@@ -28,16 +27,13 @@ def calorimeter(absorber: str, active: str, engine: str, showers: int, energy_ge
         "layers": [{"count": 32, "absorberMm": absorber_mm}],
         "depthMm": 32 * (absorber_mm + SENSOR_MM[active]) + 1,
     }
-    simulation = {"engine": engine, "showersPerFile": showers // 2}
-    return Data.model_validate(
-        {
-            "showers": showers // 2,
-            "validationFraction": 0.5,
-            "energyGev": [energy_gev, energy_gev],
-            "angleDeg": [90, 90],
-            "geometry": geometry,
-            "simulation": simulation,
-        }
+    return Data(
+        showers=showers // 2,
+        validation_fraction=0.5,
+        energy_gev=[energy_gev, energy_gev],
+        angle_deg=[90, 90],
+        geometry=geometry,
+        simulation={"engine": engine, "showersPerFile": showers // 2},
     )
 
 
@@ -59,8 +55,7 @@ def test_the_visible_energy_is_that_of_the_tables(
     long = request.node.get_closest_marker("long") is not None
     count, energy_gev = (300, 10.0) if long else (20, 5.0)
     data = calorimeter(absorber, active, engine, count, energy_gev)
-    simulate(data, tmp_path)
-    showers = read_folder(tmp_path, data)
+    showers = simulated(data, tmp_path)
     assert len(showers) == count
     response = showers.ecal_sum_gev.mean(dtype=float) / energy_gev
     term = showers.ecal_sum_gev.std(dtype=float) / showers.ecal_sum_gev.mean(dtype=float) * energy_gev**0.5

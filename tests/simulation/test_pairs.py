@@ -7,36 +7,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import ValidationError
 
-from caloscale.simulation import simulate
 from caloscale.simulation.entering import Acceptance, read_entering
-from caloscale.simulation.simulate import fingerprint
 from caloscale.spec import Data
-from tests.simulation.conftest import read_folder
+from tests.simulation.conftest import simulated
 
 
 def data_of(**fields: Any) -> Data:
-    return Data.model_validate(
-        {
-            "particle": "gamma",
-            "showers": 20,
-            "energyGev": [20, 20],
-            "angleDeg": [90, 90],
-            "preprocessing": {"rebin": [3, 3, 1]},
-            "simulation": {"showersPerFile": 10},
-            **fields,
-        }
-    )
+    usual = {"particle": "gamma", "showers": 20, "energyGev": [20, 20], "angleDeg": [90, 90]}
+    return Data.model_validate({**usual, "simulation": {"showersPerFile": 10}, **fields})
 
 
 @pytest.mark.integration
 def test_a_pair_has_the_response_of_two_photons_side_by_side(tmp_path: Path) -> None:
     """30 pairs of 20 GeV at 60 mm against 30 photons of 10 GeV: twice the sum, and maxima 30 mm beside the axis."""
     pair, single = data_of(pairDistanceMm=60), data_of(energyGev=[10, 10])
-    simulate(pair, tmp_path / "pair")
-    simulate(single, tmp_path / "single")
-    pairs, singles = (read_folder(tmp_path / name, data) for name, data in (("pair", pair), ("single", single)))
+    pairs, singles = (simulated(data, tmp_path / name) for name, data in (("pair", pair), ("single", single)))
     sums = [showers.cells_gev.sum(axis=(1, 2, 3), dtype=np.float64) for showers in (pairs, singles)]
     error = np.hypot(sums[0].std() / len(sums[0]) ** 0.5, 2 * sums[1].std() / len(sums[1]) ** 0.5)
     assert abs(sums[0].mean() - 2 * sums[1].mean()) < 4 * error
@@ -53,27 +39,9 @@ def test_a_pair_has_the_response_of_two_photons_side_by_side(tmp_path: Path) -> 
 def test_a_generator_takes_both_photons_of_a_pair(tmp_path: Path) -> None:
     data = data_of(pairDistanceMm=30.6)
     taken = Acceptance(particle="gamma", energy_gev=(5, 40), angle_deg=(60, 120))
-    simulate(data, tmp_path, (taken,))
+    rest = simulated(data, tmp_path, (taken,))
     entering = read_entering(tmp_path, 1)
     assert entering["event"].tolist() == [event for event in range(10) for _ in range(2)]
     np.testing.assert_allclose(entering["energy_gev"], 10, rtol=1e-5)
     np.testing.assert_allclose(np.sort(entering["y_mm"].reshape(10, 2)), [[-15.3, 15.3]] * 10, atol=1e-3)
-    assert not read_folder(tmp_path, data).cells_gev.any()
-
-
-def test_the_distance_belongs_to_the_identity_of_showers() -> None:
-    assert len({fingerprint(data_of(**each)) for each in ({}, {"pairDistanceMm": 20}, {"pairDistanceMm": 30})}) == 3
-
-
-@pytest.mark.parametrize(
-    ("fields", "says"),
-    [
-        ({"source": "showers"}, "Geant4 alone simulates pairs"),
-        ({"particle": "e-", "simulation": {"engine": "parametrised"}}, "Geant4 alone simulates pairs"),
-        ({"pairDistanceMm": 260.2}, "leaves the window of 260.1 mm"),
-        ({"pairDistanceMm": 0}, "greater than 0"),
-    ],
-)
-def test_pairs_that_cannot_be_simulated_are_refused(fields: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValidationError, match=says):
-        data_of(**{"pairDistanceMm": 60, **fields})
+    assert not rest.cells_gev.any()

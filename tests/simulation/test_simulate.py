@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -23,6 +24,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
+from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.record import FileLog
 from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of
 from caloscale.spec import Data
@@ -150,16 +152,22 @@ def test_a_finished_simulation_is_reused_without_a_process(complete: tuple[Data,
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 2}, {"energyGev": [0.5, 3]}, {"angleDeg": [80, 100]}, {"geometry": {"activeMm": 0.3}}, {"showers": 13}],
-)
-def test_what_changes_the_showers_changes_the_fingerprint(change: dict[str, object]) -> None:
-    assert fingerprint(document(**change)) != fingerprint(document())
+    [
+        {"seed": 2}, {"energyGev": [0.5, 3]}, {"angleDeg": [80, 100]}, {"geometry": {"activeMm": 0.3}},
+        {"showers": 13}, {"particle": "gamma"}, {"front": [{"material": "lead", "thicknessMm": 5.6}]},
+        {"pairDistanceMm": 20}, {"pairDistanceMm": 30}, {"entryMm": [-2, 2]}, {"engine": "parametrised"},
+    ],
+)  # fmt: skip
+def test_what_changes_the_showers_changes_the_fingerprint(change: dict[str, Any]) -> None:
+    usual = document(angleDeg=[90, 90])
+    assert fingerprint(document(**{"angleDeg": [90, 90], **change})) != fingerprint(usual)
+    taken = Acceptance.of(usual)
+    assert fingerprint(usual) != fingerprint(usual, [taken]) != fingerprint(usual, [taken, taken])
 
 
 def test_what_does_not_change_the_showers_does_not_change_the_fingerprint() -> None:
     assert fingerprint(document(processes=7)) == fingerprint(document(processes=1)) == fingerprint(document())
     assert fingerprint(document(preprocessing={"power": 1})) == fingerprint(document(mirror=True))
-    assert fingerprint(document("parametrised")) != fingerprint(document("geant4"))
 
 
 def test_the_folder_of_another_simulation_is_refused_and_left_alone(
