@@ -6,20 +6,22 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals, residuals_over_time, same_kind, sub_ensembles
+from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals_over_time, same_kind, sub_ensembles
 from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
 from caloscale.spec import dump_run, load_solver_run
 
 TRUTH = (0.5, 0.25)
 
 
-def test_residuals_of_proposals_that_are_known() -> None:
+def test_residuals_of_proposals_that_are_known(tmp_path: Path) -> None:
     """Two generators, two noise vectors: mean 0.4 for a truth of 0.5, generators 0.1 apart, noise 0.2 apart."""
     proposals = np.array([[[0.25], [0.45]], [[0.35], [0.55]]], np.float32)
-    mean, spread, noise = residuals([0.5], proposals)
-    assert mean == pytest.approx([0.2])
-    assert spread == pytest.approx([0.05 / 0.5])
-    assert noise == pytest.approx([0.1 / 0.5])
+    for rank, own in enumerate(proposals):
+        write_checkpoint(tmp_path, rank, 3, 1.0 + rank, own, {})
+    write_checkpoint(tmp_path, 0, 4, 2.0, proposals[0], {})  # rank 1 has not written it yet
+    (found,) = residuals_over_time(tmp_path, [0.5], ranks=2)
+    assert (found.epoch, found.seconds) == (3, 1.5) and found.mean == pytest.approx([0.2])
+    assert found.spread == pytest.approx([0.05 / 0.5]) and found.noise == pytest.approx([0.1 / 0.5])
 
 
 def test_resampling_gives_the_standard_error_of_the_mean() -> None:

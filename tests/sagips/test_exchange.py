@@ -13,7 +13,7 @@ import pytest
 
 from caloscale.sagips.exchange import Central
 from caloscale.sagips.groups import equal_groups, leaders
-from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+from caloscale.sagips.mpi import mpi_environment, rank_command
 from caloscale.spec.solver import SYNCHRONOUS, Exchange
 from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient, groups_of_sizes
 
@@ -23,7 +23,7 @@ PROGRAM = ROOT / "tests" / "sagips" / "ranks.py"
 
 def start(ranks, scenarios, target="-"):
     environment = {**mpi_environment(), "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
-    command = mpiexec_command(ranks, [str(PROGRAM), scenarios, str(target)])
+    command = rank_command(ranks, [str(PROGRAM), scenarios, str(target)], environment)
     return subprocess.run(command, env=environment, text=True, capture_output=True, stdin=subprocess.DEVNULL)
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, Environment, make_environment
-from caloscale.sagips.saves import require_events
 from caloscale.showers.hdf5.datasets import file_error, find_dataset
 from caloscale.spec import DataSet, Solver
 
@@ -38,7 +37,11 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
         random = np.random.default_rng([seed, index])
         observables = len(environment.observables)
         return _read(Path(data.source), data, observables, f"{field}.source", random, rank, ranks)
-    truth = _truth(environment, data, f"{field}.source")
+    if environment.truth is None:
+        problem = f"the truth of {data.environment} is not known"
+        remedy = "write the path of an HDF5 file with measured events"
+        raise ConfigurationError(problem, field=f"{field}.source", value=data.source, remedy=remedy)
+    truth = tf.constant([environment.truth], tf.float32)
     wanted = data.events or DEFAULT_EVENTS
     first, end = wanted * rank // ranks, wanted * (rank + 1) // ranks
     row = first // _PER_ROW
@@ -57,21 +60,12 @@ def measured_norms(environment: Environment) -> tf.Tensor | None:
     return values[NORMS][0] if NORMS in values else None
 
 
-def _truth(environment: Environment, data: DataSet, field: str) -> tf.Tensor:
-    if environment.truth is None:
-        problem = f"the truth of {data.environment} is not known"
-        remedy = "write the path of an HDF5 file with measured events"
-        raise ConfigurationError(problem, field=field, value=data.source, remedy=remedy)
-    return tf.constant([environment.truth], tf.float32)
-
-
 def _read(
     file: Path, data: DataSet, observables: int, field: str, random: np.random.Generator, rank: int, ranks: int
 ) -> NDArray[np.float32]:
     """Events of a shard of a file, which may be sorted: of at most ``data.events``, drawn from all; in random order."""
     import h5py
 
-    require_events(file, field)
     try:
         with h5py.File(file) as opened:
             array = find_dataset(file, opened, data.dataset)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.sagips.saves import list_checkpoints, read_checkpoint, read_problem
+from caloscale.sagips.saves import checkpoint_file, list_checkpoints, read_checkpoint, read_problem
 from caloscale.spec import Solver, load_solver_run
 
 Floats = NDArray[np.float64]
@@ -34,16 +34,8 @@ class Residuals:
         return float(np.abs(self.mean).mean())
 
 
-def residuals(truth: Sequence[float], proposals: NDArray[np.float32]) -> tuple[Floats, Floats, Floats]:
-    """Mean, spread and noise of (p - p^) / p, as in `Residuals`.
-
-    truth: (parameters,); proposals: (generators, samples, parameters), row by row from the same noise.
-    """
-    relative = _relative(truth, proposals)
-    return relative.mean(axis=(0, 1)), relative.std(axis=0).mean(axis=0), relative.std(axis=1).mean(axis=0)
-
-
 def _relative(truth: Sequence[float], proposals: NDArray[np.floating]) -> Floats:
+    """(p - p^) / p for the truth (parameters,) and proposals (generators, samples, parameters)."""
     true = np.asarray(truth, np.float64)
     return (true - proposals.astype(np.float64)) / true
 
@@ -52,11 +44,13 @@ def residuals_over_time(folder: Path, truth: Sequence[float], ranks: int) -> lis
     """Residuals at each checkpoint that all ranks have written, in order. Raises CheckpointError for a damaged one."""
     found = []
     for epoch in list_checkpoints(folder):
-        if len(list((folder / "checkpoints" / f"epoch-{epoch:08d}").glob("rank-*.npz"))) < ranks:
+        if not all(checkpoint_file(folder, epoch, rank).is_file() for rank in range(ranks)):
             continue
         copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]
-        statistics = residuals(truth, np.stack([copy.parameters for copy in copies]))
-        found.append(Residuals(epoch, float(np.mean([copy.seconds for copy in copies])), *statistics))
+        relative = _relative(truth, np.stack([copy.parameters for copy in copies]))
+        spread, noise = (relative.std(axis=axis).mean(axis=0) for axis in (0, 1))
+        seconds = float(np.mean([copy.seconds for copy in copies]))
+        found.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), spread, noise))
     return found
 
 
@@ -154,14 +148,12 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
         raise InputError("holds no run of caloscale solve", file=folder, remedy="give a folder such as runs/NAME")
     solver, problem = load_solver_run(folder / "run.yaml").solver, read_problem(folder)
     if problem.truth is None:
-        raise InputError(
-            "the true parameters are not known", file=folder, remedy="residuals need an environment with a truth"
-        )
+        remedy = "residuals need an environment with a truth"
+        raise InputError("the true parameters are not known", file=folder, remedy=remedy)
     epochs = list_checkpoints(folder)
     if not epochs or (epoch is not None and epoch not in epochs):
-        raise InputError(
-            "has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=f"one of: {epochs or 'none yet'}"
-        )
+        remedy = f"one of: {epochs or 'none yet'}"
+        raise InputError("has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=remedy)
     copies = [read_checkpoint(folder, epochs[-1] if epoch is None else epoch, rank) for rank in range(solver.ranks)]
     proposals = np.stack([copy.parameters for copy in copies]).astype(np.float64)
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)

@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import IO, Any
 
 from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
 from caloscale.progress import bar
-from caloscale.sagips.mpi import HOST_FILE, mpi_environment, mpiexec_command
+from caloscale.sagips.mpi import HOST_FILE, mpi_environment, rank_command
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import common_epoch, saved_epochs
 from caloscale.spec import SolverRun
@@ -40,14 +39,12 @@ def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lamb
     if solver.threads is not None or HOST_FILE not in environment:
         environment["OMP_NUM_THREADS"] = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
     module = ["-m", "caloscale.sagips.rank", str(folder.absolute())]
-    one = [sys.executable, *module]
-    command = one if solver.ranks == 1 else mpiexec_command(solver.ranks, module, environment)
     log = folder / LOG
     before = log.stat().st_size if log.is_file() else 0
     with log.open("ab") as errors, ended_by_sigterm():
         # Ctrl-C reaches this process only, which ends the ranks.
         process = subprocess.Popen(
-            command,
+            rank_command(solver.ranks, module, environment),
             env=environment,
             stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
             stdout=subprocess.PIPE,

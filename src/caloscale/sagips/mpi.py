@@ -35,27 +35,19 @@ def mpi_environment() -> dict[str, str]:
     return {**SETTINGS, **os.environ}
 
 
-def mpiexec_command(ranks: int, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> list[str]:
-    """The command that starts Python with these arguments on every rank.
+def rank_command(ranks: int, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command that starts Python with these arguments on every rank; one rank needs no MPI.
 
-    environment: that of the command; absent: that of this process. An exception in one rank ends the whole job
-    (`python -m mpi4py`). Raises TrainingError where mpiexec or mpi4py is missing.
+    environment: of the command. An exception in one rank ends the whole job (`python -m mpi4py`). Raises TrainingError
+    where mpiexec or mpi4py is missing.
     """
+    if ranks == 1:
+        return [sys.executable, *arguments]
     if find_spec("mpi4py") is None:
         raise TrainingError("mpi4py is missing", remedy=f"{install_command('solver')}, or write solver.ranks: 1")
-    python = (sys.executable, "-m", "mpi4py")
     # Each rank computes with several threads: it must not be bound to one core.
-    return [
-        _mpiexec(),
-        *_hosts(os.environ if environment is None else environment),
-        "--oversubscribe",
-        "--bind-to",
-        "none",
-        "-n",
-        str(ranks),
-        *python,
-        *arguments,
-    ]
+    options = [*_hosts(environment), "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+    return [_mpiexec(), *options, sys.executable, "-m", "mpi4py", *arguments]
 
 
 def _hosts(environment: Mapping[str, str]) -> list[str]:
@@ -77,7 +69,6 @@ def _mpiexec() -> str:
     program = None if installed is None else os.path.realpath(str(installed))
     found = shutil.which(program or "mpiexec")
     if found is None:
-        raise TrainingError(
-            "mpiexec of Open MPI is missing", remedy=f"{install_command('solver')}, or install Open MPI 5"
-        )
+        remedy = f"{install_command('solver')}, or install Open MPI 5"
+        raise TrainingError("mpiexec of Open MPI is missing", remedy=remedy)
     return found

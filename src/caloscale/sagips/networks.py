@@ -89,11 +89,6 @@ class Network:
         self.biases = tf.Variable(np.zeros(self.perceptron.biases, np.float32))
         self.optimizers = {"weights": Adam(self.weights), "biases": Adam(self.biases)}
 
-    @property
-    def parameters(self) -> int:
-        """Number of weights and biases."""
-        return self.perceptron.weights + self.perceptron.biases
-
     def __call__(self, x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
         """Outputs (rows, outputs) for x (rows, inputs)."""
         return self.perceptron(self.weights.read_value(), self.biases.read_value(), x, dtype)

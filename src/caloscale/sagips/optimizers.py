@@ -111,11 +111,12 @@ def _problem(comparisons: Sequence[_Comparison]) -> Problem:
     names = tuple(environments[0].parameters)
     for index, environment in enumerate(environments):
         if tuple(environment.parameters) != names:
-            raise ConfigurationError(
-                f"its parameters {list(environment.parameters)} are not those of the first data set, {list(names)}",
-                field=f"solver.dataSets.{index}.environment",
-                remedy="all pipelines of a run take the same parameters, in the same order",
+            problem = (
+                f"its parameters {list(environment.parameters)} are not those of the first data set, {list(names)}"
             )
+            field = f"solver.dataSets.{index}.environment"
+            remedy = "all pipelines of a run take the same parameters, in the same order"
+            raise ConfigurationError(problem, field=field, remedy=remedy)
     truth = environments[0].truth
     return Problem(names, None if truth is None else tuple(float(value) for value in truth))
 
@@ -257,10 +258,9 @@ class BayesianOptimizer:
         """The evaluated point of the smallest predicted value, repeated."""
         if not len(self._values):
             point = np.full(self._count, 0.5)
-        elif len(self._values) < self._START * self._count:
-            point = self._points[np.argmin(self._values)]
         else:
-            point = self._points[np.argmin(self._fit().predict(self._points))]
+            few = len(self._values) < self._START * self._count
+            point = self._points[np.argmin(self._values if few else self._fit().predict(self._points))]
         return np.repeat(point[np.newaxis], self._solver.analysis_samples, axis=0).astype(np.float32)
 
     def generator(self) -> dict[str, NDArray[Any]]:
@@ -288,10 +288,8 @@ class BayesianOptimizer:
 
         start = self._START * self._count
         if len(self._values) < start:
-            points = qmc.Sobol(self._count, rng=random_of(self._solver, _OWN, self._rank)).random_base2(
-                math.ceil(math.log2(max(start, epoch + 1)))
-            )
-            return points[epoch]
+            sequence = qmc.Sobol(self._count, rng=random_of(self._solver, _OWN, self._rank))
+            return sequence.random_base2(math.ceil(math.log2(max(start, epoch + 1))))[epoch]
         process = self._fit()
         random = random_of(self._solver, _OWN, self._rank, epoch)
         near = self._points[np.argsort(self._values)[:8]]
@@ -313,13 +311,11 @@ class BayesianOptimizer:
 
         kernel = ConstantKernel(1.0) * Matern(np.full(self._count, 0.5), (0.02, 20), nu=2.5) + WhiteKernel(0.01)
         process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=self._solver.seed)
+        above = self._values - self._values.min()
+        shift = float(max(0.1 * np.median(above), 1e-12))  # keeps the logarithm finite, and scatter small
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of length scales at their bounds
-            return process.fit(self._points, np.log(np.maximum(self._values - self._values.min(), 0) + self._shift()))
-
-    def _shift(self) -> float:
-        """Keeps the logarithm finite and scatter small: a tenth of the median above the smallest value."""
-        return float(max(0.1 * np.median(self._values - self._values.min()), 1e-12))
+            return process.fit(self._points, np.log(np.maximum(above, 0) + shift))
 
 
 def random_of(solver: Solver, *purpose: int) -> np.random.Generator:

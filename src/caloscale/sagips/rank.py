@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from caloscale.errors import CaloscaleError, CheckpointError
+from caloscale.errors import CaloscaleError, CheckpointError, InputError
 from caloscale.sagips import saves
 from caloscale.spec import Solver, load_solver_run
 from caloscale.spec.solver import GROUPED
@@ -47,8 +47,10 @@ def main(folder: Path) -> None:
     try:
         solver = load_solver_run(folder / "run.yaml").solver
         for index, data in enumerate(solver.data_sets):
-            if data.source != "truth":  # before TensorFlow is loaded, which takes seconds
-                saves.require_events(Path(data.source), f"solver.dataSets.{index}.source")
+            if data.source != "truth" and not Path(data.source).is_file():  # before TensorFlow is loaded: seconds
+                problem, remedy = "does not exist on this machine", "copy it to this path on the machine of each rank"
+                field = f"solver.dataSets.{index}.source"
+                raise InputError(problem, file=data.source, field=field, remedy=remedy)
         _load_tensorflow(solver)
         solve(solver, folder, communicator)
     except CaloscaleError as error:

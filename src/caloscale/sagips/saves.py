@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import CheckpointError, InputError
+from caloscale.errors import CheckpointError
 from caloscale.sagips.remote_memory import Counts
 from caloscale.spec.block import read_json
 from caloscale.storage.atomic import atomic_writer, write_text
@@ -61,12 +61,10 @@ class GeneratorCheckpoint:
     epoch: int
     seconds: float
     """Wall time of the run until then, s."""
-    written: float
-    """When it was written, s since 1970."""
     parameters: NDArray[np.float32]
     """Proposals (analysisSamples, parameters), normalised, from the same noise in all checkpoints of all ranks."""
     arrays: Arrays
-    """What proposes, such as weights and biases."""
+    """What proposes, such as weights and biases, and all that the file has beside it."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +76,9 @@ class Problem:
     """Normalised; None where they are not known."""
 
 
-def require_events(file: Path, field: str) -> None:
-    """Raise an InputError where a file of measured events does not exist."""
-    if not file.is_file():
-        problem = "does not exist on this machine"
-        raise InputError(problem, file=file, field=field, remedy="copy it to this path on the machine of each rank")
-
-
 def write_problem(folder: Path, problem: Problem) -> None:
     """Write FOLDER/problem.json."""
-    _write_json(folder / _PROBLEM, asdict(problem))
+    write_text(folder / _PROBLEM, json.dumps(asdict(problem), indent=1))
 
 
 def read_problem(folder: Path) -> Problem:
@@ -99,7 +90,7 @@ def read_problem(folder: Path) -> Problem:
 
 def write_record(folder: Path, progress: Progress) -> None:
     """Write the progress of a rank at its end beside its states."""
-    _write_json(folder / _RECORD, asdict(progress))
+    write_text(folder / _RECORD, json.dumps(asdict(progress), indent=1))
 
 
 def read_record(folder: Path) -> Progress:
@@ -174,8 +165,7 @@ def list_checkpoints(folder: Path) -> list[int]:
 def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
     """A checkpoint. Raises CheckpointError where it is missing or damaged."""
     arrays = _read(checkpoint_file(folder, epoch, rank))
-    epoch, seconds, written = int(arrays.pop("epoch")), float(arrays.pop("seconds")), float(arrays.pop("written"))
-    return GeneratorCheckpoint(epoch, seconds, written, arrays.pop("parameters"), arrays)
+    return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"], arrays)
 
 
 def _write(file: Path, arrays: Arrays) -> None:
@@ -183,15 +173,10 @@ def _write(file: Path, arrays: Arrays) -> None:
         np.savez(opened, **arrays)  # type: ignore[arg-type]
 
 
-def _write_json(file: Path, values: Mapping[str, Any]) -> None:
-    write_text(file, json.dumps(values, indent=1))
-
-
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(file) as opened:
             return dict(opened)
     except (OSError, ValueError, EOFError, KeyError) as error:
-        raise CheckpointError(
-            f"cannot be read: {error}", file=file, remedy="delete this file: the run resumes from an earlier save"
-        ) from error
+        remedy = "delete this file: the run resumes from an earlier save"
+        raise CheckpointError(f"cannot be read: {error}", file=file, remedy=remedy) from error

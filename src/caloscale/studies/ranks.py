@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.errors import TrainingError
-from caloscale.sagips.mpi import mpi_environment, mpiexec_command
+from caloscale.sagips.mpi import mpi_environment, rank_command
 from caloscale.termination import end_with_parent
 
 
@@ -31,9 +31,8 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         target = Path(temporary) / "result.json"
         words = ["-m", __spec__.name, module, json.dumps(settings), str(target)]
-        command = [sys.executable, *words] if ranks == 1 else mpiexec_command(ranks, words, environment)
         process = subprocess.Popen(
-            command,
+            rank_command(ranks, words, environment),
             env=environment,
             stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
             stdout=subprocess.DEVNULL,
