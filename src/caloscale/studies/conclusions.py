@@ -8,7 +8,6 @@ import numpy as np
 from caloscale.studies.points import Point, Statement
 
 HOUR, DAY = 3600.0, 86_400.0
-WEEK = 7 * DAY
 
 
 def cost_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
@@ -47,7 +46,11 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
     made = []
     for day in dict.fromkeys(point.inputs["asOf"] for point in points):
         here = [point for point in points if point.inputs["asOf"] == day]
-        ratios = [f"{point.value('ratio'):.2f} in {point.inputs['region']} ({_epoch(point)})" for point in here]
+        ratios = [
+            f"{point.value('ratio'):.2f} in {point.inputs['region']} ({point.value('moreExpensive.secondsAre')}, V100 "
+            f"{point.value('moreExpensive.host')}, TPU {point.value('cheaper.host')})"
+            for point in here
+        ]
         every = [point.value("ratio") for point in here]
         finding = (
             f"{'; '.join(ratios)}; spot, prices of {day} seen on {here[0].value('moreExpensive.observedOn')}: "
@@ -58,49 +61,24 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
     return made
 
 
-def _epoch(point: Point) -> str:
-    gpu, tpu = point.value("moreExpensive.host"), point.value("cheaper.host")
-    return f"{point.value('moreExpensive.secondsAre')}, V100 {gpu}, TPU {tpu}"
-
-
 def _time(points: Sequence[Point]) -> list[Statement]:
     claim = "training time falls from about a week to about an hour"
     by_epochs: dict[int, list[Point]] = {}
     for point in points:
         by_epochs.setdefault(point.value("epochs"), []).append(point)
-    made, said = [], ""
+    made = []
     for epochs, group in sorted(by_epochs.items()):
-        one, many = _ends(group)
+        one, many = (choose(group, key=lambda point: point.value("count")) for choose in (min, max))
         one_seconds, many_seconds = one.value("totalSeconds"), many.value("totalSeconds")
-        said = f"{one_seconds / DAY:.1f} days on {one.value('count')} V100, "
-        said += f"{many_seconds / HOUR:.2f} h on {many.value('count')}"
         extrapolated = f"; {one.value('count')} V100 is extrapolated" if one.value("extrapolates") else ""
         finding = (
-            f"{epochs} epochs: {said}, {one_seconds / many_seconds:.0f} times faster; no interruptions, "
-            f"{one.value('batchPerReplica')} showers a GPU{extrapolated}"
+            f"{epochs} epochs: {one_seconds / DAY:.1f} days on {one.value('count')} V100, "
+            f"{many_seconds / HOUR:.2f} h on {many.value('count')}, {one_seconds / many_seconds:.0f} times faster; "
+            f"no interruptions, {one.value('batchPerReplica')} showers a GPU{extrapolated}"
         )
         figures = {"epochs": epochs, "oneSeconds": one_seconds, "manySeconds": many_seconds}
         made.append(Statement(claim=claim, finding=finding, figures=figures))
-    return [*made, _why(claim, *_ends(points), max(by_epochs), said)]
-
-
-def _ends(points: Sequence[Point]) -> tuple[Point, Point]:
-    """The points with the fewest and the most accelerators."""
-    ordered = sorted(points, key=lambda point: point.value("count"))
-    return ordered[0], ordered[-1]
-
-
-def _why(claim: str, one: Point, many: Point, epochs: int, said: str) -> Statement:
-    count = many.value("count")
-    week = (WEEK - one.value("startUpSeconds")) / one.value("epochSeconds")
-    hour = (HOUR - many.value("startUpSeconds")) / many.value("epochSeconds")
-    finding = (
-        f"why it differs: an epoch takes {one.value('epochSeconds'):.0f} s on {one.value('count')} V100 and "
-        f"{many.value('epochSeconds'):.1f} s on {count}, so a week is {week:.0f} epochs on the one and an hour "
-        f"{hour:.0f} epochs on the others; both times are given as about a week and about an hour, whose ratio "
-        f"is {WEEK / HOUR:.0f}. At {epochs} epochs it is {said}"
-    )
-    return Statement(claim=claim, finding=finding, figures={"epochsInAWeek": week, "epochsInAnHour": hour})
+    return made
 
 
 def _layouts(points: Sequence[Point]) -> list[Statement]:
@@ -108,10 +86,15 @@ def _layouts(points: Sequence[Point]) -> list[Statement]:
     made = []
     for basis, path in (("predicted", "epochSeconds"), ("measured", "measured.trainSeconds")):
         known = [point for point in points if point.value(path) is not None]
-        best = min(known, key=lambda point: point.value(path))
-        others = sorted((point for point in known if not _aligned(point)), key=lambda point: point.value(path))
         aligned = {point.value("nodes"): point.value(path) for point in known if _aligned(point)}
-        slower = [(point, point.value(path) / aligned[point.value("nodes")] - 1) for point in others]
+        slower = [
+            (point, point.value(path) / aligned[point.value("nodes")] - 1)
+            for point in known
+            if not _aligned(point) and point.value("nodes") in aligned
+        ]
+        if not slower:
+            continue
+        best = min(known, key=lambda point: point.value(path))
         mildest, worst = (choose(slower, key=lambda pair: pair[1]) for choose in (min, max))
         finding = (
             f"{basis} ({len(known)} layouts): best {_layout(best)}, "
@@ -133,39 +116,34 @@ def _layout(point: Point) -> str:
     return f"{workers} workers x {part} GPUs on {nodes} nodes"
 
 
-_ALIKE = ("solver.ranks", "solver.groups")
-"""Inputs in which a point may differ from the one that it is compared with."""
-
-
 def crossing_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
     """One for each point with several ranks that has a point with one rank and otherwise equal inputs."""
     made = []
     for sweep in points.values():
         alone = {_kind(point): point for point in sweep if point.value("ranks") == 1}
-        made += [
-            _crossing_statement(point, alone[_kind(point)])
-            for point in sweep
-            if point.value("ranks") > 1 and _kind(point) in alone
-        ]
+        for point in sweep:
+            if point.value("ranks") > 1 and _kind(point) in alone:
+                made.append(_crossing_statement(point, alone[_kind(point)]))
     return made
 
 
 def _kind(point: Point) -> str:
-    return str(sorted((name, str(value)) for name, value in point.inputs.items() if name not in _ALIKE))
+    """The inputs but for those in which a point may differ from the one that it is compared with."""
+    return str({k: str(v) for k, v in sorted(point.inputs.items()) if k not in ("solver.ranks", "solver.groups")})
 
 
 def _crossing_statement(many: Point, one: Point) -> Statement:
-    ranks, rate = many.value("ranks"), many.inputs.get("solver.learningRateScaling", "none")
-    seconds = crossing(many.value("history"), one.value("history"))
-    until = min(many.value("history")[-1]["seconds"], one.value("history")[-1]["seconds"])
-    figures = {"commonSeconds": until, **({} if seconds is None else {"crossing": seconds})}
-    when = (
-        f"not within the {until:.3g} s that both took"
-        if seconds is None
-        else f"from {seconds:.3g} s of {until:.3g} s on"
+    rate = many.inputs.get("solver.learningRateScaling", "none")
+    claim = (
+        f"{many.value('ranks')} ranks have smaller residuals than one at equal wall time, learning rate scaling {rate}"
     )
-    claim = f"{ranks} ranks have smaller residuals than one at equal wall time, learning rate scaling {rate}"
-    return Statement(claim=claim, finding=when, figures=figures)
+    seconds = crossing(many.value("history"), one.value("history"))
+    until = min(point.value("history")[-1]["seconds"] for point in (many, one))
+    if seconds is None:
+        when = f"not within the {until:.3g} s that both took"
+        return Statement(claim=claim, finding=when, figures={"commonSeconds": until})
+    when = f"from {seconds:.3g} s of {until:.3g} s on"
+    return Statement(claim=claim, finding=when, figures={"commonSeconds": until, "crossing": seconds})
 
 
 def crossing(many: Sequence[Mapping[str, float]], one: Sequence[Mapping[str, float]]) -> float | None:

@@ -44,6 +44,7 @@ class Context:
     @functools.cached_property
     def catalogues(self) -> str:
         """Hash of everything in catalogues and files that a point may rest on."""
+        _ = self.price_list, self.measured  # which name the file that cannot be read, and why
         digest = hashlib.sha256(__version__.encode())
         folder = resources.files("caloscale.planning.catalogue").joinpath("data")
         files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
