@@ -14,7 +14,7 @@ from pydantic import Field
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block
 from caloscale.studies.points import validated
-from caloscale.studies.ranks import run_ranks
+from caloscale.studies.ranks import run_ranks, slowest_step
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 CLASSES = 1000
@@ -128,8 +128,7 @@ class ClassifierInputs(Block):
 def time_classifier(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Training steps on synthetic images with an all-reduce of all gradients.
 
-    Result: ``stepSeconds`` and of these ``exchangeSeconds`` (waiting included) and ``computeSeconds``, means over the
-    steps of the slowest worker; ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``;
+    Result: `slowest_step`; ``imagesPerSecond`` of all; ``epochHours``; ``batchPerWorker``; ``parameters``;
     ``weightsAgree``, whether all workers have the same weights in the end. Raises ConfigurationError, TrainingError.
     """
     asked = validated(ClassifierInputs, inputs)
@@ -253,18 +252,6 @@ def image_batches(files: list[str], asked: InputInputs, crop: int = 224) -> Any:
     return batches.with_options(options)
 
 
-def _time(world: Any, steps: int, step: Callable[[], float]) -> tuple[float, float]:
-    """Mean seconds of a step, and of the part that it returns; the first one compiles."""
-    seconds = part = 0.0
-    for index in range(steps + 1):
-        world.Barrier()
-        start = time.perf_counter()
-        returned = step()
-        if index:
-            seconds, part = seconds + time.perf_counter() - start, part + returned
-    return seconds / steps, part / steps
-
-
 def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Time the steps of a worker; rank 0 has the result but the rates."""
     load_tensorflow_quietly()
@@ -306,16 +293,10 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         return waited
 
     optimizer.build(variables)
-    seconds, exchanged = _time(world, settings["steps"], averaged_step)
+    times = slowest_step(world, settings["steps"], averaged_step)
     first = np.concatenate([np.array(variable).ravel()[:16] for variable in variables])
-    every = world.gather((seconds, exchanged, first))
+    every = world.gather(first)
     if every is None:
         return None
-    slowest = max(every, key=lambda one: one[0])
-    return {
-        "stepSeconds": slowest[0],
-        "exchangeSeconds": slowest[1],
-        "computeSeconds": slowest[0] - slowest[1],
-        "parameters": network.count_params(),
-        "weightsAgree": all(np.array_equal(one[2], every[0][2]) for one in every),
-    }
+    agree = all(np.array_equal(each, first) for each in every)
+    return {**times, "parameters": network.count_params(), "weightsAgree": agree}

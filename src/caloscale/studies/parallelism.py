@@ -7,17 +7,18 @@ Krizhevsky proposed model parallelism (arXiv:1404.5997).
 """
 
 import time
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
 from caloscale.studies.points import validated
-from caloscale.studies.ranks import run_ranks
+from caloscale.studies.ranks import run_ranks, slowest_step
 
 Array = NDArray[np.float32]
 RATE = 0.01
@@ -40,25 +41,23 @@ class ParallelismInputs(Block):
     steps: int = Field(3, ge=1)
     """Steps that are timed, after one that is not."""
 
-    def check(self) -> None:
-        """Raise ConfigurationError when the workers cannot share images or outputs equally."""
-        divided = {"batch": [self.batch]} if self.method == "data" else {"widths": list(self.widths[1:])}
-        for field, numbers in divided.items():
-            if any(number % self.workers for number in numbers):
-                problem = f"cannot be divided by {self.workers} workers"
-                raise ConfigurationError(problem, field=field, value=numbers, remedy="use multiples")
+    @model_validator(mode="after")
+    def _divides(self) -> Self:
+        field, numbers = ("batch", (self.batch,)) if self.method == "data" else ("widths", self.widths[1:])
+        if any(number % self.workers for number in numbers):
+            problem = f"{field}: {numbers} cannot be divided by {self.workers} workers"
+            raise InvalidValueError(problem, remedy="use multiples")
+        return self
 
 
 def time_parallelism(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Steps of stochastic gradient descent on synthetic images.
 
-    Result: ``stepSeconds`` and of these ``exchangeSeconds`` (waiting included) and ``computeSeconds``, means over the
-    steps of the slowest worker; ``exchangedMib``, what a worker gives into exchanges in a step; ``imagesPerSecond``;
+    Result: `slowest_step`; ``exchangedMib``, what a worker gives into exchanges in a step; ``imagesPerSecond``;
     ``loss`` of the last step, the same for both methods and any number of workers but for rounding.
     Raises ConfigurationError, TrainingError.
     """
     asked = validated(ParallelismInputs, inputs)
-    asked.check()
     found = run_ranks("parallelism", asked.workers, asked.as_values(), asked.threads)
     return {**found, "imagesPerSecond": asked.batch / found["stepSeconds"]}
 
@@ -72,23 +71,25 @@ class Exchange:
         self.world, self.in_place = MPI.COMM_WORLD, MPI.IN_PLACE
         self.seconds, self.bytes = 0.0, 0
 
+    @contextmanager
+    def _counted(self, given: Array) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.seconds += time.perf_counter() - start
+        self.bytes += given.nbytes
+
     def add(self, mine: Array) -> Array:
         """The sum over all workers."""
-        start = time.perf_counter()
-        self.world.Allreduce(self.in_place, mine)
-        return self._counted(mine, mine, start)
+        with self._counted(mine):
+            self.world.Allreduce(self.in_place, mine)
+        return mine
 
     def gather(self, mine: Array) -> Array:
         """The columns of all workers, (B, n) -> (B, n x workers)."""
-        start = time.perf_counter()
-        every = np.empty((self.world.size, *mine.shape), np.float32)
-        self.world.Allgather(np.ascontiguousarray(mine), every)
-        return self._counted(np.concatenate(list(every), axis=1), mine, start)
-
-    def _counted(self, result: Array, given: Array, start: float) -> Array:
-        self.seconds += time.perf_counter() - start
-        self.bytes += given.nbytes
-        return result
+        with self._counted(mine):
+            every = np.empty((self.world.size, *mine.shape), np.float32)
+            self.world.Allgather(np.ascontiguousarray(mine), every)
+            return np.concatenate(list(every), axis=1)
 
 
 def train_step(
@@ -141,23 +142,16 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     if asked.method == "data":
         share = asked.batch // workers
         images, labels = images[rank * share : (rank + 1) * share], labels[rank * share : (rank + 1) * share]
-    seconds, loss = 0.0, 0.0
-    for number in range(asked.steps + 1):
-        exchange.world.Barrier()
-        if number == 1:  # the first one touches memory for the first time
-            exchange.seconds, exchange.bytes = 0.0, 0
-        start = time.perf_counter()
-        loss = train_step(weights, images, labels, asked, exchange)
-        seconds += time.perf_counter() - start if number else 0.0
-    every: list[Any] | None = exchange.world.gather((seconds, exchange.seconds, loss))
+    losses: list[float] = []
+
+    def step() -> float:
+        exchange.seconds, exchange.bytes = 0.0, 0
+        losses.append(train_step(weights, images, labels, asked, exchange))
+        return exchange.seconds
+
+    times = slowest_step(exchange.world, asked.steps, step)
+    every = exchange.world.gather(losses[-1])
     if every is None:
         return None
-    slowest, exchanging, _ = max(every)
-    losses = [one[2] for one in every]
-    return {
-        "stepSeconds": slowest / asked.steps,
-        "exchangeSeconds": exchanging / asked.steps,
-        "computeSeconds": (slowest - exchanging) / asked.steps,
-        "exchangedMib": exchange.bytes / asked.steps / 2**20,
-        "loss": (sum(losses) if asked.method == "data" else losses[0]) / asked.batch,
-    }
+    loss = sum(every) if asked.method == "data" else every[0]
+    return {**times, "exchangedMib": exchange.bytes / 2**20, "loss": loss / asked.batch}

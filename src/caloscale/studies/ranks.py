@@ -8,7 +8,8 @@ One rank needs no MPI. What the ranks import is loaded in them alone: the larges
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,6 +54,23 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
             raise TrainingError(problem, remedy="use fewer workers")
         result: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return result
+
+
+def slowest_step(world: Any, steps: int, step: Callable[[], float]) -> dict[str, float]:
+    """Times of the slowest rank, means over steps after one that is not timed: it compiles and touches memory.
+
+    step: returns the seconds of its exchange. Result: ``stepSeconds`` and of these ``exchangeSeconds`` (waiting
+    included) and ``computeSeconds``.
+    """
+    seconds = exchanging = 0.0
+    for number in range(steps + 1):
+        world.Barrier()
+        start = time.perf_counter()
+        exchanged = step()
+        if number:
+            seconds, exchanging = seconds + time.perf_counter() - start, exchanging + exchanged
+    slowest, its_exchanges = max(world.allgather((seconds / steps, exchanging / steps)))
+    return {"stepSeconds": slowest, "exchangeSeconds": its_exchanges, "computeSeconds": slowest - its_exchanges}
 
 
 if __name__ == "__main__":
