@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from caloscale.errors import ConfigurationError
+from caloscale.sagips.remote_memory import Counts
 from caloscale.studies.exchange import ExchangeInputs, bandwidth, model_events, shares_of, time_exchange
 
 SMALL = {"ranks": 2, "epochs": 10, "tensors": [300, 40]}
@@ -21,6 +22,23 @@ def test_shares_follow_the_speeds(speeds, total, shares):
 
 def test_groups_are_equal_but_for_the_last():
     assert ExchangeInputs(ranks=7, group=3).groups() == ((0, 1, 2), (3, 4, 5), (6,))
+
+
+def test_shares_count_the_slots_of_remote_memory_in_the_groups():
+    """Groups of two and of one; leaders' messages are contributions, too, but no slots."""
+    ranks = ExchangeInputs(method="grouped-rma", ranks=3, group=2)
+    counts = [
+        Counts(exchanges=10, contributions=9, stale=3, age=8, repeated=2, missing=1),
+        Counts(exchanges=10, contributions=5, stale=1, age=4, repeated=4, missing=1),
+        Counts(exchanges=10, contributions=6),
+    ]
+    assert ranks.slot_shares(counts) == {"staleShare": 4 / 20, "newShare": 12 / 20, "age": 12 / 12}
+    nothing = [Counts(exchanges=4, missing=4)] * 2
+    assert ExchangeInputs(method="grouped-rma", ranks=2).slot_shares(nothing) == {
+        "staleShare": 0, "newShare": 0, "age": None,
+    }  # fmt: skip
+    for other in (ExchangeInputs(method="ring", ranks=3), ExchangeInputs(method="grouped-rma", ranks=3, group=1)):
+        assert set(other.slot_shares(counts).values()) == {None}
 
 
 @pytest.mark.parametrize(("seconds", "found"), [(3.0, 500.0), (1.0, None), (0.5, None)])

@@ -7,9 +7,8 @@ import pytest
 
 from caloscale.errors import ConfigurationError
 from caloscale.models.optimizers import AveragingOptimizer, Schedule
-from caloscale.sagips.exchange import Counts
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.studies.exchanged_training import TrainingRanks, share_of, staleness, train_exchanging
+from caloscale.studies.exchanged_training import share_of, train_exchanging
 from caloscale.studies.whole_run import run_of
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.input import TrainingShowers
@@ -94,23 +93,6 @@ def test_with_remote_memory_generators_differ_and_with_one_discriminator_none_do
     ranks = [kept(tmp_path / "shared" / name, 1) for name in (".", "rank-1")]
     for name, value in ranks[0].items():
         np.testing.assert_array_equal(value, ranks[1][name], err_msg=name)
-
-
-def test_staleness_counts_the_slots_of_remote_memory_in_the_groups():
-    """Groups of two and of one; leaders' messages are contributions, too, but no slots."""
-    ranks = TrainingRanks(method="grouped-rma", ranks=3, group=2)
-    counts = [
-        Counts(exchanges=10, contributions=9, stale=3, age=8, repeated=2, missing=1),
-        Counts(exchanges=10, contributions=5, stale=1, age=4, repeated=4, missing=1),
-        Counts(exchanges=10, contributions=6),
-    ]
-    assert staleness(ranks, counts, 2) == {"staleShare": 4 / 20, "newShare": 12 / 20, "age": 12 / 12 / 2}
-    nothing = [Counts(exchanges=4, missing=4)] * 2
-    assert staleness(TrainingRanks(method="grouped-rma", ranks=2), nothing, 2) == {
-        "staleShare": 0, "newShare": 0, "age": None,
-    }  # fmt: skip
-    for other in (TrainingRanks(method="ring", ranks=3), TrainingRanks(method="grouped-rma", ranks=3, group=1)):
-        assert staleness(other, counts, 2) == {"staleShare": None, "newShare": None, "age": None}
 
 
 def test_bad_inputs_end_with_exit_code_2(tmp_path):

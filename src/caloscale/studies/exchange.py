@@ -19,7 +19,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.sagips.exchange import Exchange, make_exchange
-from caloscale.sagips.groups import Groups, equal_groups
+from caloscale.sagips.groups import Groups, equal_groups, group_of
 from caloscale.sagips.remote_memory import Counts, Floats
 from caloscale.spec.block import Block
 from caloscale.spec.solver import Exchange as ExchangeMethod
@@ -60,6 +60,17 @@ class Exchanging(Block):
     def exchange(self, world: MPI.Intracomm) -> Exchange:
         """An exchange by a method of the solver. All ranks make it together."""
         return make_exchange(self.method, world, self.groups(), outer_every=self.outer_every)
+
+    def slot_shares(self, counts: Sequence[Counts]) -> dict[str, float | None]:
+        """``staleShare`` and ``newShare`` of the slots of remote memory that the ranks read, and ``age``, the mean of
+        what was new there, in exchanges. Null where there are no such slots: messages of leaders are none."""
+        groups = self.groups()
+        slots = sum(own.exchanges * (len(group_of(rank, groups)) - 1) for rank, own in enumerate(counts))
+        if self.method != "grouped-rma" or slots == 0:
+            return dict.fromkeys(("staleShare", "newShare", "age"))
+        total = Counts.total(counts)
+        new = slots - total.repeated - total.missing
+        return {"staleShare": total.stale / slots, "newShare": new / slots, "age": total.age / new if new else None}
 
 
 class Ranks(Exchanging):
@@ -114,7 +125,7 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
     Result: ``epochMilliseconds`` of the slowest worker, ``computingMilliseconds`` and ``exchangeMilliseconds``
     (communication and waiting), means over workers and epochs; ``samplesPerSecond`` of all; of remote memory
-    ``staleShare`` and ``newShare`` of the slots; of servers ``staleness``, ``mean`` and ``max`` number of updates
+    `Exchanging.slot_shares`; of servers ``staleness``, ``mean`` and ``max`` number of updates
     between a pull and its push, and ``lead``, the most epochs that a worker was ahead; ``shares`` of the samples in the
     end; ``links``, what messages take; ``modelled``, epoch and stale share by `simulate` for the times that passed,
     null for methods that it does not know. Raises ConfigurationError, TrainingError.
@@ -123,15 +134,12 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     processes = asked.ranks + (asked.method in SERVERS)
     found = run_ranks("exchange", processes, asked.as_values())
     computing, ended = np.array(found.pop("computing")).T, found.pop("ended")
-    slots = found["contributions"] + found["repeated"] + found["missing"]
-    remote = asked.method == "grouped-rma"
     return {
         "epochMilliseconds": 1000 * max(ended) / asked.epochs,
         "computingMilliseconds": 1000 * float(computing.mean()),
         "exchangeMilliseconds": 1000 * (float(np.mean(ended)) / asked.epochs - float(computing.mean())),
         "samplesPerSecond": asked.epochs * asked.ranks * asked.samples / max(ended),
-        "staleShare": found["stale"] / slots if remote and slots else None,
-        "newShare": found["contributions"] / slots if remote and slots else None,
+        **asked.slot_shares([Counts(**counts) for counts in found["counts"]]),
         **{name: found[name] for name in ("staleness", "lead", "shares", "links")},
         "modelled": _modelled(asked, computing, found["links"]),
     }
@@ -291,7 +299,7 @@ def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) ->
             worker.shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
 
     for method, gradient in zip(exchanges, gradients):
-        method.average(gradient, 0)  # windows are made
+        method.average(gradient, 0)  # the connections of synchronous methods are made
     world.Barrier()
     seconds = worker.work(exchange)
     counts = [method.counts for method in exchanges]
@@ -371,4 +379,4 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         return None
     workers = [one for one in every if one is not None]
     found |= {"computing": [one[0] for one in workers], "ended": [one[1] for one in workers]}
-    return found | {"shares": workers[0][3], **{name: sum(one[2][name] for one in workers) for name in asdict(counts)}}
+    return found | {"shares": workers[0][3], "counts": [one[2] for one in workers]}

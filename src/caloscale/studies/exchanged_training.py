@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +23,7 @@ from pydantic import Field
 from caloscale.errors import ConfigurationError
 from caloscale.models.families.family import GENERATOR
 from caloscale.sagips.exchange import Exchange, wait
-from caloscale.sagips.groups import group_of
-from caloscale.sagips.remote_memory import Counts, Floats
+from caloscale.sagips.remote_memory import Floats
 from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest, read_manifest
 from caloscale.spec import Run, load_run
 from caloscale.spec.solver import Exchange as ExchangeMethod
@@ -165,6 +164,8 @@ class Rank:
         if every is None:
             return None
         steps, counts, generators = zip(*every)
+        shares = self.asked.slot_shares(counts)
+        age = shares.pop("age")
         mean = np.mean(generators, axis=0)
         distances = np.linalg.norm(np.subtract(generators, mean), axis=1)
         return {
@@ -172,20 +173,9 @@ class Rank:
             "betweenRanks": float(np.sqrt(np.mean(distances**2)) / np.linalg.norm(mean)),
             "steps": record.steps,
             **dict(zip(("stepSeconds", "processorSeconds", "exchangeSeconds"), np.mean(steps, axis=0).tolist())),
-            **staleness(self.asked, counts, self.run.train.generator_updates),
+            **shares,
+            "age": age and age / self.run.train.generator_updates,
         }
-
-
-def staleness(asked: TrainingRanks, counts: Sequence[Counts], updates: int) -> dict[str, float | None]:
-    """Of the ranks' counts, with so many updates a step; null where no slots of remote memory were read."""
-    groups = asked.groups()
-    slots = sum(one.exchanges * (len(group_of(rank, groups)) - 1) for rank, one in enumerate(counts))
-    if asked.method != "grouped-rma" or slots == 0:
-        return dict.fromkeys(("staleShare", "newShare", "age"))
-    total = Counts.total(counts)
-    new = slots - total.repeated - total.missing
-    age = total.age / new / updates if new else None
-    return {"staleShare": total.stale / slots, "newShare": new / slots, "age": age}
 
 
 def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
