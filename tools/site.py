@@ -119,14 +119,14 @@ def blocks_page(title: str, text: str, kind: Any, *, defaults: bool) -> str:
 def in_order(schema: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """Name and schema of each block, outer ones first, in the order of the fields."""
     blocks = schema.get("$defs", {})
-    found: dict[str, None] = {}
+    found: dict[str, dict[str, Any]] = {}
     waiting = [schema]
     while waiting:
         for name in re.findall(r'"#/\$defs/(\w+)"', json.dumps(waiting.pop(0).get("properties", {}))):
             if name not in found:
-                found[name] = None
+                found[name] = blocks[name]
                 waiting.append(blocks[name])
-    return [(name, blocks[name]) for name in found]
+    return list(found.items())
 
 
 def configuration() -> str:
@@ -154,28 +154,16 @@ def commands() -> str:
     return f"# Commands\n\n`caloscale COMMAND --help` prints the text of this page.\n\n**Commands**{text}"
 
 
-def error_classes() -> Iterator[type[errors.CaloscaleError]]:
-    """The error classes of caloscale.errors, each after its base."""
-
-    def below(kind: type[errors.CaloscaleError]) -> Iterator[type[errors.CaloscaleError]]:
-        for one in kind.__subclasses__():
-            if one.__module__ == errors.__name__:
-                yield one
-                yield from below(one)
-
-    return below(errors.CaloscaleError)
-
-
 def exit_codes() -> str:
     """Exit codes and error classes."""
-    codes = re.findall(
-        r"(\d+) ([^,:;]+)[,:;]", " ".join((main.__doc__ or "").partition("Exit codes:")[2].split()) + ";"
-    )
-    rows = (
-        (f"`{kind.__name__}`", str(kind.exit_code), cell(text.split("\n\n")[0]), cell(text.partition("Remedy: ")[2]))
-        for kind in error_classes()
-        for text in [kind.__doc__ or ""]
-    )
+    listed = " ".join((main.__doc__ or "").partition("Exit codes:")[2].split())
+    codes = re.findall(r"(\d+) ([^,:;]+)[,:;]", f"{listed};")
+    rows = []
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.CaloscaleError) and kind is not errors.CaloscaleError:
+            text = kind.__doc__ or ""
+            meaning, remedy = cell(text.split("\n\n")[0]), cell(text.partition("Remedy: ")[2])
+            rows.append((f"`{kind.__name__}`", str(kind.exit_code), meaning, remedy))
     return "\n\n".join(
         [
             "# Errors and exit codes",
@@ -204,9 +192,8 @@ def custom_resource() -> str:
         f"`{names['shortNames'][0]}`. Its `spec` is the [run configuration](configuration.md). The operator writes "
         "`status`, whose fields follow. `kubectl explain trun.spec` prints the same descriptions."
     )
-    columns = table(
-        ("column of kubectl get", "field", "meaning"), ((n, f"`{path}`", cell(t)) for n, _, path, t, _ in COLUMNS)
-    )
+    rows = ((name, f"`{path}`", cell(meaning)) for name, _, path, meaning, _ in COLUMNS)
+    columns = table(("column of kubectl get", "field", "meaning"), rows)
     return blocks_page("Custom resource", f"{text}\n\n{columns}\n\n## status", RunStatus, defaults=False)
 
 
@@ -253,11 +240,11 @@ def _metric_row(metric: Metric) -> tuple[str, ...]:
     for sample in metric.samples:
         for name, value in sample.labels.items():
             labels.setdefault(name, {})[value] = None
-    fixed = metric.type == "gauge"
+    labels.pop("le", None)
     shown = (
-        f"`{name}`" + (f": {', '.join(values)}" if fixed else "") for name, values in labels.items() if name != "le"
+        f"`{name}`: {', '.join(values)}" if metric.type == "gauge" else f"`{name}`" for name, values in labels.items()
     )
-    name = metric.name + ("_total" if metric.type == "counter" else "")
+    name = f"{metric.name}_total" if metric.type == "counter" else metric.name
     return f"`{name}`", metric.type, "; ".join(shown), cell(metric.documentation)
 
 
