@@ -212,29 +212,22 @@ def test_solver_runs_pass_unchanged(preset: str) -> None:
         assert not {"model", "train", "checkpoint"} & set(stored)  # nothing makes it a training
 
 
-def test_every_field_has_a_description() -> None:
+def test_it_is_structural_and_every_field_has_a_description() -> None:
+    """No references, unions or references to other files are left; every node has one type or a keyword for several."""
+
     def walk(schema: dict[str, Any], path: str) -> None:
-        assert schema.get("description"), path
+        several = {"x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
+        assert isinstance(schema.get("type"), str) or len(several) == 1, path
+        assert not {"$ref", "anyOf", "oneOf", "allOf", "title", "prefixItems", "const", "$defs"} & set(schema), path
+        assert not ("properties" in schema and "additionalProperties" in schema), path
+        assert schema.get("description") or path.endswith("[]"), path
         for name, inner in schema.get("properties", {}).items():
             walk(inner, f"{path}.{name}")
+        if "items" in schema:
+            walk(schema["items"], f"{path}[]")
 
     walk(SPEC, "spec")
     walk(VERSION["schema"]["openAPIV3Schema"]["properties"]["status"], "status")
-
-
-def test_it_is_structural() -> None:
-    """No references, unions or references to other files are left; every node has one type or a keyword for several."""
-
-    def walk(schema: dict[str, Any]) -> None:
-        several = {"x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"} & schema.keys()
-        assert isinstance(schema.get("type"), str) or len(several) == 1
-        assert not {"$ref", "anyOf", "oneOf", "allOf", "title", "prefixItems", "const", "$defs"} & set(schema)
-        assert not ("properties" in schema and "additionalProperties" in schema)
-        for inner in (*schema.get("properties", {}).values(), *filter(None, [schema.get("items")])):
-            walk(inner)
-
-    walk(SPEC)
-    walk(VERSION["schema"]["openAPIV3Schema"]["properties"]["status"])
 
 
 def test_unions_are_refused() -> None:

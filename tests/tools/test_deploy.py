@@ -95,25 +95,21 @@ def test_an_operator_of_another_namespace_keeps_its_custom_resource(
     assert not server.deletions
 
 
-def test_the_only_operator_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = connect(Server("here"), monkeypatch)
-    deploy.undeploy(context="c", namespace="here")
-    assert len(server.deletions) == 1 and "kind: Namespace" in server.documents[-1]
-
-
 OTHERS = {"team": "physics", "app.kubernetes.io/part-of": "caloscale"}
 
 
-@pytest.mark.parametrize("labels", [{}, OTHERS])
-def test_a_namespace_that_deploy_did_not_make_stays(
+@pytest.mark.parametrize("labels", [{}, OTHERS, deploy.MADE])
+def test_the_only_operator_is_removed_and_a_namespace_that_deploy_did_not_make_stays(
     labels: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = connect(Server("here"), monkeypatch)
     server.namespaces["here"] = labels
     deploy.undeploy(context="c", namespace="here")
+    made = labels == deploy.MADE
     assert len(server.deletions) == 1
-    assert [each["kind"] for each in yaml.safe_load_all(server.documents[-1])] == ["Service"]
-    assert "kubectl --context=c delete namespace here" in capsys.readouterr().out
+    kinds = [each["kind"] for each in yaml.safe_load_all(server.documents[-1])]
+    assert kinds == (["Namespace", "Service"] if made else ["Service"])
+    assert ("kubectl --context=c delete namespace here" in capsys.readouterr().out) is not made
 
 
 @pytest.mark.parametrize("labels", [None, deploy.MADE, OTHERS])

@@ -14,10 +14,12 @@ from caloscale import __version__
 from components import IMAGE
 from tools.images import ImageError, archives
 from tools.images.__main__ import app
-from tools.images.buildah import build_command, folder, program, write_archive
+from tools.images.buildah import folder, program, write_archive
+from tools.images.machine import revision
 from tools.images.targets import TARGETS, qualified
 
 ROOT = Path(__file__).parents[2]
+COMMIT = revision(ROOT)
 # Notes its arguments and what the secrets hold while it runs; says an id for each image that was built.
 PROGRAM = """#!{python}
 import io, json, pathlib, re, sys, tarfile
@@ -69,40 +71,25 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_command() -> None:
-    target = TARGETS["trainer-gpu"]
-    image = target.image("registry.example/team")
-    secrets, folders = {"pip.conf": Path("/s/pip.conf")}, [Path("/wheels")]
-    command = build_command(target, image, "abc", base="debian:12", extras="infer", secrets=secrets, folders=folders)
-    assert command == [
-        "build",
-        "--volume=/wheels:/wheels:ro",
-        "--layers",
-        "--network=host",
-        "--isolation=chroot",
-        f"--file={ROOT}/docker/trainer.Dockerfile",
-        "--target=gpu",
-        f"--tag=registry.example/team/trainer:{__version__}-gpu",
-        "--build-arg=BASE_IMAGE=debian:12",
-        "--build-arg=EXTRAS=infer",
-        f"--label=org.opencontainers.image.version={__version__}",
-        "--label=org.opencontainers.image.revision=abc",
-        "--secret=id=pip.conf,src=/s/pip.conf",
-        str(ROOT),
-    ]
-
-
 def test_images_are_built_and_pushed_with_what_this_machine_knows(
-    machine: Path, capfd: pytest.CaptureFixture[str]
+    machine: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(machine)
     (machine / "id").write_text("sha256:0123456789abcdef")
-    app(["build", "operator", "--registry=registry.example/team", "--push"], standalone_mode=False)
+    (machine / "wheels").mkdir()
+    (machine / "wheels" / "a-1-py3-none-any.whl").touch()
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{machine}/wheels")
+    options = ["--registry=registry.example/team", "--push", "--base=debian:12", "--extras=infer"]
+    app(["build", "trainer-gpu", *options], standalone_mode=False)
     shown = "".join(capfd.readouterr())
-    image = f"registry.example/team/operator:{__version__}"
+    image = f"registry.example/team/trainer:{__version__}-gpu"
     assert f"[1/1] {image}" in shown
     noted = notes(machine)
     (built,) = [each for each in noted if each["arguments"][0] == "build"]
+    wanted = {"--layers", "--isolation=chroot", "--target=gpu", f"--volume={machine}/wheels:{machine}/wheels:ro"}
+    wanted |= {f"--tag={image}", "--build-arg=BASE_IMAGE=debian:12", "--build-arg=EXTRAS=infer"}
+    wanted |= {f"--label=org.opencontainers.image.{each}" for each in (f"version={__version__}", f"revision={COMMIT}")}
+    assert wanted <= set(built["arguments"])
     assert "https://user:secret@index.example/simple" in built["secrets"]["pip.conf"]
     assert built["secrets"]["certificates.pem"] == "authorities"
     # The password is in no command line and no output, and the file is gone.
@@ -110,7 +97,7 @@ def test_images_are_built_and_pushed_with_what_this_machine_knows(
     (conf,) = re.findall(r"--secret=id=pip\.conf,src=(\S+)", " ".join(built["arguments"]))
     assert not Path(conf).exists()
     assert noted[-1]["arguments"][2:] == [image, f"docker://{image}"]
-    assert f"pushed registry.example/team/operator@sha256:{'d' * 64}" in shown
+    assert f"pushed registry.example/team/trainer@sha256:{'d' * 64}" in shown
 
 
 def test_the_solver_is_built_after_the_trainer_that_it_is_made_from(machine: Path) -> None:
@@ -131,11 +118,8 @@ def test_the_solver_is_built_after_the_trainer_that_it_is_made_from(machine: Pat
 
 def test_a_build_that_fails_says_so_and_leaves_no_secret(machine: Path) -> None:
     install(machine, failing=("build",), code=125)
-    with pytest.raises(
-        ImageError, match=r"buildah could not build operator \(exit code 125\)\n.*make base-image"
-    ) as info:
+    with pytest.raises(ImageError, match=r"could not build operator \(exit code 125\)\n.*make base-image"):
         app(["build", "operator", "trainer-cpu"], standalone_mode=False)
-    assert info.value.exit_code == 4
     builds = [each for each in notes(machine) if each["arguments"][0] == "build"]
     assert len(builds) == 1, "the next image is not begun"
     (conf,) = re.findall(r"--secret=id=pip\.conf,src=(\S+)", " ".join(builds[0]["arguments"]))

@@ -107,40 +107,29 @@ def test_each_command_has_its_minutes_or_a_reason() -> None:
         assert spent.strip() if isinstance(spent, str) else 0 < spent < 1e4, command
 
 
-CORES = {"what": "two cores", "pricedAs": {"machineType": "n1-standard-2"}}
 USD_PER_CORE_MINUTE = (2 * 0.031611 + 7.5 * 0.004237) / 2 / 60  # us-central1, on demand, of 2026-01-01
 USD_PER_GPU_MINUTE = (0.26996 + 2.2356) / 60  # a3-highgpu-1g in us-east4, spot
 
 
 def test_the_page_counts_its_statements_and_adds_up_its_commands() -> None:
-    one = {"says": "a", "paper": "b", "ours": "c", "machine": "any"}
+    one = {"says": "a", "paper": "b", "ours": "c"}
+    reproduced = one | {"machine": "any", "state": "reproduced", "command": "make a"}
+    smaller = one | {"state": "smaller", "why": "w"}
+    ran = [smaller | {"machine": "gpu", "command": "make b"}, smaller | {"machine": "any", "command": "make c"}]
+    document = {"title": "t", "source": "s"}
     page = papers_page(
         {
             "states": {"reproduced": "equal", "smaller": "less"},
             "machines": {
-                "any": CORES,
+                "any": {"what": "two cores", "pricedAs": {"machineType": "n1-standard-2"}},
                 "gpu": {"what": "a GPU", "pricedAs": DATA["machines"]["h200"]["pricedAs"]},
             },
             "about": "Minutes.",
             "pricesOf": DATA["pricesOf"],
             "minutes": {"make a": 600, "make b": 60, "make c": "unknown"},
             "documents": [
-                {
-                    "letter": "A",
-                    "title": "t",
-                    "source": "s",
-                    "statements": [one | {"state": "reproduced", "command": "make a"}] * 3,
-                },
-                {
-                    "letter": "B",
-                    "title": "t",
-                    "source": "s",
-                    "statements": [
-                        one | {"state": "smaller", "why": "w", "command": "make b", "machine": "gpu"},
-                        one | {"state": "smaller", "why": "w", "command": "make c"},
-                        {key: one[key] for key in ("says", "paper", "ours")} | {"state": "smaller", "why": "w"},
-                    ],
-                },
+                document | {"letter": "A", "statements": [reproduced] * 3},
+                document | {"letter": "B", "statements": [*ran, smaller]},
             ],
         }
     )

@@ -8,8 +8,6 @@ import html
 import http.server
 import io
 import json
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,8 +17,8 @@ import pytest
 from caloscale.report.blocks import Page, Section, Text
 from caloscale.report.html import render
 from tests.tools.conftest import Browser
+from tests.tools.test_site import ROOT, build
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "index.html",
     "gallery.html",
@@ -43,19 +41,7 @@ pytestmark = pytest.mark.long
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The site, served."""
     site = tmp_path_factory.mktemp("site")
-    build = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "--strict",
-        "--quiet",
-        "-f",
-        str(ROOT / "mkdocs.yml"),
-        "-d",
-        str(site),
-    ]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    build(ROOT / "mkdocs.yml", site).check_returncode()
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(site))
     handler.func.log_message = lambda *_: None  # type: ignore[attr-defined]
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
