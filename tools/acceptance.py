@@ -41,7 +41,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate, Run, load_run
 from caloscale.spec.validation import AUCS
 from tools import table
-from tools.trained_runs import GEANT4_SHOWERS, held_out_showers
+from tools.held_out import GEANT4_SHOWERS, held_out_showers
 
 PRESET = "flow"
 SIZES = (375, 1500, 5000)

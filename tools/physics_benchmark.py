@@ -1,10 +1,9 @@
 """A generator judged by the classifiers, FPD and KPD of the CaloChallenge.
 
-    python -m tools.physics_benchmark [--run FOLDER] [--held-out FOLDER] [--showers 10000] [--set ...]
+    python -m tools.physics_benchmark [--run runs/latest] [--held-out FOLDER] [--showers 10000]
 
-Simulates showers that only judge (a seed of their own), trains on others, generates as many and measures; or it takes
-a finished run, and shards of showers that it has not seen. Simulation and training are kept in the user's cache and
-runs/trained.
+Takes a finished run, simulates showers that only judge (a seed of their own, kept in the user's cache) or takes shards
+of showers that the run has not seen, generates as many and measures.
 """
 
 import argparse
@@ -38,11 +37,9 @@ from tools.classifiers import (
     low_level_features,
     residual_network,
 )
-from tools.trained_runs import held_out_showers, trained
+from tools.held_out import RUNS, held_out_showers
 
-PRESET = "compact"
 SHOWERS = 10_000
-EPOCHS = 20
 DENSE: dict[str, Any] = {"epochs": DENSE_EPOCHS}
 RESIDUAL: dict[str, Any] = {"epochs": 8, "batch": 100}
 """Epochs that fit into the time; batches small enough that they are hundreds of updates."""
@@ -56,14 +53,13 @@ def options() -> argparse.Namespace:
     """The options of the command."""
     parser = argparse.ArgumentParser(prog="python -m tools.physics_benchmark", description=__doc__)
     parser.add_argument("--showers", type=int, default=SHOWERS, help="Geant4 and generated showers that judge, each")
-    parser.add_argument("--run", type=Path, help="folder of a finished run; absent: a training of the compact network")
+    parser.add_argument("--run", type=Path, default=RUNS / "latest", help="folder of a finished run")
     parser.add_argument("--held-out", type=Path, help="shards whose training showers judge; absent: they are simulated")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="FIELD=VALUE")
     asked = parser.parse_args()
     if asked.showers < FEWEST_SHOWERS:
         parser.error(f"--showers: FPD and KPD need at least {FEWEST_SHOWERS}")
-    if asked.run and asked.overrides:
-        parser.error("--set changes a training, and --run names one that is finished")
+    if asked.held_out and asked.held_out.resolve() == dataset_of(asked.run).resolve():
+        parser.error("--held-out: the run was trained on these showers; make others (caloscale simulate, preprocess)")
     return asked
 
 
@@ -94,18 +90,13 @@ def distance(measure: Callable[..., Estimate], real: Floats, generated: Floats, 
 def main() -> None:
     """Measure, and print the text of docs/benchmarks.md."""
     asked = options()
-    training = (
-        *(f"data.showers={SHOWERS}", "data.validationFraction=0.1"),
-        *(f"train.epochs={EPOCHS}", "train.maxMinutes=120", *asked.overrides),
-    )
-    folder = asked.run or trained(preset=PRESET, overrides=training)
-    run = load_run(folder / "run.yaml")
+    run = load_run(asked.run / "run.yaml")
     if asked.held_out:
         real = read_split(asked.held_out, "train")[: asked.showers]
     else:
         real = held_out_showers(asked.showers, run)
-    generator = load_generator(folder / TRAINED)
-    with open_shards(dataset_of(folder)) as shards:
+    generator = load_generator(asked.run / TRAINED)
+    with open_shards(dataset_of(asked.run)) as shards:
         others = shards.read("train")
     primaries = draw_primaries(run, others, len(real))
     generated = generator.generate(**primaries, seed=run.validation.seed)
@@ -129,10 +120,9 @@ def main() -> None:
         for which, (build, pair, training) in judges.items()
     }
     low_gev, high_gev = run.data.energy_gev
-    changed = f" Changed: {', '.join(asked.overrides)}." if asked.overrides else ""
     print(
         f"The preset {run.model.preset}, trained {run.train.epochs} epochs on {len(others):,} showers of {low_gev:g} "
-        f"to {high_gev:g} GeV ({real.source}), judged by {len(real):,} others and as many generated ones.{changed}\n\n"
+        f"to {high_gev:g} GeV ({real.source}), judged by {len(real):,} others and as many generated ones.\n\n"
         f"{tables(judgements, distances)}\n\nFeatures, distances and classifiers took "
         f"{(time.perf_counter() - started) / 60:.0f} minutes. Machine: {machine_text(describe_machine())}."
     )

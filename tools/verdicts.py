@@ -1,6 +1,6 @@
 """Operating characteristics of the verdict: what the gates of a preset decide on good and on bad generators.
 
-    python -m tools.verdicts [--run FOLDER | --preset flow]
+    python -m tools.verdicts [--run runs/latest]
 
 Judged by the gates of a run are its networks, the same ones untrained or with an untrained part, their
 showers deformed (tools.deformations), and other Geant4 showers in the place of generated ones.
@@ -25,9 +25,8 @@ from caloscale.stages.validation import draw_primaries, generated_showers, judgi
 from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.deformations import deformations
-from tools.trained_runs import GEANT4_SHOWERS, NO_LIMIT, held_out_showers, trained
+from tools.held_out import GEANT4_SHOWERS, RUNS, held_out_showers
 
-PRESET = "flow"
 NORMAL = "normal run"
 GEANT4 = "Geant4"
 DIVISIONS = 10
@@ -111,11 +110,8 @@ def error_rates(judged: Sequence[tuple[str, Evaluation]]) -> str:
 def main() -> None:
     """Judge all cases, and print the text of docs/verdicts.md."""
     parser = argparse.ArgumentParser(prog="python -m tools.verdicts", description=__doc__)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--preset", default=PRESET, help="preset of which a run is made in runs/trained")
-    which.add_argument("--run", type=Path, help="folder of a finished run; absent: of the preset")
-    asked = parser.parse_args()
-    folder = asked.run or trained(preset=asked.preset, overrides=[NO_LIMIT])
+    parser.add_argument("--run", type=Path, default=RUNS / "latest", help="folder of a finished run")
+    folder = parser.parse_args().run
     run, dataset = load_run(folder / "run.yaml"), dataset_of(folder)
     judged = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, dataset)]
     sizes = judged[0][1].showers

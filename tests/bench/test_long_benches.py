@@ -1,56 +1,41 @@
 """`python -m tools.physics_benchmark` without a training: what is compared and printed."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from caloscale.physics.distances import Estimate, fpd, kpd
 from caloscale.spec import load_run
-from tools import physics_benchmark, trained_runs
+from tools import held_out, physics_benchmark
 from tools.classifiers import Judgement
 
 
-def test_a_finished_run_of_the_same_configuration_is_used_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_showers_that_the_run_was_trained_on_do_not_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    commands: list[list[str]] = []
-
-    def make(command: list[str], **_: Any) -> None:
-        commands.append(command)
-        name = command[command.index("--name") + 1]
-        (Path(command[command.index("--runs") + 1]) / name / "validation").mkdir(parents=True, exist_ok=True)
-        (tmp_path / name / "validation" / "physics.json").touch()
-
-    monkeypatch.setattr(trained_runs, "TRAINED_RUNS", tmp_path)
-    monkeypatch.setattr(trained_runs.subprocess, "run", make)
-    first, same, other = (
-        trained_runs.trained(preset="compact", overrides=[f"train.seed={seed}"]) for seed in (3, 3, 4)
-    )
-    assert first == same != other
-    assert [command[-2:] for command in commands] == [["--set", "train.seed=3"], ["--set", "train.seed=4"]]
-    # A preset that is edited afterwards does not find the former runs.
-    edited = trained_runs.identity(load_run(preset="compact", overrides=["train.seed=3", "train.learningRate=0.001"]))
-    assert not first.name.endswith(edited)
-    (first / "validation" / "physics.json").unlink()  # interrupted before it was judged
-    assert trained_runs.trained(preset="compact", overrides=["train.seed=3"]) == first
-    assert len(commands) == 3
+    arguments = ["physics_benchmark", f"--run={tmp_path}", f"--held-out={tmp_path}/dataset/../dataset"]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit, match="2"):
+        physics_benchmark.options()
+    assert "was trained on these showers" in capsys.readouterr().err
+    monkeypatch.setattr("sys.argv", [*arguments[:2], f"--held-out={tmp_path}/others"])
+    assert physics_benchmark.options().showers == physics_benchmark.SHOWERS
 
 
 @pytest.mark.integration
 def test_showers_that_judge_are_none_that_train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small parametrised simulation; shards are written once."""
-    monkeypatch.setattr(trained_runs, "TRAINED_RUNS", tmp_path / "trained")
+    monkeypatch.setattr(held_out, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("CALOSCALE_CACHE", str(tmp_path / "cache"))
     overrides = ["data.simulation.engine=parametrised", "data.simulation.showersPerFile=20"]
     run = load_run(preset="compact", overrides=[*overrides, "data.energyGev=[10, 20]"])
-    showers = trained_runs.held_out_showers(40, run)
+    showers = held_out.held_out_showers(40, run)
     assert 30 < len(showers) <= 40 and showers.source == "parametrised"
     assert showers.energy_gev.min() > 10 and showers.energy_gev.max() < 20
-    assert load_run(preset="compact").data.seed != trained_runs.HELD_OUT_SEED
-    monkeypatch.setattr(trained_runs, "preprocess_showers", lambda *_: pytest.fail("written again"))
-    again = trained_runs.held_out_showers(40, run)
+    assert load_run(preset="compact").data.seed != held_out.SEED
+    monkeypatch.setattr(held_out, "preprocess_showers", lambda *_: pytest.fail("written again"))
+    again = held_out.held_out_showers(40, run)
     assert np.array_equal(again.cells_gev, showers.cells_gev)
 
 
