@@ -93,11 +93,11 @@ undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
 .PHONY: images
 images: $(VENV)/.dev ## Build the images by Buildah: TARGETS= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
 	@$(BIN)/python -m tools.images build $(TARGETS) --registry '$(REGISTRY)' --base '$(BASE_IMAGE)' \
-	  $(if $(PUSH),--push) $(if $(ARCHIVE),--archive) $(if $(filter undefined,$(origin EXTRAS)),,--extras '$(EXTRAS)')
+	  $(if $(filter-out 0,$(PUSH)),--push) $(if $(filter-out 0,$(ARCHIVE)),--archive) $(if $(filter undefined,$(origin EXTRAS)),,--extras '$(EXTRAS)')
 
 .PHONY: base-image
 base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no registry can be reached (root, buildah)
-	@$(BIN)/python -m tools.images base $(if $(REFRESH),--refresh)
+	@$(BIN)/python -m tools.images base $(if $(filter-out 0,$(REFRESH)),--refresh)
 
 .PHONY: smoke
 smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them (root); or CONTEXT= REGISTRY= OVERLAY=

@@ -18,12 +18,15 @@ from tools.cluster.programs import folder
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("given", "dry"), [("", False), ("0", False), ("1", True)])
-def test_only_a_value_other_than_zero_makes_a_trial(given: str, dry: bool) -> None:
-    command = ["make", "--dry-run", "deploy", f"DRY_RUN={given}"]
+@pytest.mark.parametrize(("given", "is_on"), [("", False), ("0", False), ("1", True)])
+@pytest.mark.parametrize(
+    ("target", "variable", "option"), [("deploy", "DRY_RUN", "--dry-run"), ("images", "PUSH", "--push")]
+)
+def test_a_variable_of_make_is_off_with_zero(target: str, variable: str, option: str, given: str, is_on: bool) -> None:
+    command = ["make", "--dry-run", target, f"{variable}={given}"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    (line,) = [each for each in shown.splitlines() if "tools.deploy" in each]
-    assert line.endswith("--dry-run") is dry
+    (_, _, arguments) = shown.partition(f"-m tools.{target}")
+    assert (option in arguments.split()) is is_on and arguments
 
 
 @pytest.fixture
