@@ -66,12 +66,12 @@ def deploy(
     # Custom resource first: what follows may speak of it.
     first = [each for each in applied if each["kind"] in ("CustomResourceDefinition", "Namespace")]
     rest = [each for each in applied if each not in first]
+    trial = ["--dry-run=server"] if dry_run else []
     for objects in (first, rest):
-        text = "---\n".join(yaml.safe_dump(each) for each in objects)
-        options = ["--server-side", "--force-conflicts", *(["--dry-run=server"] if dry_run else [])]
+        options = ["--server-side", "--force-conflicts", *trial]
         if dry_run and objects is rest and there is None:
             options = ["--dry-run=client"]  # the server refuses what would be in a namespace that is not there yet
-        kubectl(context, "apply", *options, "--filename=-", stdin=text, show=True)
+        kubectl(context, "apply", *options, "--filename=-", stdin=yaml.safe_dump_all(objects), show=True)
     if not dry_run:
         where = ("-n", namespace, "--timeout=180s")
         try:
@@ -79,9 +79,7 @@ def deploy(
         except InputError as error:
             raise not_running(context, namespace) or error from None
     if former := _of_other_overlays(overlay, rendered, namespace):
-        options = ["--ignore-not-found", *(["--dry-run=server"] if dry_run else [])]
-        text = "---\n".join(yaml.safe_dump(each) for each in former)
-        kubectl(context, "delete", *options, "--filename=-", stdin=text, show=True)
+        _delete(context, former, *trial)
 
 
 def _of_other_overlays(overlay: str, rendered: list[dict[str, Any]], namespace: str) -> list[dict[str, Any]]:
@@ -90,6 +88,11 @@ def _of_other_overlays(overlay: str, rendered: list[dict[str, Any]], namespace: 
     known = {_identity(each) for each in rendered}
     found = {_identity(each): each for name in others for each in render(name, namespace=namespace)}
     return [each for identity, each in found.items() if identity not in known]
+
+
+def _delete(context: str, objects: list[dict[str, Any]], *options: str) -> None:
+    text = yaml.safe_dump_all(objects)
+    kubectl(context, "delete", "--ignore-not-found", *options, "--filename=-", stdin=text, show=True)
 
 
 def _identity(described: dict[str, Any]) -> tuple[str, str, str]:
@@ -132,7 +135,7 @@ def undeploy(
     namespace: Namespace = "caloscale-system",
     force: Annotated[bool, typer.Option(help="Also when there are runs, which are deleted with it.")] = False,
 ) -> None:
-    """Remove everything that deploy applied, the namespace only if deploy created it; refuses while there are runs."""
+    """Remove what deploy applied of any overlay, the namespace only if deploy created it; not while there are runs."""
     check_context(context)
     check_operator(context, namespace)
     runs = existing_runs(context)
@@ -144,12 +147,12 @@ def undeploy(
         # While the operator is still there to end their workers.
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
     rendered = render(overlay, namespace=namespace)
+    rendered += _of_other_overlays(overlay, rendered, namespace)
     if not MADE.items() <= (_labels(context, namespace) or {}).items():
         rendered = [each for each in rendered if _identity(each) != ("Namespace", "", namespace)]
         command = f"kubectl --context={context} delete namespace {namespace}"
         print(f"namespace {namespace} stays, because make deploy did not create it; to delete all in it: {command}")
-    text = "---\n".join(yaml.safe_dump(each) for each in rendered)
-    kubectl(context, "delete", "--ignore-not-found", "--filename=-", stdin=text, show=True)
+    _delete(context, rendered)
 
 
 def check_operator(context: str, namespace: str) -> None:

@@ -115,6 +115,14 @@ def test_the_only_operator_is_removed_and_a_namespace_that_deploy_did_not_make_s
     assert ("kubectl --context=c delete namespace here" in capsys.readouterr().out) is not made
 
 
+def test_rights_of_another_overlay_than_the_one_that_is_named_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = connect(Server("here"), monkeypatch)
+    binding = {"kind": "ClusterRoleBinding", "metadata": {"name": "everywhere"}}
+    monkeypatch.setattr(deploy, "render", lambda overlay, **_: [binding] if overlay == "all-namespaces" else [])
+    deploy.undeploy(context="c", namespace="here")
+    assert list(yaml.safe_load_all(server.documents[-1])) == [binding]
+
+
 @pytest.mark.parametrize("labels", [None, deploy.MADE, OTHERS])
 def test_only_a_namespace_of_deploy_is_changed(labels: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     server = connect(Server(), monkeypatch)
