@@ -157,7 +157,10 @@ def test_an_archive_is_written_once_for_each_image(machine: Path) -> None:
     first = write_archive("operator", image)
     assert write_archive("operator", image) == first
     assert len([each for each in notes(machine) if each["arguments"][0] == "push"]) == 1
+    # The same image by the name of a registry, which pods of another name would not find.
     assert archives(["operator"]) == {f"docker.io/caloscale/operator:{__version__}": first}
+    assert write_archive("operator", "registry.example/operator:1") == first
+    assert archives(["operator"]) == {"registry.example/operator:1": first}
     (machine / "id").write_text("b" * 64)
     second = write_archive("operator", image)
     assert archives(["operator"]) == {image: second}

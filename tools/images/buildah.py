@@ -111,13 +111,13 @@ def _written(name: str) -> list[Path]:
 
 
 def write_archive(name: str, image: str) -> Path:
-    """Write the archive of an image that was built and remove the one before; nothing when it is written already."""
+    """Write the archive of an image that was built and remove the one before; nothing when it has it by this name."""
     identity = image_id(image)
     if identity is None:
         raise ImageError(f"there is no image {image}", remedy=f"make images TARGETS={name}")
     folder().mkdir(parents=True, exist_ok=True)
     archive = folder() / f"{name}-{identity[:12]}.tar"
-    if not archive.is_file():
+    if not archive.is_file() or image not in names_in(archive):
         with atomic_writer(archive) as temporary:
             run("push", "--quiet", image, f"docker-archive:{temporary}:{image}", doing=f"write {archive}")
     for other in set(_written(name)) - {archive}:
