@@ -23,7 +23,6 @@ from tools import table
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "runs" / "bench"
-PROGRAMS = {"caloscale": [sys.executable, "-m", "caloscale.cli.main"]}
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,8 @@ class Measurement:
         """Measure."""
         print(f"$ {self.text}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        program, *arguments = self.command
-        output = () if program == "make" else ("--output", str(self.result))
-        subprocess.run([*PROGRAMS.get(program, [program]), *arguments, *output], check=True, cwd=ROOT)
+        ours = (sys.executable, "-m", "caloscale.cli.main", *self.command[1:], "--output", str(self.result))
+        subprocess.run(self.command if self.command[0] == "make" else ours, check=True, cwd=ROOT)
 
     @property
     def text(self) -> str:
@@ -141,21 +139,19 @@ def with_section(page: str, name: str, title: str, content: str) -> str:
 
 def write_page(page: str, sections: Sequence[Section]) -> str:
     """The page with all sections that have results."""
-    packages: dict[str, list[str]] = {}
+    packages: dict[str, dict[str, None]] = {}
     for section in sections:
         measured = [one for one in section.measurements if one.result.is_file()]
         if measured:
             page = with_section(page, section.name, section.title, section.write(measured))
         for one in measured:
             versions = json.loads(one.result.read_text(encoding="utf-8"))["machine"]["versions"]
-            packages.setdefault(", ".join(" ".join(item) for item in versions.items()), []).append(section.title)
-    if packages:
-        lines = (f"- {', '.join(dict.fromkeys(titles))}: {versions}" for versions, titles in packages.items())
-        page = with_section(page, "versions", "Versions", "\n".join(lines))
-    return page
+            packages.setdefault(", ".join(" ".join(item) for item in versions.items()), {})[section.title] = None
+    lines = (f"- {', '.join(titles)}: {versions}" for versions, titles in packages.items())
+    return with_section(page, "versions", "Versions", "\n".join(lines)) if packages else page
 
 
-def main() -> int:
+def main() -> None:
     """Measure and write; exit code 1 when a bench failed."""
     names = [section.name for section in SECTIONS]
     parser = argparse.ArgumentParser(prog="python -m tools.benchmark", description=__doc__)
@@ -166,10 +162,9 @@ def main() -> int:
     failed = measure(chosen)
     write_text(PAGE, write_page(PAGE.read_text(encoding="utf-8"), SECTIONS))
     print(PAGE.relative_to(ROOT))
-    for problem in failed:
-        print(f"failed: {problem}", file=sys.stderr)
-    return 1 if failed else 0
+    if failed:
+        sys.exit("\n".join(f"failed: {problem}" for problem in failed))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

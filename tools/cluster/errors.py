@@ -15,7 +15,8 @@ class ClusterError(CaloscaleError):
     exit_code = 4
 
     def __init__(self, problem: str, *, remedy: str, log: Path | None = None) -> None:
-        shown = "".join(f"\n  | {line}" for line in last_lines(log)) if log else ""
+        text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
+        shown = "".join(f"\n  | {line[:300]}" for line in text.splitlines()[-LINES_SHOWN:])
         super().__init__(f"{problem}{shown}", remedy=remedy)
 
 
@@ -29,12 +30,3 @@ def run_app(app: Callable[[], object]) -> None:
     except KeyboardInterrupt:
         print("\ninterrupted; run it again to resume", file=sys.stderr)
         sys.exit(130)
-
-
-def last_lines(log: Path) -> list[str]:
-    """The end of a log file, for a message."""
-    try:
-        text = log.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return [line[:300] for line in text.splitlines()[-LINES_SHOWN:]]
