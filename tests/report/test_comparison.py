@@ -73,11 +73,27 @@ def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compare
     assert 0 < low < values.max() < high < 100 * values.max() and high / low < 1e8
     page = render(comparison_page(two, figures))
     assert page.count("data:image/png") == 4 and "Comparison of good, bad" in page
-    assert two[0].configuration is not None
-    data = {**two[0].configuration["data"], "energyGev": [1, 2]}
-    other = replace(two[1], configuration={**two[0].configuration, "data": data})
-    assert [drawing().name for drawing in comparison_drawings((two[0], other))] == ["roc"]
-    assert "no observable is overlaid" in render(comparison_page((two[0], other), []))
+
+
+@pytest.mark.parametrize(
+    ("override", "drawn", "notice"),
+    [
+        ("data.energyGev=[10, 20]", ["roc"], "no observable is overlaid"),
+        ("validation.energyBins=2", ["roc", "spectrum", "distributions"], "longitudinal profiles: validation.energyB"),
+        ("validation.hitsThresholdGev=0.001", ["longitudinal", "roc", "spectrum", "distributions"], "are hits: valid"),
+    ],
+)
+def test_observables_of_another_meaning_are_not_overlaid(
+    two: tuple[Compared, Compared], override, drawn, notice
+) -> None:
+    """Other primaries; other ranges of energy below one title; hits of another threshold."""
+    configuration = load_run(preset="compact", overrides=[override]).as_values()
+    both = two[0], replace(two[1], configuration=configuration)
+    drawings = [drawing for draw in comparison_drawings(both) if (drawing := draw()) is not None]
+    assert [drawing.name for drawing in drawings] == drawn and notice in render(comparison_page(both, []))
+    titles = [ax.get_title() for drawing in drawings for ax in drawing.page.axes]
+    assert "ECAL sum [MeV]" in titles or drawn == ["roc"]
+    assert ("Hits [cells]" in titles) == ("energyBins" in override)
 
 
 def test_lines_are_densities_where_the_bins_are_others(two: tuple[Compared, Compared]) -> None:
@@ -91,9 +107,11 @@ def test_lines_are_densities_where_the_bins_are_others(two: tuple[Compared, Comp
     wide = panel.model_copy(
         update={"edges": panel.edges[: 2 * count + 1 : 2], "curves": {**panel.curves, "generated": merged}}
     )
-    figures = two[1].figures.model_copy(update={"distributions": {"hits": wide}})
-    drawing = comparison_drawings((two[0], replace(two[1], figures=figures)))[3]()
-    assert drawing is not None
+    others = (
+        replace(each, figures=each.figures.model_copy(update={"distributions": {"hits": hits}}))
+        for each, hits in zip(two, (two[0].figures.distributions["hits"], wide))
+    )
+    drawing = comparison_drawings(tuple(others))[3]()
     _, _, narrow, broad = (patch.get_data() for patch in drawing.page.axes[0].patches)  # Monte Carlo and its band first
     areas = [float((line.values * np.diff(line.edges)).sum()) for line in (narrow, broad)]
     np.testing.assert_allclose(areas, [1, curve.values[: 2 * count].sum()], rtol=1e-4)

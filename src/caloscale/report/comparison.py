@@ -28,6 +28,13 @@ from caloscale.report.physics_sections import TONES, definition, definitions_sec
 
 COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
 """Colours of the lines, one for each generator; they repeat after the last."""
+APART = (
+    "data.geometry.", "data.preprocessing.", "data.energyGev", "data.angleDeg", "data.azimuthDeg", "data.entryMm",
+    "data.particle",
+)  # fmt: skip
+"""Fields of the run configuration whose difference makes other showers: nothing is overlaid."""
+OWN_DEFINITION = {"validation.energyBins": "longitudinal profiles", "validation.hitsThresholdGev": "hits"}
+"""Fields that define an observable: where they differ, it is not overlaid."""
 ABSENT = "-"
 
 
@@ -72,15 +79,15 @@ def comparison_tables(compared: Sequence[Compared]) -> tuple[Table, ...]:
 
 def comparison_page(compared: Sequence[Compared], figures: Sequence[Block]) -> Page:
     """The page of a comparison."""
-    notices = []
-    if _detectors_differ(compared):
-        text = "These generators make showers of different cells, energies or angles; no observable is overlaid."
-        notices.append(Notice(text))
+    apart = [f"{OWN_DEFINITION[field]}: {field} differs" for field in differences(compared) if field in OWN_DEFINITION]
+    text = f"Not overlaid are {'; '.join(apart)}." if apart else ""
+    if _showers_differ(compared):
+        text = "These generators make showers of different cells or primaries; no observable is overlaid."
     verdicts, gates, *configurations = comparison_tables(compared)
     return Page(
         title="Comparison of " + ", ".join(each.name for each in compared),
         lead="Each generator against held-out Monte Carlo showers of its run.",
-        notices=tuple(notices),
+        notices=(Notice(text),) if text else (),
         sections=(
             Section("Verdicts", (verdicts, gates)),
             Section("Observables", tuple(figures) or (Text("Nothing can be overlaid.", "pale"),)),
@@ -92,7 +99,7 @@ def comparison_page(compared: Sequence[Compared], figures: Sequence[Block]) -> P
 
 def comparison_drawings(compared: Sequence[Compared]) -> list[Callable[[], Drawing | None]]:
     """Functions that draw the overlaid observables, for `save_figures`; the ROC alone where cells differ."""
-    drawn = [_roc] if _detectors_differ(compared) else [_profiles, _roc, _spectra, _distributions]
+    drawn = [_roc] if _showers_differ(compared) else [_profiles, _roc, _spectra, _distributions]
     return [partial(draw, compared) for draw in drawn]
 
 
@@ -167,10 +174,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _detectors_differ(compared: Sequence[Compared]) -> bool:
-    fields = differences(compared)
-    apart = ("data.geometry.", "data.preprocessing.", "data.energyGev", "data.angleDeg", "data.particle")
-    return any(field.startswith(apart) for field in fields)
+def _showers_differ(compared: Sequence[Compared]) -> bool:
+    return any(field.startswith(APART) for field in differences(compared))
 
 
 def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], unit: str, *, log: bool = False) -> None:
@@ -202,9 +207,11 @@ def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], uni
     ax.set_ylabel(unit if same else f"{unit} per unit")
 
 
-def _profiles(compared: Sequence[Compared]) -> Drawing:
+def _profiles(compared: Sequence[Compared]) -> Drawing | None:
+    if "validation.energyBins" in differences(compared):
+        return None
     panels = [each.figures.longitudinal for each in compared]
-    count = min(len(panel) for panel in panels)
+    count = len(panels[0])
     page, axes = new_panels(count, count, 4.3, 3.5)
     for index, ax in enumerate(axes):
         _overlay(ax, [panel[index] for panel in panels], compared, "mean energy [MeV]")
@@ -253,11 +260,11 @@ def _spectra(compared: Sequence[Compared]) -> Drawing:
     return Drawing("spectrum", "Energies of cells", "Cells per shower and bin.", f"Cell spectra of {names}.", page)
 
 
-def _distributions(compared: Sequence[Compared]) -> Drawing | None:
+def _distributions(compared: Sequence[Compared]) -> Drawing:
     known = [each.figures.distributions for each in compared]
-    names = [name for name in known[0] if all(name in by_name for by_name in known)]
-    if not names:
-        return None
+    names = list(known[0])
+    if "validation.hitsThresholdGev" in differences(compared):
+        names.remove("hits")
     page, axes = new_panels(len(names), 4, 3.9, 3.5)
     for ax, name in zip(axes, names):
         panels = [by_name[name] for by_name in known]
