@@ -31,16 +31,12 @@ MOMENTS = (
 )
 
 
-def _read(values: Any) -> Floats:
-    return np.array(values, dtype=np.float64)
-
-
 def _write(values: Floats) -> Any:
     """Five significant digits, null for NaN."""
     return [_write(row) for row in values] if values.ndim > 1 else list(numbers(values))
 
 
-Array = Annotated[Floats, PlainValidator(_read), PlainSerializer(_write)]
+Array = Annotated[Floats, PlainValidator(lambda values: np.array(values, dtype=np.float64)), PlainSerializer(_write)]
 """In files lists of numbers, null for what is absent (NaN)."""
 
 
@@ -123,15 +119,18 @@ def figure_data(comparison: Comparison) -> FigureData:
     names, correlations = _correlations(observed)
     reference, generated = samples.reference_showers, samples.generated_showers
     return FigureData(
-        longitudinal=_longitudinal(weighted, axes),
-        transverse=_transverse(observed, axes),
-        spectrum=Panel(
-            edges=1e3 * samples.cuts.spectrum_edges_gev,
-            curves={name: _mean_curve(o.spectrum) for name, o in observed.items()},
+        longitudinal=tuple(
+            _means(
+                {name: s.observed.longitudinal[s.ranges[:, k] > 0] for name, s in weighted.items()},
+                np.arange(axes.shape[2] + 1) - 0.5,
+                scale=1e3,
+            )
+            for k in range(weighted["reference"].ranges.shape[1])
         ),
-        occupancy=Panel(
-            edges=1e3 * samples.cuts.thresholds_gev,
-            curves={name: _mean_curve(o.above / np.prod(axes.shape)) for name, o in observed.items()},
+        transverse=_transverse(observed, axes),
+        spectrum=_means({name: o.spectrum for name, o in observed.items()}, 1e3 * samples.cuts.spectrum_edges_gev),
+        occupancy=_means(
+            {name: o.above / np.prod(axes.shape) for name, o in observed.items()}, 1e3 * samples.cuts.thresholds_gev
         ),
         distributions=_distributions(observed, binning),
         moments=_moments(observed, binning),
@@ -155,27 +154,15 @@ def figure_data(comparison: Comparison) -> FigureData:
     )
 
 
-def _mean_curve(values: Floats, scale: float = 1.0) -> Curve:
-    """Mean over the showers (N, B) and its standard error."""
-    if not len(values):
-        absent = np.full(values.shape[1], np.nan)
-        return Curve(values=absent, errors=absent)
-    error = values.std(axis=0) / np.sqrt(len(values)) if len(values) > 1 else np.full(values.shape[1], np.nan)
-    return Curve(values=scale * values.mean(axis=0), errors=scale * error)
-
-
-def _longitudinal(weighted: Mapping[str, Weighted], axes: Axes) -> tuple[Panel, ...]:
-    edges = np.arange(axes.shape[2] + 1) - 0.5
-    return tuple(
-        Panel(
-            edges=edges,
-            curves={
-                name: _mean_curve(sample.observed.longitudinal[sample.ranges[:, k] > 0], 1e3)
-                for name, sample in weighted.items()
-            },
-        )
-        for k in range(weighted["reference"].ranges.shape[1])
-    )
+def _means(values: Mapping[str, Floats], edges: Floats, *, scale: float = 1.0, title: str = "") -> Panel:
+    """Mean over the showers (N, B) of each sample and its standard error."""
+    curves = {}
+    for name, sample in values.items():
+        absent = np.full(sample.shape[1], np.nan)
+        mean = sample.mean(axis=0) if len(sample) else absent
+        error = sample.std(axis=0) / np.sqrt(len(sample)) if len(sample) > 1 else absent
+        curves[name] = Curve(values=scale * mean, errors=scale * error)
+    return Panel(title=title, edges=edges, curves=curves)
 
 
 def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ...]:
@@ -184,8 +171,8 @@ def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ..
     for title, positions, attribute in along:
         pitch = positions[1] - positions[0] if len(positions) > 1 else axes.geometry.cell_mm
         edges = np.append(positions - pitch / 2, positions[-1] + pitch / 2)
-        curves = {name: _mean_curve(getattr(o, attribute), 1e3) for name, o in observed.items()}
-        panels.append(Panel(title=title, edges=edges, curves=curves))
+        values = {name: getattr(o, attribute) for name, o in observed.items()}
+        panels.append(_means(values, edges, scale=1e3, title=title))
     return tuple(panels)
 
 
@@ -202,11 +189,12 @@ def _shares(values: Mapping[str, Floats], edges: Floats, title: str = "") -> Pan
 
 def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
     panels = {}
-    for name in (name for name in ORDER if name in binning.edges and len(binning.edges[name]) == 1):
-        values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
-        panels[name] = _shares(values, binning.edges[name][0], TITLES[name])
-    maxima, layers = {sample: o.maximum_layer for sample, o in observed.items()}, np.arange(binning.layers + 1) - 0.5
-    return panels | {"showerMaximum": _shares(maxima, layers, TITLES["showerMaximum"])}
+    for name in ORDER:
+        if name in binning.edges and len(binning.edges[name]) == 1:
+            values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
+            panels[name] = _shares(values, binning.edges[name][0], TITLES[name])
+    maxima = {sample: o.maximum_layer for sample, o in observed.items()}
+    return panels | {"showerMaximum": _shares(maxima, np.arange(binning.layers + 1) - 0.5, TITLES["showerMaximum"])}
 
 
 def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
@@ -284,12 +272,13 @@ def _mean_showers(reference: Showers, generated: Showers, side: int) -> tuple[Ma
     degrees = np.rad2deg(reference.angle_rad.astype(np.float64))
     low, high = float(degrees.min()), float(degrees.max())
     edges = np.linspace(low, high, 4) if high > low + 1 else np.array([low, high])
+    members = [bin_of_energy(np.rad2deg(s.angle_rad.astype(np.float64)), edges) > 0 for s in (reference, generated)]
     maps = []
     for k in range(len(edges) - 1):
-        sides = []
-        for sample in (reference, generated):
-            member = bin_of_energy(np.rad2deg(sample.angle_rad.astype(np.float64)), edges)[:, k] > 0
-            sides.append(_mean_side(sample, np.flatnonzero(member), side))
+        sides = [
+            _mean_side(sample, np.flatnonzero(member[:, k]), side)
+            for sample, member in zip((reference, generated), members)
+        ]
         title = f"{edges[k]:.0f} to {edges[k + 1]:.0f} degrees" if len(edges) > 2 else f"{low:.0f} degrees"
         maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)
@@ -313,9 +302,8 @@ def _examples(reference: Showers, generated: Showers, side: int) -> tuple[Map, .
     for index in chosen:
         energy, angle = float(reference.energy_gev[index]), float(reference.angle_rad[index])
         distance = np.hypot((generated.energy_gev - energy) / energy_span, (generated.angle_rad - angle) / angle_span)
-        nearest = int(np.argmin(distance))
-        pair = (reference, index), (generated, nearest)
-        sides = [1e3 * sample.cells_gev[i].sum(axis=side - 1, dtype=np.float64) for sample, i in pair]
+        pair = reference.cells_gev[index], generated.cells_gev[np.argmin(distance)]
+        sides = [1e3 * cells.sum(axis=side - 1, dtype=np.float64) for cells in pair]
         title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
         maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)

@@ -1,6 +1,6 @@
 """A plan in words and tables, for a terminal and for Markdown, and as a figure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining
@@ -10,7 +10,6 @@ from caloscale.report.blocks import Block, Table, Text
 
 OTHER_CLOUD = 0.2
 """Of its price by which the cheapest of another cloud must differ from the choice to be shown."""
-MAKING_COLUMNS = ("method", "machine", "showers/s", "machines", "hours", "USD")
 _HOUR = 3600  # s
 
 
@@ -68,23 +67,21 @@ def own_in_words(own: OwnTraining) -> str:
 def making_in_words(making: Making) -> str:
     """The cheapest generation in a sentence, and Monte Carlo."""
     text = f"making {making.showers:,} showers"
-    for offer in (
-        next((o for o in making.offers if o.method == method), None) for method in ("generator", "Monte Carlo")
-    ):
-        if offer is None or offer.hours is None or offer.machines is None:
-            text += f"; by {offer.method if offer else 'Monte Carlo'}: not measured"
+    for method in ("generator", "Monte Carlo"):
+        offer = next((offer for offer in making.offers if offer.method == method), None)
+        if offer is None or offer.hours is None:
+            text += f"; by {method}: not measured"
             continue
         hours = f"{offer.hours:.3g} h" if offer.hours >= 0.01 else f"{offer.hours * _HOUR:.2g} s"
         known = " (speed of the reference machine)" if offer.reference else ""
-        text += f"; by {offer.method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {_price(offer.usd)}"
+        text += f"; by {method}: {hours} on {offer.machines} x {offer.machine_type}{known}, {_price(offer.usd)}"
     return text
 
 
 def break_even_in_words(making: Making) -> str:
     """From how many showers on the generator is cheaper than Monte Carlo, in a sentence."""
     if making.break_even_showers is None:
-        by_method = {o.method: o for o in reversed(making.offers) if o.usd is not None}
-        if len(by_method) < 2 or making.training_usd is None:
+        if len({offer.method for offer in making.offers if offer.usd is not None}) < 2 or making.training_usd is None:
             return "when the generator is cheaper than Monte Carlo is not known: a price or a speed is missing"
         return "the generator is never cheaper than Monte Carlo: a shower of it costs more"
     where = " on the reference machine" if making.training_reference else ""
@@ -103,13 +100,11 @@ def _price(usd: float | None) -> str:
     return "no price" if usd is None else f"{_digits(usd)} USD"
 
 
-def making_rows(making: Making) -> list[tuple[str, ...]]:
-    """What each machine takes."""
-
+def _making_table(making: Making) -> Table:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
-    return [
+    rows = tuple(
         (
             offer.method,
             offer.machine_type + (" (reference)" if offer.reference else ""),
@@ -119,7 +114,9 @@ def making_rows(making: Making) -> list[tuple[str, ...]]:
             "" if offer.usd is None else _digits(offer.usd),
         )
         for offer in making.offers
-    ]
+    )
+    columns = ("method", "machine", "showers/s", "machines", "hours", "USD")
+    return Table("Making showers on each machine", columns, rows)
 
 
 def describe_speed(speed: MachineSpeed) -> str:
@@ -144,11 +141,13 @@ def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
 def in_words(candidate: Candidate) -> str:
     """A candidate in a sentence."""
     workers = "1 worker" if candidate.workers == 1 else f"{candidate.workers} workers"
+    expected = candidate.expected_interruptions
+    ends = "rate of interruptions not known" if expected is None else f"{expected:.1f} interruptions expected"
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
         f"{candidate.capacity_type}, {workers} x {candidate.accelerators_per_worker}; "
-        f"{candidate.total_seconds / 3600:.2f} h, {money(candidate)}, "
-        f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {interruptions(candidate)}"
+        f"{candidate.total_seconds / _HOUR:.2f} h, {money(candidate)}, "
+        f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {ends}"
     )
 
 
@@ -165,13 +164,7 @@ def accelerators(candidate: Candidate) -> str:
     return f"{candidate.count} x {candidate.accelerator}" + (f" {candidate.topology}" if candidate.topology else "")
 
 
-def interruptions(candidate: Candidate) -> str:
-    """Expected interruptions in words."""
-    expected = candidate.expected_interruptions
-    return "rate of interruptions not known" if expected is None else f"{expected:.1f} interruptions expected"
-
-
-def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
+def _unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
     """The cheapest candidate of each accelerator on which the network was not measured."""
     cheapest: dict[str, Candidate] = {}
     for candidate in plan.candidates:
@@ -180,7 +173,7 @@ def unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
     return [_row(candidate) for candidate in cheapest.values()]
 
 
-def cloud_rows(plan: Plan) -> list[tuple[str, ...]]:
+def _cloud_rows(plan: Plan) -> list[tuple[str, ...]]:
     """Of each cloud beside that of the choice the cheapest candidate that is not slower, or the cheapest of all, where
     its price differs from that of the choice by more than `OTHER_CLOUD`."""
     best = plan.chosen or plan.nearest
@@ -214,9 +207,9 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
     )
 
 
-def layout_rows(layouts: Iterable[Layout]) -> list[tuple[str, ...]]:
+def _layout_table(layouts: Sequence[Layout]) -> Table:
     """Layouts, fastest first."""
-    return [
+    rows = tuple(
         (
             f"{layout.workers} x {layout.accelerators_per_worker}{' (aligned)' if layout.aligned else ''}",
             f"{layout.nodes} x {layout.per_node}",
@@ -225,52 +218,46 @@ def layout_rows(layouts: Iterable[Layout]) -> list[tuple[str, ...]]:
             "" if layout.step_scatter is None else f"{layout.step_scatter:.1%}",
         )
         for layout in layouts
-    ]
+    )
+    columns = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
+    return Table("Layouts of the same accelerators", columns, rows)
 
 
 def remarks(plan: Plan) -> list[str]:
     """Reasons of the choice, notes and warnings."""
-    best = plan.chosen or plan.nearest
-    own, making = plan.own_training, plan.making
-    at_hand = [] if own is None or best is None else [own_in_words(own)]
-    bases = {} if making is None else dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in making.offers)
-    ages = [
-        f"price: {part.usd_per_unit_hour:g} USD an hour of {part.sku} ({part.kind}), "
-        f"{(plan.prices.as_of - part.observed_on).days} days old"
-        for part in plan.prices.parts
-    ]
-    unpriced = [f"left out, without a price on the day: {', '.join(plan.prices.unpriced)}"]
-    return [
-        *at_hand,
-        *([] if own is None else [f"the speed of this machine: {own.source}"]),
-        *bases,
-        *(best.reasons if best else ()),
-        *ages,
-        *plan.notes,
-        *(unpriced if plan.prices.unpriced else ()),
-        *(f"warning: {warning}" for warning in dict.fromkeys(plan.prices.warnings)),
-    ]
+    best, own, prices = plan.chosen or plan.nearest, plan.own_training, plan.prices
+    found = []
+    if own is not None:
+        found += [own_in_words(own)] if best else []
+        found.append(f"the speed of this machine: {own.source}")
+    if plan.making is not None:
+        found += dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in plan.making.offers)
+    found += best.reasons if best else ()
+    for part in prices.parts:
+        price, age = f"{part.usd_per_unit_hour:g} USD an hour", (prices.as_of - part.observed_on).days
+        found.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
+    found += plan.notes
+    if prices.unpriced:
+        found.append(f"left out, without a price on the day: {', '.join(prices.unpriced)}")
+    return found + [f"warning: {warning}" for warning in dict.fromkeys(prices.warnings)]
 
 
 def plan_blocks(plan: Plan) -> tuple[Block, ...]:
     """The choice, making showers, the tables of candidates and layouts that have rows, and the reasons."""
     making, best = plan.making, plan.chosen or plan.nearest
-    front = tuple(_row(candidate, candidate == best) for candidate in plan.pareto)
-    made = () if making is None else (Text(making_in_words(making)), Text(break_even_in_words(making)))
-    tables = (
-        Table("Making showers on each machine", MAKING_COLUMNS, tuple(making_rows(making)) if making else ()),
+    front = [_row(candidate, candidate == best) for candidate in plan.pareto]
+    tables = [
         _front(f"Candidates that none beats in both time and money; * {'chosen' if plan.chosen else 'nearest'}", front),
-        _front(f"Cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}", cloud_rows(plan)),
-        _front("Not measured; chosen only if hardware.accelerator names them", unmeasured_rows(plan)),
-        Table(
-            "Layouts of the same accelerators",
-            ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter"),
-            tuple(layout_rows(plan.layouts)) if len(plan.layouts) > 1 else (),
-        ),
-    )
-    shown = (table for table in tables if table.rows)
-    reasons = Text("\n".join(f"- {remark}" for remark in remarks(plan)))
-    return (Text(verdict(plan), "strong"), Text(headline(plan)), *made, *shown, reasons)
+        _front(f"Cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}", _cloud_rows(plan)),
+        _front("Not measured; chosen only if hardware.accelerator names them", _unmeasured_rows(plan)),
+    ]
+    blocks: list[Block] = [Text(verdict(plan), "strong"), Text(headline(plan))]
+    if making is not None:
+        blocks += [Text(making_in_words(making)), Text(break_even_in_words(making)), _making_table(making)]
+    blocks += [table for table in tables if table.rows]
+    if len(plan.layouts) > 1:
+        blocks.append(_layout_table(plan.layouts))
+    return (*blocks, Text("\n".join(f"- {remark}" for remark in remarks(plan))))
 
 
 def _front(caption: str, rows: Sequence[tuple[str, ...]]) -> Table:
