@@ -232,14 +232,10 @@ def test_the_history_of_a_training():
     assert read_history({}) == {} and read_history({"step": [], "validation": {"epoch": []}}) == {}
 
 
-def test_the_shares_are_those_of_the_profile():
+def test_the_table_of_the_profile_adds_up():
     shares = shares_of(PROFILE)
-    assert sum(sum(parts.values()) for parts in shares.values()) == pytest.approx(1)
     assert shares["generator"]["backPropagation"] == 0.25
     assert shares["no operation"]["inputWait"] == 0.08
-
-
-def test_the_table_of_the_profile_adds_up():
     table = profile_table(PROFILE)
     rows = table.texts()
     assert len(table.columns) == len(PARTS) + 2 and all(len(row) == len(table.columns) for row in rows)

@@ -5,15 +5,11 @@ import math
 from collections import Counter
 from typing import Any, Literal
 
-import numpy as np
 from pydantic import PrivateAttr
 
 from caloscale.errors import InputError
 from caloscale.physics.worth import Worth
 from caloscale.spec.block import Block
-
-Numbers = tuple[float | None, ...]
-"""A vector; None for what is absent."""
 
 
 def number(value: Any) -> float | None:
@@ -22,22 +18,18 @@ def number(value: Any) -> float | None:
     return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def numbers(values: Any) -> Numbers:
+def numbers(values: Any) -> tuple[Any, ...]:
     """A vector (N,) of such floats."""
-    return tuple(number(v) for v in np.asarray(values, dtype=np.float64))
+    return tuple(map(number, values))
 
 
 class EnergyRange(Block):
-    """A range of primary energy and the showers in it."""
+    """A range of primary energy, GeV, and the numbers of Monte Carlo and of generated showers in it."""
 
     low: float
-    """Lower edge, GeV."""
     high: float
-    """Upper edge, GeV."""
     reference: int
-    """Monte Carlo showers in the range."""
     generated: int
-    """Generated showers in the range."""
 
     @property
     def label(self) -> str:
@@ -57,25 +49,21 @@ class Separation(Block):
     self_separation_uncertainty: float | None = None
     """Its standard deviation over the divisions."""
     expected_null: float | None = None
-    """Separation that is expected of two samples of one distribution, of the sizes that are compared: the
-    self-separation, scaled from halves."""
+    """Separation of two samples of one distribution, of the sizes that are compared: self-separation, scaled."""
     null_uncertainty: float | None = None
     """Standard deviation of the separation of two such samples."""
     excess: float | None = None
-    """separation without what fluctuations add: the expected null, or less where the distributions differ. It does not
-    depend on the numbers of showers."""
+    """separation without what fluctuations add, which does not depend on the numbers of showers."""
     excess_uncertainty: float | None = None
     """Standard deviation of the excess; the fluctuations that a bootstrap counts twice are taken off."""
     excess_sigmas: float | None = None
-    """Evidence of a difference: separation - expected null in standard deviations of the separation of equal
-    distributions."""
+    """Evidence of a difference: separation - expected null, in standard deviations of the null."""
     untrained: float | None = None
     """Separation of the same network before its first step."""
     baseline: float | None = None
     """Separation of the mean training shower scaled by energy."""
     improvement_sigmas: float | None = None
-    """Improvement over the baseline: its separation - that of the generator, in standard deviations of this
-    difference over bootstraps."""
+    """Separation of the baseline - that of the generator, in standard deviations of this difference over bootstraps."""
     reason: str | None = None
     """Why a value is absent."""
 
@@ -142,14 +130,11 @@ class ResolutionRange(Block):
 
 
 class ParticleResult(Block):
-    """The showers of one primary of a list, over all energies."""
+    """The Monte Carlo and generated showers of one primary of a list, their numbers and response, over all energies."""
 
     particle: str
-    """The primary."""
     reference: int
-    """Monte Carlo showers of it."""
     generated: int
-    """Generated showers of it."""
     shower_maximum: ShowerMaximum
     response: Response
     resolution: ResolutionRange
@@ -171,8 +156,7 @@ class Resolution(Block):
     baseline: Measured
     """The deviation of the mean training shower scaled by energy (it has no resolution at all: 1)."""
     improvement_sigmas: float | None = None
-    """Improvement over the baseline: baseline - deviation, in standard deviations of this difference over
-    bootstraps."""
+    """baseline - deviation, in standard deviations of this difference over bootstraps."""
     reason: str | None = None
 
 
@@ -215,11 +199,11 @@ class Classifier(Distance):
     """The AUC against the number of training showers."""
     limit: Measured = Measured()
     """The AUC extrapolated to infinitely many training showers."""
-    false_positives: Numbers = ()
+    false_positives: tuple[float, ...] = ()
     """Part of the generated showers taken for Monte Carlo, along the ROC curve."""
-    true_positives: Numbers = ()
+    true_positives: tuple[float, ...] = ()
     """Part of the Monte Carlo showers recognised, along the ROC curve."""
-    thresholds: Numbers = ()
+    thresholds: tuple[float, ...] = ()
     """Probabilities at which the curve was evaluated, falling."""
 
 
@@ -250,9 +234,8 @@ class Difference(Block):
     where: str
     """Range of energy, axis or number of training showers; empty: all."""
     scale: Literal["linear", "ratio", "squared"] = "linear"
-    """On which its estimate has about the same uncertainty whatever it is: the difference itself; the logarithm of the
-    ratio of which it is the per cent above 1; of a squared distance the variance is `nullUncertainty`^2 + `slope` x
-    value."""
+    """On which its estimate has the same uncertainty whatever it is: the difference; the logarithm of the ratio of
+    which it is the per cent above 1; a squared distance has the variance `nullUncertainty`^2 + `slope` x value."""
     value: float | None = None
     """With its sign, in the unit of its quantity."""
     uncertainty: float | None = None
@@ -268,14 +251,13 @@ class Difference(Block):
 
 
 class QuantityResult(Block):
-    """A quantity that a gate can limit, measured."""
+    """A quantity that a gate can limit, measured; or why a value is absent."""
 
     title: str
     unit: str
     """%, layers or none."""
     differences: tuple[Difference, ...] = ()
     reason: str | None = None
-    """Why a value is absent."""
 
 
 class GateResult(Block):
@@ -439,8 +421,7 @@ class Evaluation(Block):
         """Largest |generated - Monte Carlo| position of the fitted maximum over the ranges, layers."""
         # The top of the profile is flat: which layer has most changes by two with a few hundred showers.
         differences = [m.fitted_difference_layers.value for m in self.shower_maximum]
-        found = [abs(difference) for difference in differences if difference is not None]
-        return max(found) if len(found) == len(self.shower_maximum) and found else None
+        return None if None in differences else max(abs(difference or 0.0) for difference in differences)
 
     def metrics(self) -> dict[str, float]:
         """The figures of a metrics page, by name; what is absent is left out."""
@@ -460,8 +441,7 @@ class Evaluation(Block):
 
     def roc_curve(self) -> tuple[list[float], list[float], list[float]] | None:
         """False positive rates, true positive rates and thresholds of the classifier; absent: no classifier."""
-        if self.classifier.value is None:
+        found = self.classifier
+        if found.value is None:
             return None
-        columns = (self.classifier.false_positives, self.classifier.true_positives, self.classifier.thresholds)
-        false_positives, true_positives, thresholds = ([float(v or 0.0) for v in column] for column in columns)
-        return false_positives, true_positives, thresholds
+        return list(found.false_positives), list(found.true_positives), list(found.thresholds)

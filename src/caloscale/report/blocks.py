@@ -82,6 +82,11 @@ class Table:
     note: str = ""
     wide: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, caption: str, rows: Sequence[Mapping[str, str | Cell]], **options: Any) -> Table:
+        """A table of rows by column, of which there is at least one. options: the other fields."""
+        return cls(caption, tuple(rows[0]), tuple(tuple(row.values()) for row in rows), **options)
+
     def texts(self) -> list[tuple[str, ...]]:
         """The rows as texts."""
         return [tuple(cell.text if isinstance(cell, Cell) else cell for cell in row) for row in self.rows]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -127,8 +128,9 @@ def _worth(each: Compared) -> str:
     worst = each.evaluation.worth.worst
     if worst is None:
         return ABSENT
-    bound = worst.worth.value if worst.worth.value is not None else worst.worth.low
-    return f"{'' if worst.worth.value is not None else 'at least '}{plain(bound)} Monte Carlo showers ({worst.title})"
+    value, low = worst.worth.value, worst.worth.low
+    bound = f"at least {plain(low)}" if value is None else plain(value)
+    return f"{bound} Monte Carlo showers ({worst.title})"
 
 
 def _gates(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
@@ -194,10 +196,10 @@ def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], uni
     ax.stairs(values, edges, fill=True, color=MONTE_CARLO, label=label, zorder=1)
     draw_band(ax, edges, values, errors)
     drawn = {"reference": Curve(values=values, errors=errors)}
-    for index, (panel, each) in enumerate(zip(panels, compared)):
+    for colour, panel, each in zip(cycle(COLOURS), panels, compared):
         line = scaled(panel.curves["generated"].values, panel)
-        drawn[str(index)] = Curve(values=line, errors=np.zeros_like(line))
-        ax.stairs(line, panel.edges, color=COLOURS[index % len(COLOURS)], label=each.name, linewidth=1.6, zorder=3)
+        drawn[each.folder] = Curve(values=line, errors=np.zeros_like(line))
+        ax.stairs(line, panel.edges, color=colour, label=each.name, linewidth=1.6, zorder=3)
     ax.set_xlim(edges[0], edges[-1])
     if log:
         ax.set_xscale("log")
@@ -227,12 +229,12 @@ def _roc(compared: Sequence[Compared]) -> Drawing | None:
     ax = page.subplots()
     ax.plot([0, 1], [0, 1], color=MONTE_CARLO_EDGE, linestyle=":", linewidth=1)
     seen = []
-    for index, each in enumerate(compared):
+    for colour, each in zip(cycle(COLOURS), compared):
         points, auc = each.evaluation.roc_curve(), each.evaluation.classifier.value
         if points is None or auc is None:
             continue
         label = f"{each.name}, AUC {auc:.3f}"
-        ax.plot(points[0], points[1], color=COLOURS[index % len(COLOURS)], label=label)
+        ax.plot(points[0], points[1], color=colour, label=label)
         seen.append(label)
     if not seen:
         return None

@@ -5,8 +5,10 @@ from caloscale.physics.result import Measured
 ABSENT = "absent"
 
 
-def with_uncertainty(value: float | None, uncertainty: float | None) -> str:
-    """Such as 0.0123 ± 0.0045 or (6.3 ± 2.4)e-5: the uncertainty has two significant digits."""
+def with_uncertainty(value: float | None, uncertainty: float | None, reason: str | None = None) -> str:
+    """Such as 0.0123 ± 0.0045 or (6.3 ± 2.4)e-5: the uncertainty has two significant digits. reason: goes after it."""
+    if reason:
+        return f"{with_uncertainty(value, uncertainty)}: {reason}"
     if value is None:
         return ABSENT
     if not uncertainty or uncertainty < 1e-9 * abs(value):  # the second is rounding

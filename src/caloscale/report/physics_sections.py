@@ -20,6 +20,12 @@ FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
     shower_figures.example_showers,
 )  # fmt: skip
 """All figures of a comparison, in the order of a report."""
+TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "open", "not assessed": "open"}
+PARAMETRISED = Notice(
+    "Parametrised showers. What is called Monte Carlo here was not simulated with Geant4 but drawn from a "
+    "parametrisation (Grindhammer-Peters). No number of this report describes a real detector."
+)
+"""What a reader must know where the Monte Carlo was not simulated."""
 
 
 def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[[], Drawing | None]]:
@@ -77,9 +83,6 @@ def verdict_markdown(evaluation: Evaluation) -> str:
     )
 
 
-TONES: dict[str, Tone] = {"accepted": "good", "rejected": "bad", "undecided": "open", "not assessed": "open"}
-
-
 def statement(evaluation: Evaluation) -> Statement:
     """The decision in one sentence; a generator that is worse than one that learnt nothing is called so first."""
     warnings = f"the generator is {' and '.join(evaluation.warnings)}; " if evaluation.warnings else ""
@@ -94,28 +97,28 @@ def gate_tables(evaluation: Evaluation) -> list[Table]:
     """Each gate with its result; no table where there are no gates."""
     if not evaluation.gates:
         return []
-    rows: list[tuple[str | Cell, ...]] = []
+    rows: list[dict[str, str | Cell]] = []
     for gate in evaluation.gates:
         unit = f" {gate.unit}" if gate.unit else ""
         size, interval = f"{plain(gate.value)}{unit}", f"{plain(gate.low)} to {plain(gate.high)}{unit}"
         if gate.where:
             size += f", {gate.where}"
         rows.append(
-            (
-                Cell(gate.title, link=definition(gate.quantity)),
-                *((ABSENT, ABSENT) if gate.value is None else (size, interval)),
-                f"{gate.tolerance:g}{unit}",
-                ABSENT if gate.sigmas is None else f"{gate.sigmas:.1f} sigma",
-                Cell(gate.decision, TONES[gate.decision]),
-            )
+            {
+                "gate": Cell(gate.title, link=definition(gate.quantity)),
+                "difference": ABSENT if gate.value is None else size,
+                "90% interval": ABSENT if gate.value is None else interval,
+                "tolerance": f"{gate.tolerance:g}{unit}",
+                "evidence of a difference": ABSENT if gate.sigmas is None else f"{gate.sigmas:.1f} sigma",
+                "decision": Cell(gate.decision, TONES[gate.decision]),
+            }
         )
     note = (
         "Accepted: the interval lies below the tolerance, in every range of energy. Rejected: the difference exceeds "
         "the tolerance significantly (5%, Bonferroni over the ranges, Holm over the gates). Undecided: undecided with "
         "these showers. Evidence: standard deviations from no difference."
     )
-    columns = ("gate", "difference", "90% interval", "tolerance", "evidence of a difference", "decision")
-    return [Table(f"Gates: {shower_figures.count_showers(evaluation)}", columns, tuple(rows), note=note)]
+    return [Table.of(f"Gates: {shower_figures.count_showers(evaluation)}", rows, note=note)]
 
 
 def definition(name: str, kind: str = "gate") -> str:
@@ -149,39 +152,28 @@ def worth_tables(worth: Worth) -> tuple[Table, ...]:
     if not shown:
         return ()
     learnt = any(one.training for one in shown)
-    rows = tuple(
-        (
-            one.name,
-            str(one.predicted or "needs two generators"),
-            str(one.observed),
-            *([str(one.training or "too few showers")] if learnt else []),
-            str(one.worth),
-            _dollars(one),
-        )
+    rows = [
+        {
+            "quantity": one.name,
+            "n, predicted by the scatter": str(one.predicted or "needs two generators"),
+            "n, observed": str(one.observed),
+            **({"n of the training showers": str(one.training or "too few showers")} if learnt else {}),
+            f"{worth.worth_of:,} generated are worth": str(one.worth),
+            "USD per effective shower": _dollars(one),
+        }
         for one in shown
-    )
-    members = max(one.members for one in shown)
+    ]
+    monte_carlo, members = _monte_carlo(worth), max(one.members for one in shown)
     generators = "1 generator" if members == 1 else f"{members} generators"
     names = f" ({', '.join(worth.runs)})" if worth.runs else ""
-    table = Table(
-        f"{_monte_carlo(worth)} showers that generated ones are worth",
-        (
-            "quantity",
-            "n, predicted by the scatter",
-            "n, observed",
-            *(["n of the training showers"] if learnt else []),
-            f"{worth.worth_of:,} generated are worth",
-            "USD per effective shower",
-        ),
-        rows,
-        note=f"n: size of the {_monte_carlo(worth)} sample whose statistical error equals the generators' systematic "
-        "error. "
-        + ("Of the training showers: as if they were generated. " if learnt else "")
-        + "In brackets: 95% intervals. Worth: by the observed n. USD: the bills of all these runs over the worth. "
+    note = (
+        f"n: size of the {monte_carlo} sample whose statistical error equals the generators' systematic error. "
+        f"{'Of the training showers: as if they were generated. ' if learnt else ''}In brackets: 95% intervals. Worth: "
+        "by the observed n. USD: the bills of all these runs over the worth. "
         f"Measured with {generators}{names}, {worth.generated:,} showers of each, and "
-        f"{worth.reference:,} held-out {_monte_carlo(worth)} showers.",
+        f"{worth.reference:,} held-out {monte_carlo} showers."
     )
-    return (table,)
+    return (Table.of(f"{monte_carlo} showers that generated ones are worth", rows, note=note),)
 
 
 def worth_text(worth: Worth) -> Text:
@@ -219,34 +211,22 @@ def _monte_carlo(worth: Worth) -> str:
 
 def observables_table(evaluation: Evaluation) -> Table:
     """Each observable with its separation and what it is compared with."""
-    rows: list[tuple[str | Cell, ...]] = []
-    for name, result in evaluation.observables.items():
-        separation = with_uncertainty(result.separation, result.uncertainty)
-        rows.append(
-            (
-                Cell(result.title, link=definition(name, "observable")),
-                f"{separation}: {result.reason}" if result.reason else separation,
-                plain(result.expected_null),
-                with_uncertainty(result.excess, result.excess_uncertainty),
-                signed(result.excess_sigmas),
-                plain(result.untrained),
-                plain(result.baseline),
-                signed(result.improvement_sigmas),
-            )
-        )
-    return Table(
+    rows: list[dict[str, str | Cell]] = [
+        {
+            "observable": Cell(result.title, link=definition(name, "observable")),
+            "separation": with_uncertainty(result.separation, result.uncertainty, result.reason),
+            "expected null": plain(result.expected_null),
+            "excess": with_uncertainty(result.excess, result.excess_uncertainty),
+            "evidence of a difference": signed(result.excess_sigmas),
+            "untrained network": plain(result.untrained),
+            "mean shower": plain(result.baseline),
+            "improvement over the baseline": signed(result.improvement_sigmas),
+        }
+        for name, result in evaluation.observables.items()
+    ]
+    return Table.of(
         f"Separation from Monte Carlo: {shower_figures.count_showers(evaluation)}",
-        (
-            "observable",
-            "separation",
-            "expected null",
-            "excess",
-            "evidence of a difference",
-            "untrained network",
-            "mean shower",
-            "improvement over the baseline",
-        ),
-        tuple(rows),
+        rows,
         note="Separation power S = ½ Σ (h1 - h2)² / (h1 + h2) of histograms of unit sum: 0 equal, 1 disjoint; "
         f"uncertainties from {evaluation.bootstraps} bootstraps. Expected null: what two samples of one distribution, "
         "of the sizes compared, are expected to have, from random halves of the Monte Carlo showers. Excess: "
@@ -319,7 +299,7 @@ def ranges_table(evaluation: Evaluation) -> Table:
         parts.append((f"{each.particle}, all energies", counts, each.shower_maximum, each.response, resolutions))
     rows: list[tuple[str, ...]] = []
     for label, counts, maximum, response, resolutions in parts:
-        for sample, name, showers in zip(("reference", "generated"), ("Monte Carlo", "generator"), counts):
+        for (sample, name), showers in zip(shower_figures.PAIR, counts):
             rows.append(
                 (
                     f"{label}, {name}",
@@ -332,58 +312,30 @@ def ranges_table(evaluation: Evaluation) -> Table:
             )
         ratios = (response.ratio, *(one.ratio for one in resolutions))
         rows.append((f"{label}, ratio", "", "", "", *map(measured, ratios)))
-    return Table(
-        "In ranges of primary energy",
-        (
-            "energy, sample",
-            "showers",
-            "layer of the maximum",
-            "maximum of the fit, X0",
-            "sum/E, MeV/GeV",
-            "σ/E of the plain sum, %",  # noqa: RUF001
-            "σ/E with layers weighted, %",  # noqa: RUF001
-        ),
-        tuple(rows),
-        note="Ratio: generator over Monte Carlo. Layers are weighted by the thickness of their absorber.",
-    )
+    energy = ("energy, sample", "showers", "layer of the maximum", "maximum of the fit, X0", "sum/E, MeV/GeV")
+    columns = (*energy, "σ/E of the plain sum, %", "σ/E with layers weighted, %")  # noqa: RUF001
+    note = "Ratio: generator over Monte Carlo. Layers are weighted by the thickness of their absorber."
+    return Table("In ranges of primary energy", columns, tuple(rows), note=note)
 
 
 def distances_table(evaluation: Evaluation) -> Table:
     """Classifier, FPD and KPD."""
-    rows: list[tuple[str, ...]] = []
-    for title, found in (("Classifier AUC", evaluation.classifier), ("FPD", evaluation.fpd), ("KPD", evaluation.kpd)):
-        value = with_uncertainty(found.value, found.uncertainty)
-        rows.append(
-            (
-                title,
-                f"{value}: {found.reason}" if found.reason else value,
-                with_uncertainty(found.null, found.null_uncertainty),
-                plain(found.untrained),
-                plain(found.baseline),
-                f"{found.showers or 0:,}",
-                f"{found.null_showers or 0:,}",
-            )
-        )
-    return Table(
+    named = (("Classifier AUC", evaluation.classifier), ("FPD", evaluation.fpd), ("KPD", evaluation.kpd))
+    rows = [
+        {
+            "distance": title,
+            "generator": with_uncertainty(found.value, found.uncertainty, found.reason),
+            "null: Monte Carlo against itself": with_uncertainty(found.null, found.null_uncertainty),
+            "untrained network": plain(found.untrained),
+            "mean shower": plain(found.baseline),
+            "showers of each kind": f"{found.showers or 0:,}",
+            "those of the null": f"{found.null_showers or 0:,}",
+        }
+        for title, found in named
+    ]
+    return Table.of(
         "Distances in many observables at once",
-        (
-            "distance",
-            "generator",
-            "null: Monte Carlo against itself",
-            "untrained network",
-            "mean shower",
-            "showers of each kind",
-            "those of the null",
-        ),
-        tuple(rows),
+        rows,
         note="Of the classifier, the showers of each kind that it is trained on: its AUC rises with them. Compare runs "
         "at equal numbers only.",
-    )
-
-
-def parametrised_notice() -> Notice:
-    """What a reader must know where the Monte Carlo was not simulated."""
-    return Notice(
-        "Parametrised showers. What is called Monte Carlo here was not simulated with Geant4 but drawn from a "
-        "parametrisation (Grindhammer-Peters). No number of this report describes a real detector."
     )

@@ -104,19 +104,18 @@ def _making_table(making: Making) -> Table:
     def number(value: float | None) -> str:
         return "" if value is None else f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
 
-    rows = tuple(
-        (
-            offer.method,
-            offer.machine_type + (" (reference)" if offer.reference else ""),
-            number(offer.showers_per_second) or "not measured",
-            "" if offer.machines is None else str(offer.machines),
-            number(offer.hours),
-            "" if offer.usd is None else _digits(offer.usd),
-        )
+    rows = [
+        {
+            "method": offer.method,
+            "machine": offer.machine_type + (" (reference)" if offer.reference else ""),
+            "showers/s": number(offer.showers_per_second) or "not measured",
+            "machines": "" if offer.machines is None else str(offer.machines),
+            "hours": number(offer.hours),
+            "USD": "" if offer.usd is None else _digits(offer.usd),
+        }
         for offer in making.offers
-    )
-    columns = ("method", "machine", "showers/s", "machines", "hours", "USD")
-    return Table("Making showers on each machine", columns, rows)
+    ]
+    return Table.of("Making showers on each machine", rows)
 
 
 def describe_speed(speed: MachineSpeed) -> str:
@@ -209,18 +208,17 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
 
 def _layout_table(layouts: Sequence[Layout]) -> Table:
     """Layouts, fastest first."""
-    rows = tuple(
-        (
-            f"{layout.workers} x {layout.accelerators_per_worker}{' (aligned)' if layout.aligned else ''}",
-            f"{layout.nodes} x {layout.per_node}",
-            f"{layout.epoch_seconds:.1f}",
-            f"{layout.slower_than_best:+.1%}",
-            "" if layout.step_scatter is None else f"{layout.step_scatter:.1%}",
-        )
-        for layout in layouts
-    )
-    columns = ("workers x GPUs", "nodes", "epoch s", "slower", "steps scatter")
-    return Table("Layouts of the same accelerators", columns, rows)
+    rows = [
+        {
+            "workers x GPUs": f"{one.workers} x {one.accelerators_per_worker}{' (aligned)' if one.aligned else ''}",
+            "nodes": f"{one.nodes} x {one.per_node}",
+            "epoch s": f"{one.epoch_seconds:.1f}",
+            "slower": f"{one.slower_than_best:+.1%}",
+            "steps scatter": "" if one.step_scatter is None else f"{one.step_scatter:.1%}",
+        }
+        for one in layouts
+    ]
+    return Table.of("Layouts of the same accelerators", rows)
 
 
 def remarks(plan: Plan) -> list[str]:

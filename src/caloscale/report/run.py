@@ -12,7 +12,7 @@ from caloscale.report.blocks import Cell, Fact, Facts, Figure, Section, Table, T
 from caloscale.report.drawing import GENERATED, MONTE_CARLO, Drawing, new_page, new_panels
 from caloscale.spec.block import Block
 
-LARGEST_NUMBER_OF_CURVES = 16
+MOST_CURVES = 16
 LONG = 120
 """Points from which on a curve is smoothed, its points shown pale below it."""
 PHASES = {
@@ -65,8 +65,8 @@ def read_history(history: Mapping[str, Any]) -> dict[str, Series]:
 
 
 def training_curves(history: Mapping[str, Any]) -> Drawing | None:
-    """A panel per curve, at most sixteen."""
-    curves = dict(list(read_history(history).items())[:LARGEST_NUMBER_OF_CURVES])
+    """A panel per curve, at most `MOST_CURVES`."""
+    curves = dict(list(read_history(history).items())[:MOST_CURVES])
     if not curves:
         return None
     page, axes = new_panels(len(curves), 4, 3.9, 2.9)
@@ -94,28 +94,25 @@ def training_curves(history: Mapping[str, Any]) -> Drawing | None:
 
 
 def shares_of(profile: Profile) -> dict[str, dict[str, float]]:
-    """Share by phase and part, with a separate row for what belongs to no phase.
-
-    All shares together are 1.
-    """
+    """Share by phase and part, with a separate row for what belongs to no phase; last the whole step, 1 together."""
     shares: dict[str, dict[str, float]] = {}
     for share in profile.shares:
         title = PHASES.get(share.phase, words(share.phase))
         shares.setdefault(title, dict.fromkeys(PARTS, 0.0))[share.part] += share.share
     shares["no operation"] = dict.fromkeys(PARTS, 0.0) | {"inputWait": profile.input_wait, "idle": profile.idle}
-    return shares
+    return shares | {WHOLE: {part: sum(parts[part] for parts in shares.values()) for part in PARTS}}
 
 
 def profile_table(profile: Profile) -> Table:
     """The profile in per cent of the step; the last row and column are sums."""
-    shares = shares_of(profile)
-    rows = [(title, *map(_percent, parts.values()), _percent(sum(parts.values()))) for title, parts in shares.items()]
-    totals = [sum(parts[part] for parts in shares.values()) for part in PARTS]
     return Table(
         caption=f"{profile.preset}, {profile.device}, {profile.precision}: {profile.steps} steps of {profile.batch} "
         f"showers, {profile.seconds_per_step:.3g} s each; per cent of a step",
         columns=("phase", *(title for title, _ in PARTS.values()), "all"),
-        rows=(*rows, (WHOLE, *map(_percent, totals), _percent(sum(totals)))),
+        rows=tuple(
+            (title, *map(_percent, parts.values()), _percent(sum(parts.values())))
+            for title, parts in shares_of(profile).items()
+        ),
         total=True,
     )
 
@@ -127,7 +124,7 @@ def _percent(share: float) -> str:
 def step_profile(profile: Profile) -> Drawing:
     """A bar for the step, and below it one for each phase, all in per cent of the step."""
     shares = shares_of(profile)
-    totals = {part: sum(parts[part] for parts in shares.values()) for part in PARTS}
+    totals = shares.pop(WHOLE)
     bars = {title: parts for title, parts in {WHOLE: totals, **shares}.items() if sum(parts.values()) > 0}
     page = new_page(11, 0.55 * len(bars) + 1.9)
     ax = page.subplots()
@@ -180,40 +177,34 @@ def training_section(figures: Sequence[Figure], training: Mapping[str, Any]) -> 
 
 def profile_section(profile: Profile, figures: Sequence[Figure]) -> Section:
     """Where the time of a training step goes."""
-    facts = Facts(
+    rates = (
         (
-            Fact(
-                "achieved by the step",
-                f"{profile.gflops:.3g} GFLOP/s",
-                f"{profile.gflop_per_step:.3g} GFLOP in {profile.seconds_per_step:.3g} s",
-            ),
-            Fact(
-                "in convolutions and matrix products",
-                f"{profile.matrix_gflops:.3g} GFLOP/s",
-                f"in the {100 * profile.matrix_share:.0f} % of the busy time that they take",
-            ),
-            Fact(
-                "peak of the machine",
-                f"{profile.peak_gflops:.3g} GFLOP/s",
-                f"a large matrix product in {profile.precision}, measured",
-            ),
-        )
+            "achieved by the step",
+            profile.gflops,
+            f"{profile.gflop_per_step:.3g} GFLOP in {profile.seconds_per_step:.3g} s",
+        ),
+        (
+            "in convolutions and matrix products",
+            profile.matrix_gflops,
+            f"in the {100 * profile.matrix_share:.0f} % of the busy time that they take",
+        ),
+        ("peak of the machine", profile.peak_gflops, f"a large matrix product in {profile.precision}, measured"),
     )
+    facts = Facts(tuple(Fact(label, f"{rate:.3g} GFLOP/s", detail) for label, rate, detail in rates))
     return Section("Profile of the training step", (Text(profile.statement), facts, profile_table(profile), *figures))
 
 
 def speed_section(speeds: Sequence[Fact], stages: Mapping[str, StageSummary]) -> Section:
     """How fast the run was, and what its stages took."""
-    rows = tuple(
-        (
-            name,
-            Cell(stage.outcome, "" if stage.outcome == "succeeded" else "bad"),
-            f"{stage.seconds:.1f}",
-            f"{stage.core_seconds:.1f}",
-            f"{stage.peak_memory_mib:.0f}" if stage.peak_memory_mib else "",
-        )
+    rows: list[dict[str, str | Cell]] = [
+        {
+            "stage": name,
+            "outcome": Cell(stage.outcome, "" if stage.outcome == "succeeded" else "bad"),
+            "wall seconds": f"{stage.seconds:.1f}",
+            "core seconds": f"{stage.core_seconds:.1f}",
+            "peak memory, MiB": f"{stage.peak_memory_mib:.0f}" if stage.peak_memory_mib else "",
+        }
         for name, stage in stages.items()
-    )
-    columns = ("stage", "outcome", "wall seconds", "core seconds", "peak memory, MiB")
+    ]
     facts = (Facts(tuple(speeds)),) if speeds else ()
-    return Section("Speed", (*facts, *((Table("Stages of the run", columns, rows),) if rows else ())))
+    return Section("Speed", (*facts, *((Table.of("Stages of the run", rows),) if rows else ())))

@@ -82,27 +82,23 @@ def solution_facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
 
 def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
     """A row for each rank, of at most 64."""
-    rows = tuple(
-        (
-            str(rank),
-            f"{record.epoch:,}",
-            f"{1000 * record.timed_seconds / max(record.timed_epochs, 1):.3g}",
-            f"{1000 * record.processor_seconds / max(record.timed_epochs, 1):.3g}",
-            f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
-            f"{record.contributions:,}",
-            f"{record.stale:,}",
-            f"{record.repeated:,}",
-            f"{record.missing:,}",
-            f"{record.dropped:,}",
-        )
+    rows = [
+        {
+            "rank": str(rank),
+            "epochs": f"{record.epoch:,}",
+            "ms an epoch": f"{1000 * record.timed_seconds / max(record.timed_epochs, 1):.3g}",
+            "processor ms": f"{1000 * record.processor_seconds / max(record.timed_epochs, 1):.3g}",
+            "ms of exchange": f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
+            "received": f"{record.contributions:,}",
+            "stale": f"{record.stale:,}",
+            "repeated": f"{record.repeated:,}",
+            "missing": f"{record.missing:,}",
+            "dropped": f"{record.dropped:,}",
+        }
         for rank, record in enumerate(records[:64])
-    )
-    columns = (
-        "rank", "epochs", "ms an epoch", "processor ms", "ms of exchange", "received", "stale", "repeated", "missing",
-        "dropped",
-    )  # fmt: skip
+    ]
     note = "received: gradients of other ranks in the averages; repeated and missing: slots without a new gradient."
-    return (Table("Ranks", columns, rows, note=note),) if rows else ()
+    return (Table.of("Ranks", rows, note=note),) if rows else ()
 
 
 def residual_table(last: Residuals, names: Sequence[str]) -> Table:

@@ -21,8 +21,8 @@ from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
 from caloscale.report.physics_sections import (
+    PARAMETRISED,
     definitions_section,
-    parametrised_notice,
     physics_drawings,
     physics_section,
     verdict_section,
@@ -178,7 +178,7 @@ def _notices(summary: Summary, evaluation: Evaluation | None, records: dict[str,
     sources = {_figures_of(records, "simulate").get("source"), summary.data and summary.data.source}
     if evaluation is not None:
         sources |= {evaluation.reference_source, evaluation.training_source}
-    notices = [parametrised_notice()] if "parametrised" in sources else []
+    notices = [PARAMETRISED] if "parametrised" in sources else []
     if summary.error:
         notices.append(Notice("This run failed. The report shows what is known.", failed=True, detail=summary.error))
     return tuple(notices)
