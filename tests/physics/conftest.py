@@ -89,7 +89,7 @@ def judge(
     return evaluate(compare(reference, generated, **samples, data=data, validation=validation))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     reference: Showers
     training: Showers
@@ -97,15 +97,11 @@ class Case:
     evaluation: Evaluation
 
 
+# Cached: fixtures of the session are made once for each folder that imports them.
 @pytest.fixture(scope="session")
+@cache
 def undistorted() -> Case:
     """A generator that is the Monte Carlo itself; its untrained network makes noise."""
-    return make_undistorted()
-
-
-@cache
-def make_undistorted() -> Case:
-    """`undistorted`, once also where several folders have the fixture."""
     reference, training = make_showers(240, 1), make_showers(500, 2)
     generated = make_showers(600, 3, source="generated")
     noise = np.random.default_rng(4).uniform(0, 1e-3, (600, *DATA.shape)).astype(np.float32)
@@ -115,15 +111,9 @@ def make_undistorted() -> Case:
 
 
 @pytest.fixture(scope="session")
-def distorted() -> Evaluation:
-    """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
-    return evaluate_distorted()
-
-
 @cache
-def evaluate_distorted() -> Evaluation:
-    """`distorted`, once."""
-    undistorted = make_undistorted()
+def distorted(undistorted: Case) -> Evaluation:
+    """Ten per cent too much energy, a quarter too wide; two gates, of which one must reject."""
     generated = make_showers(600, 5, response=1.1, width=1.25, source="generated")
     gates = Gate(quantity="response", tolerance=3), Gate(quantity="longitudinalProfileSeparation", tolerance=0.05)
     return judge(undistorted.reference, generated, undistorted.training, gates=gates)

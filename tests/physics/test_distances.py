@@ -30,15 +30,11 @@ def test_separation_is_symmetric_bounded_and_free_of_scale(first, second, scale)
     if first.sum() <= 0 and second.sum() <= 0:
         assert np.isnan(value)
         return
+    assert separation(first, np.zeros(7)) == 1 or first.sum() <= 0
     assert 0 <= value <= 1 + 1e-12
     assert separation(second, first) == pytest.approx(value)
     if first.sum() > 0 and second.sum() > 0:
         assert separation(scale * first, second) == pytest.approx(value, abs=1e-9)
-
-
-def test_an_empty_histogram_is_as_far_as_can_be():
-    assert separation(np.zeros(3), np.ones(3)) == 1
-    assert np.isnan(separation(np.zeros(3), np.zeros(3)))
 
 
 def test_separation_of_one_distribution_has_the_mean_of_its_docstring():
@@ -49,23 +45,14 @@ def test_separation_of_one_distribution_has_the_mean_of_its_docstring():
     assert separation(first, second).mean() == pytest.approx(expected, rel=0.05)
 
 
-def test_frechet_of_commuting_gaussians_has_a_closed_form():
-    first, second = np.array([1.0, 4.0, 9.0]), np.array([4.0, 4.0, 1.0])
-    shift = np.array([1.0, 0.0, -2.0])
-    expected = 5.0 + ((np.sqrt(first) - np.sqrt(second)) ** 2).sum()
-    assert frechet(np.zeros(3), np.diag(first), shift, np.diag(second)) == pytest.approx(expected)
-
-
 def test_frechet_agrees_with_the_matrix_root_of_scipy():
     rng = np.random.default_rng(2)
     a, b = rng.normal(size=(2, 5, 5))
     c1, c2 = a @ a.T, b @ b.T
-    expected = np.trace(c1 + c2 - 2 * scipy.linalg.sqrtm(c1 @ c2).real)
-    assert frechet(np.zeros(5), c1, np.zeros(5), c2) == pytest.approx(expected)
-
-
-def test_frechet_of_a_singular_covariance_is_real():
-    flat = np.diag([1.0, 0.0])
+    shift = np.arange(5.0)
+    expected = shift @ shift + np.trace(c1 + c2 - 2 * scipy.linalg.sqrtm(c1 @ c2).real)
+    assert frechet(np.zeros(5), c1, shift, c2) == pytest.approx(expected)
+    flat = np.diag([1.0, 0.0])  # a singular covariance
     assert frechet(np.zeros(2), flat, np.zeros(2), flat) == pytest.approx(0, abs=1e-12)
 
 
@@ -89,12 +76,10 @@ def test_fpd_takes_no_more_showers_than_the_smaller_sample_has():
         assert abs(fpd(*pair, seed=1).value) < 0.01 * 12 / scale**2
 
 
-def test_fpd_and_kpd_refuse_too_few():
-    few = np.zeros((100, 2))
+@pytest.mark.parametrize("distance", [fpd, kpd])
+def test_fpd_and_kpd_refuse_too_few(distance):
     with pytest.raises(ValueError, match="200 showers of each kind, there are 100"):
-        fpd(few, few, seed=1)
-    with pytest.raises(ValueError, match="200 showers of each kind, there are 100"):
-        kpd(few, few, seed=1)
+        distance(np.zeros((100, 2)), np.zeros((100, 2)), seed=1)
 
 
 def published_fpd(real, fake, smallest, largest, seed):
@@ -151,19 +136,6 @@ def test_few_showers_give_a_distance_too():
     assert found.uncertainty == 0 and found.value == pytest.approx(mmd2(first / scale, second / scale))
     assert fpd(first, second, seed=1).value * scale[0] ** 2 == pytest.approx(0.75, rel=0.35)
     assert fpd(many, second, seed=1).value * np.abs(many).max(axis=0)[0] ** 2 == pytest.approx(0.75, rel=0.15)
-
-
-def test_mmd_is_the_double_sum_of_its_definition():
-    rng = np.random.default_rng(4)
-    first, second = rng.normal(size=(15, 3)), rng.normal(1, 1, size=(12, 3))
-
-    def kernel(x, y):
-        return (x @ y / 3 + 1) ** 4
-
-    within1 = sum(kernel(x, y) for i, x in enumerate(first) for j, y in enumerate(first) if i != j) / (15 * 14)
-    within2 = sum(kernel(x, y) for i, x in enumerate(second) for j, y in enumerate(second) if i != j) / (12 * 11)
-    across = sum(kernel(x, y) for x in first for y in second) / (15 * 12)
-    assert mmd2(first, second) == pytest.approx(within1 + within2 - 2 * across)
 
 
 def test_mmd_agrees_with_the_kernel_of_scikit_learn_beyond_one_block():

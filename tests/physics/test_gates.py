@@ -131,6 +131,14 @@ def test_without_a_value_or_an_uncertainty_nothing_is_measured():
         assert (result.decision, result.reason) == ("undecided", text)
 
 
+def test_a_range_without_a_value_keeps_the_gate_open():
+    differences = Difference(where="low", value=1.0, uncertainty=0.1), Difference(where="high", reason="nothing there")
+    found = {"hits": QuantityResult(title="Hits", unit="%", differences=differences)}
+    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, SHOWERS, [])
+    assert (result.decision, result.where, result.further_showers) == ("undecided", "low", None)
+    assert result.reason == "at high: nothing there"
+
+
 def test_a_difference_at_the_tolerance_has_no_number_of_showers():
     result = decide_one(2, (2.0, 0.4))
     assert result.further_showers is None and "too near to the tolerance" in result.statement
@@ -208,13 +216,13 @@ def test_an_auc_at_another_size_does_not_decide():
     curve = (Difference(where="500 showers of each kind", value=0.6, uncertainty=0.01),)
     found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=curve)}
     (result,), _, _ = decide([gate], found, SHOWERS, [])
-    assert result.decision == "undecided" and "too few showers to train a classifier on 1000" in result.statement
+    assert result.decision == "undecided" and "on 1000 of each kind: it has 500" in result.statement
 
 
 def test_no_gates_and_faults():
     results, decision, (reason,) = decide([], {}, SHOWERS, [])
     assert (results, decision) == ((), "not assessed") and all(name in reason for name in MINIMUM_GATES)
-    assert decide([], {}, SHOWERS, ["all generated showers are empty"])[1] == "rejected"
+    assert decide([], {}, SHOWERS, ["a fault"])[1:] == ("rejected", ("a fault",))
 
 
 @pytest.mark.parametrize(

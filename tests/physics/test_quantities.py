@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from caloscale.physics.energy_response import (
     compare_response,
     mean_energy,
 )
-from caloscale.physics.gates import decide, exceeding_sigmas, interval
+from caloscale.physics.gates import exceeding_sigmas, interval
 from caloscale.physics.multivariate import compare_features, compare_regression
 from caloscale.physics.observables import concatenate
 from caloscale.physics.quantities import (
@@ -32,15 +31,12 @@ from caloscale.physics.quantities import (
     of_separation,
     results_of_differences,
 )
-from caloscale.physics.resampling import group_by_primary
 from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
 from caloscale.physics.result import (
     Classifier,
-    Counts,
     Difference,
     LearningPoint,
     ObservableResult,
-    QuantityResult,
 )
 from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.spec import Gate, Validation
@@ -49,17 +45,12 @@ from tests.physics.conftest import DATA, make_showers
 DEPTH_X0 = np.linspace(1.0, 20.0, 12)
 
 
-@cache
-def compared() -> Comparison:
+@pytest.fixture(scope="module")
+def comparison() -> Comparison:
+    """All samples have the same distribution; nothing is evaluated."""
     samples = [make_showers(count, seed) for seed, count in enumerate((240, 300, 260, 250))]
     validation = Validation(showers=300, bootstraps=10)
     return compare(*samples[:2], training=samples[2], untrained=samples[3], data=DATA, validation=validation)
-
-
-@pytest.fixture
-def comparison() -> Comparison:
-    """All samples have the same distribution; nothing is evaluated."""
-    return compared()
 
 
 @pytest.fixture
@@ -94,79 +85,61 @@ def terms(o) -> np.ndarray:
     return np.stack([x**i * y**j for i, j in ((0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 1))], axis=1)
 
 
+def in_ranges(sample: Weighted, values: np.ndarray, row: int = 0, statistic=np.mean) -> np.ndarray:
+    """A statistic of the showers of a row of weights in each range of energy."""
+    return np.array([statistic(values[drawn(sample, row, member)]) for member in sample.ranges.T])
+
+
+def relative_width(values: np.ndarray) -> float:
+    return width(values) / values.mean()
+
+
+def per_cent(reference, generated):
+    return pytest.approx(100 * (np.divide(generated, reference) - 1))
+
+
 @pytest.mark.parametrize("row", [0, 1])
 def test_means_are_compared_in_per_cent(pair, row):
     reference, generated = pair
-    found = measure_differences(reference, generated, DEPTH_X0)
-    means = np.array(
-        [
-            [
-                [values[drawn(s, row, member)].mean() for member in s.ranges.T]
-                for values in (s.observed.ecal_sum_gev / s.observed.energy_gev, s.observed.hits)
-            ]
-            for s in (reference, generated)
-        ]
-    )
-    ratio = means[1, 0] / means[0, 0]
-    assert found["response"][row, :3] == pytest.approx(100 * (ratio - 1))
+    found = {name: values[row] for name, values in measure_differences(reference, generated, DEPTH_X0).items()}
+    means = [in_ranges(s, s.observed.ecal_sum_gev / s.observed.energy_gev, row) for s in pair]
+    ratio, share = means[1] / means[0], reference.ranges.mean(axis=0)
+    assert found["response"][:3] == per_cent(*means) and found["response"][3] == per_cent(*(m @ share for m in means))
+    assert found["linearity"] == per_cent(ratio.mean(), ratio)
     # Of the hits, which follow the energy, the means for the same primaries.
     fitted = np.linalg.pinv(terms(reference.observed)) @ reference.observed.hits
-    expected = [(terms(reference.observed) @ fitted)[member > 0].mean() for member in reference.ranges.T]
-    first, second = (
-        [
-            (s.observed.hits - terms(s.observed) @ fitted)[drawn(s, row, m)].mean() + e
-            for m, e in zip(s.ranges.T, expected)
-        ]
-        for s in (reference, generated)
+    expected = in_ranges(reference, terms(reference.observed) @ fitted)
+    hits = [expected + in_ranges(s, s.observed.hits - terms(s.observed) @ fitted, row) for s in pair]
+    assert found["hits"] == per_cent(*hits) and (found["hits"] - 10) == pytest.approx(0, abs=2)
+    moments = [(s.observed.moments_x, s.observed.moments_y) for s in pair]
+    assert found["transverseWidth"] == per_cent(
+        *([np.mean(one[drawn(s, row), 1]) for one in both] for s, both in zip(pair, moments))
     )
-    assert found["hits"][row] == pytest.approx(100 * (np.divide(second, first) - 1))
-    assert (found["hits"][row] - 10) == pytest.approx(0, abs=2)
-    assert found["linearity"][row] == pytest.approx(100 * (ratio / ratio.mean() - 1))
-    share = reference.ranges.mean(axis=0)
-    assert found["response"][row, 3] == pytest.approx(100 * (means[1, 0] @ share / (means[0, 0] @ share) - 1))
-    widths = [
-        [np.mean(moments[drawn(s, row), 1]) for moments in (s.observed.moments_x, s.observed.moments_y)]
-        for s in (reference, generated)
-    ]
-    assert found["transverseWidth"][row] == pytest.approx(100 * (np.divide(*widths[::-1]) - 1))
 
 
 def test_widths_are_compared_about_what_the_primary_determines(pair):
     reference, generated = pair
-    found = measure_differences(reference, generated, DEPTH_X0)
-    share = reference.ranges.mean(axis=0)
-    relative = []
-    for s in (reference, generated):
-        fraction = s.observed.ecal_sum_gev / s.observed.energy_gev
-        inside = [fraction[member > 0] for member in s.ranges.T]
-        relative.append([width(values) / values.mean() for values in inside])
-    assert found["resolution"][0] == pytest.approx(100 * (np.divide(*relative[::-1]) - 1))
-    assert found["responseSpread"][0, 0] == pytest.approx(
-        100 * (np.dot(relative[1], share) / np.dot(relative[0], share) - 1)
-    )
-    weighted = [
-        [
-            width(values) / values.mean()
-            for values in ((s.observed.weighted_sum_gev / s.observed.energy_gev)[member > 0] for member in s.ranges.T)
+    found = {name: values[0] for name, values in measure_differences(reference, generated, DEPTH_X0).items()}
+    share, count = reference.ranges.mean(axis=0), len(reference.observed)
+    for name, quantity in (("ecal_sum_gev", "resolution"), ("weighted_sum_gev", "weightedResolution")):
+        widths = [
+            in_ranges(s, getattr(s.observed, name) / s.observed.energy_gev, statistic=relative_width) for s in pair
         ]
-        for s in (reference, generated)
-    ]
-    assert found["weightedResolution"][0] == pytest.approx(100 * (np.divide(*weighted[::-1]) - 1))
+        assert found[quantity] == per_cent(*widths)
+        if quantity == "resolution":
+            assert found["responseSpread"][0] == per_cent(*(one @ share for one in widths))
 
-    def spread(quantity) -> float:
+    def spread(quantity):
         fitted = np.linalg.pinv(terms(reference.observed)) @ quantity(reference.observed)
-        pooled = []
-        for s in (reference, generated):
-            rest = quantity(s.observed) - terms(s.observed) @ fitted
-            pooled.append(np.dot([width(rest[member > 0]) for member in s.ranges.T], share))
-        count = len(reference.observed)
-        return 100 * (pooled[1] / pooled[0] / np.sqrt((count - 1) / (count - 6)) - 1)
+        real, fake = (
+            in_ranges(s, quantity(s.observed) - terms(s.observed) @ fitted, statistic=width) @ share for s in pair
+        )
+        return per_cent(real * np.sqrt((count - 1) / (count - 6)), fake)
 
-    assert found["hitsSpread"][0, 0] == pytest.approx(spread(lambda o: o.hits))
-    assert found["depthSpread"][0, 0] == pytest.approx(spread(lambda o: o.moments_z[:, 0]))
-    assert found["widthSpread"][0] == pytest.approx(
-        [spread(lambda o: o.moments_x[:, 1]), spread(lambda o: o.moments_y[:, 1])]
-    )
+    assert found["hitsSpread"][0] == spread(lambda o: o.hits)
+    assert found["depthSpread"][0] == spread(lambda o: o.moments_z[:, 0])
+    assert found["widthSpread"][0] == spread(lambda o: o.moments_x[:, 1])
+    assert found["widthSpread"][1] == spread(lambda o: o.moments_y[:, 1])
 
 
 def test_names_of_differences_follow_the_ranges_and_the_primaries(comparison):
@@ -260,13 +233,11 @@ def test_the_stochastic_term_is_that_of_the_showers(comparison):
 
 def test_response_line_and_resolution_of_each_range(pair):
     reference, generated = pair
-    for k, found in enumerate(compare_response(reference, generated)):
-        mean = [
-            1000 * (s.observed.ecal_sum_gev / s.observed.energy_gev)[s.ranges[:, k] > 0].mean()
-            for s in (reference, generated)
-        ]
-        assert (found.mev_per_gev.reference.value, found.mev_per_gev.generated.value) == pytest.approx(mean, rel=1e-4)
-        assert found.ratio.value == pytest.approx(mean[1] / mean[0], rel=1e-4)
+    response = compare_response(reference, generated)
+    means = [1000 * in_ranges(s, s.observed.ecal_sum_gev / s.observed.energy_gev) for s in pair]
+    assert [r.mev_per_gev.reference.value for r in response] == pytest.approx(means[0], rel=1e-4)
+    assert [r.mev_per_gev.generated.value for r in response] == pytest.approx(means[1], rel=1e-4)
+    assert [r.ratio.value for r in response] == pytest.approx(means[1] / means[0], rel=1e-4)
     line = compare_linearity(reference, generated)
     for name, s in (("reference", reference), ("generated", generated)):
         energy, total = s.observed.energy_gev, s.observed.ecal_sum_gev
@@ -280,14 +251,13 @@ def test_response_line_and_resolution_of_each_range(pair):
         found = compare_resolution(
             reference, generated, reference, lambda o, name=name: getattr(o, name) / o.energy_gev
         )
-        sigma = []
-        for s in (reference, generated):
-            fraction = getattr(s.observed, name) / s.observed.energy_gev
-            sigma.append([width(fraction[m > 0]) / fraction[m > 0].mean() for m in s.ranges.T])
-        assert [r.sigma.reference.value for r in found.ranges] == pytest.approx(sigma[0], rel=1e-3)
-        assert [r.sigma.generated.value for r in found.ranges] == pytest.approx(sigma[1], rel=1e-3)
-        assert [r.ratio.value for r in found.ranges] == pytest.approx(np.divide(*sigma[::-1]), rel=1e-3)
-        assert found.deviation.value == pytest.approx(np.abs(np.divide(*sigma[::-1]) - 1).mean(), rel=1e-3)
+        real, fake = (
+            in_ranges(s, getattr(s.observed, name) / s.observed.energy_gev, statistic=relative_width) for s in pair
+        )
+        assert [r.sigma.reference.value for r in found.ranges] == pytest.approx(real, rel=1e-3)
+        assert [r.sigma.generated.value for r in found.ranges] == pytest.approx(fake, rel=1e-3)
+        assert [r.ratio.value for r in found.ranges] == pytest.approx(fake / real, rel=1e-3)
+        assert found.deviation.value == pytest.approx(np.abs(fake / real - 1).mean(), rel=1e-3)
         assert found.baseline.value == 0 and found.reason is None
 
 
@@ -363,25 +333,6 @@ def test_the_slope_of_a_separation_is_that_of_its_bootstraps():
     assert flat.slope == 0
 
 
-def test_reasons_name_what_lacks():
-    showers = Counts(reference=400, generated=400, training=0, untrained=0, empty=0, unusable=0)
-    gate = Gate(quantity="classifierAuc", tolerance=0.7, showers=500)
-    other = Difference(where="250 showers of each kind", value=0.6, uncertainty=0.01)
-    found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=(other,))}
-    (result,), *_ = decide([gate], found, showers, [])
-    assert result.decision == "undecided" and "on 500 of each kind: it has 250" in result.statement
-    differences = (
-        Difference(where="low", value=1.0, uncertainty=0.1),
-        Difference(where="high", value=None, reason="there is nothing"),
-    )
-    found = {"hits": QuantityResult(title="Hits", unit="%", differences=differences)}
-    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, showers, [])
-    assert result.decision == "undecided" and result.where == "low" and result.further_showers is None
-    assert result.reason == "at high: there is nothing"
-    (fault,) = decide([], {}, showers, ["a fault"])[2]
-    assert fault == "a fault" and decide([], {}, showers, ["a fault"])[1] == "rejected"
-
-
 def test_a_number_is_in_one_bin_and_the_last_bin_has_its_upper_edge():
     edges = np.array([0.0, 1.0, 2.0])
     values = np.array([-0.1, 0.0, 0.9, 1.0, 2.0, 2.1, np.nan])
@@ -443,17 +394,6 @@ def test_correlations_of_two_samples_differ_by_the_mean_over_the_pairs(pair, com
         np.mean([np.abs(first - second)[above].mean() for first, second in halves]), rel=1e-3
     )
     assert "needs 8 showers" in compare_correlations(first_of(pair[0], 7), pair[1], comparison.resampling).reason
-
-
-def test_ranges_have_equal_widths_and_one_energy_has_one_range():
-    assert range_edges((5, 35), 3).tolist() == [5, 15, 25, 35]
-    assert range_edges((20, 20), 3).tolist() == [20, 20]
-    assert bin_of_energy(np.array([15.0]), np.array([5.0, 15.0, 25.0])).tolist() == [[0.0, 1.0]]
-    real, fake = np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]]), np.array([[1.0, 3.0]])
-    (first, second, third), (generated,) = group_by_primary([real, fake])
-    assert first == third != second == generated
-    beam = group_by_primary([np.ones((3, 2)), np.ones((2, 2))])  # equal primaries say nothing
-    assert np.concatenate(beam).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_numbers_of_showers_as_texts():

@@ -10,6 +10,7 @@ from caloscale.physics.response import (
     fit_line,
     fit_resolution,
     gamma_maximum,
+    range_edges,
     relative_widths,
     widths,
 )
@@ -22,7 +23,8 @@ def test_every_energy_is_in_one_range():
     member = bin_of_energy(energy, EDGES)
     assert (member.sum(axis=1) == 1).all()
     assert member.argmax(axis=1).tolist() == [0, 0, 1, 5, 5, 5]
-    assert bin_of_energy(np.array([20.0]), np.array([20.0, 20.0])).tolist() == [[1.0]]
+    assert range_edges((5, 35), 3).tolist() == [5, 15, 25, 35]
+    assert bin_of_energy(np.array([20.0]), range_edges((20, 20), 3)).tolist() == [[1.0]]
 
 
 def test_moments_are_those_of_the_drawn_showers():

@@ -23,6 +23,15 @@ from caloscale.spec import Validation
 from tests.physics.conftest import DATA, make_showers
 
 HISTORY = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
+SHARES = (
+    ("fakes", "forward", 0.05),
+    ("discriminatorReal", "forward", 0.1),
+    ("discriminatorReal", "backPropagation", 0.2),
+    ("generator", "forward", 0.15),
+    ("generator", "backPropagation", 0.25),
+    ("generator", "optimizer", 0.05),
+    ("rest", "forward", 0.02),
+)
 PROFILE = Profile(
     preset="compact",
     precision="float32",
@@ -30,15 +39,7 @@ PROFILE = Profile(
     batch=32,
     steps=8,
     seconds_per_step=0.25,
-    shares=[
-        {"phase": "fakes", "part": "forward", "share": 0.05},
-        {"phase": "discriminatorReal", "part": "forward", "share": 0.1},
-        {"phase": "discriminatorReal", "part": "backPropagation", "share": 0.2},
-        {"phase": "generator", "part": "forward", "share": 0.15},
-        {"phase": "generator", "part": "backPropagation", "share": 0.25},
-        {"phase": "generator", "part": "optimizer", "share": 0.05},
-        {"phase": "rest", "part": "forward", "share": 0.02},
-    ],
+    shares=[dict(zip(("phase", "part", "share"), row)) for row in SHARES],
     input_wait=0.08,
     idle=0.1,
     matrix_share=0.6,
@@ -216,15 +217,8 @@ def test_a_folder_that_cannot_be_written_is_an_input_error(tmp_path):
 
 
 def test_the_history_of_a_training():
-    found = read_history(
-        {
-            "step": [10, 20, 30],
-            "loss": [3.0, None, 2.0],
-            "late": [5.0],
-            "never": [None, None, None],
-            "validation": {"epoch": [1, 2], "deviation": [0.5, 0.4]},
-        }
-    )
+    losses = {"step": [10, 20, 30], "loss": [3.0, None, 2.0], "late": [5.0], "never": [None, None, None]}
+    found = read_history(losses | {"validation": {"epoch": [1, 2], "deviation": [0.5, 0.4]}})
     assert list(found) == ["loss", "late", "validation deviation"]
     assert found["loss"].x.tolist() == [10, 30] and found["loss"].y.tolist() == [3.0, 2.0]
     assert found["late"].x.tolist() == [30]

@@ -131,11 +131,15 @@ def test_the_page_needs_nothing_else(whole):
         value for _, attributes in found.tags for name in ("src", "srcset", "data") if (value := attributes.get(name))
     ]
     assert len(sources) == 1 and sources[0] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    (image,) = found.all("img")
+    assert image["alt"] == 'Two "curves" cross' and (image["width"], image["height"]) == ("1", "1")
     assert [script.get("src") for script in found.all("script")] == [None] and not found.all("link")
     assert "@import" not in whole and "url(" not in whole
 
 
-def test_tables_have_headers_with_scope(whole):
+def test_the_verdict_comes_first_and_tables_have_headers_with_scope(whole, distorted):
+    assert whole.index(">Verdict</h2>") < whole.index("<table") < whole.index("<img")
+    assert distorted.reasons[0] in whole and ">rejected</span>" in whole and ">back-propagation<" in whole
     found = Reader(whole)
     assert found.all("th") and all(th.get("scope") in ("col", "row") for th in found.all("th"))
     # Where rows are cards, on narrow screens, each cell carries the name of its column.
@@ -149,12 +153,7 @@ def test_tables_have_headers_with_scope(whole):
         assert body.count("<tr") == body.count('scope="row"')
 
 
-def test_images_say_what_is_seen(whole):
-    (image,) = Reader(whole).all("img")
-    assert image["alt"] == 'Two "curves" cross' and (image["width"], image["height"]) == ("1", "1")
-
-
-def test_the_contents_lead_to_every_section_and_figure(whole):
+def test_the_contents_lead_to_every_section_and_figure_and_headings_descend_one_level_at_a_time(whole):
     found = Reader(whole)
     names = [attributes["id"] for _, attributes in found.tags if "id" in attributes]
     assert len(set(names)) == len(names)
@@ -165,17 +164,9 @@ def test_the_contents_lead_to_every_section_and_figure(whole):
     assert {f"#{anchor(title)}" for title in titles} == set(links) - cells and cells
     for _, attributes in found.tags:
         assert attributes.get("aria-labelledby", names[0]) in names
-
-
-def test_headings_descend_one_level_at_a_time(whole):
-    levels = [level for level, _ in Reader(whole).headings]
+    levels = [level for level, _ in found.headings]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-
-
-def test_the_verdict_comes_first(whole, distorted):
-    assert whole.index(">Verdict</h2>") < whole.index("<table") < whole.index("<img")
-    assert distorted.reasons[0] in whole and ">rejected</span>" in whole
 
 
 def test_the_tables_show_each_gate_and_each_observable(distorted):
@@ -261,29 +252,11 @@ def test_all_text_is_escaped(figure):
 
 def worth_of_one(observed: Number, usd: float | None = None, generated: int = 1_000_000) -> Worth:
     worth = worth_of(observed, generated)
-    row = Amplification(
-        quantity="hits",
-        title="Hits",
-        where="5 to 17 GeV",
-        unit="%",
-        members=1,
-        per_shower=20.0,
-        predicted=None,
-        observed=observed,
-        worth=worth,
-        usd_per_effective_shower=None if usd is None else usd / (worth.value or worth.low),
-    )
-    return Worth(
-        runs=("seed-1",),
-        source="geant4",
-        reference=10_000,
-        generated=10_000,
-        worth_of=generated,
-        usd=usd,
-        worst=row,
-        gated=(row,),
-        others=(row.model_copy(update={"quantity": "response", "title": "Response"}),),
-    )
+    named = {"quantity": "hits", "title": "Hits", "where": "5 to 17 GeV", "unit": "%", "members": 1, "per_shower": 20.0}
+    row = Amplification(**named, predicted=None, observed=observed, worth=worth, usd_per_effective_shower=None)
+    found = {"worst": row, "gated": (row,), "others": (row.model_copy(update={"title": "Response"}),)}
+    sizes = {"reference": 10_000, "generated": 10_000, "worth_of": generated}
+    return Worth(runs=(), source="geant4", **sizes, **found, usd=None).of_runs(("seed-1",), usd)
 
 
 def test_the_worth_of_generated_showers_is_beside_the_verdict(distorted):
@@ -351,12 +324,6 @@ def test_cost_and_speed_are_shown():
     assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())
 
 
-def test_the_profile_of_the_step_is_shown():
-    html = page(profile_section(PROFILE, []))
-    assert "Limited by computing &amp; &lt;more&gt;." in html
-    assert "187 GFLOP/s" in html and ">back-propagation<" in html
-
-
 def test_what_is_absent_is_called_absent(degenerate):
     html = page(verdict_section(degenerate), physics_section(degenerate, []))
     Reader(html)
@@ -381,7 +348,7 @@ def test_uncertainties_have_two_digits(value, uncertainty, text):
     assert with_uncertainty(value, uncertainty) == text
 
 
-def test_numbers_as_texts():
+def test_names_and_numbers_as_texts():
     assert signed(-1.26) == "-1.3 sigma" and signed(None) == "absent"
     assert percent(Measured(value=0.0432, uncertainty=0.0011)) == "4.32 ± 0.11 %"
     assert words("generatorLoss") == "generator loss" and words("real_fake/D.loss") == "real fake D loss"
