@@ -112,6 +112,9 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
         caloscale.evaluate(reference, reference=replace(reference, source="generated"), run=run)
     with pytest.raises(InputError, match=r"generated: 300 of 300 showers have their energy outside"):
         decide(replace(reference, energy_gev=reference.energy_gev * 100))
+    ranged = run.model_copy(update={"data": DATA.model_copy(update={"azimuth_deg": (-90.0, 90.0)})})
+    with pytest.raises(InputError, match=r"reference: have no column azimuth_rad, and the run has a range of it"):
+        caloscale.evaluate(training, reference=reference, run=ranged)
     with pytest.raises(InputError, match="reference: have cells that sum up to more"):
         caloscale.evaluate(training, reference=replace(reference, cells_gev=reference.cells_gev * 1000), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")

@@ -17,7 +17,7 @@ from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.sources import LARGEST_DEPOSIT, outside_ranges, survey_file
+from caloscale.showers.sources import LARGEST_DEPOSIT, check_of_run, survey_file
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -121,24 +121,20 @@ def evaluate(
     and the classifier need it. None: half of the reference, drawn by ``validation.seed``, which is then not compared.
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
-    Raises InputError for empty samples, other shapes, a file of another primary, energies and angles outside of the
-    ranges of the run, a reference that is generated where the others are not, and Monte Carlo cells that are negative
-    or not finite.
+    Raises InputError for empty samples, other shapes, a file of another primary, primaries outside of the ranges of the
+    run or without a column of them, a reference that is generated where the others are not, and Monte Carlo cells that
+    are negative or not finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
-        found = given
-        if not isinstance(found, Showers):
-            if Path(found).suffix in (".h5", ".hdf5"):  # these name their primary
-                survey_file(Path(found), run.data, run.data.preprocessing.rebin)
-            found = read_showers(found, run)
+        found = given if isinstance(given, Showers) else read_showers(given, run)
+        if not isinstance(given, Showers) and Path(given).suffix in (".h5", ".hdf5"):  # these name their primary
+            primaries = survey_file(Path(given), run.data, run.data.preprocessing.rebin).primaries
+            found = Showers.of(found.cells_gev, primaries, found.source)
         check_primaries(name, "plain", found.primaries)
-        for reason, outside in outside_ranges(found.primaries, run.data).items():
-            if outside.any():
-                problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
-                raise InputError(problem, field=name, remedy="select those of the run: energies in GeV, angles in rad")
+        check_of_run(found.primaries, run.data, field=name)
         return found
 
     held_out, made = showers(reference, "reference"), showers(generated, "generated")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.detector.sampling import calibration, visible_fraction
-from caloscale.errors import ShowerFileError
+from caloscale.errors import InputError, ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, CellNumbers, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
@@ -165,13 +165,25 @@ def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]
     for reason, column, span in limits:
         degrees = column in ("angle_rad", "azimuth_rad")
         values = np.degrees(primaries[column], dtype=np.float64) if degrees else primaries[column]
-        excluded = _outside(values, span) & selected
+        excluded = ~((values >= span[0]) & (values <= span[1])) & selected
         outside[reason] = outside.get(reason, False) | excluded
         selected &= ~excluded
     if "pdg" in primaries:
         excluded = ~np.isin(primaries["pdg"], [PDG_CODES[particle] for particle in data.particles])
         outside["primary not in data.particle"] = excluded & selected
     return outside
+
+
+def check_of_run(primaries: Table, data: Data, *, file: Path | None = None, field: str | None = None) -> None:
+    """Raise InputError for showers without a column that the run configuration has a range of, and outside of one."""
+    if missing := [name for name in data.columns if name not in primaries]:
+        problem = f"have no column {missing[0]}, and the run has a range of it"
+        raise InputError(problem, file=file, field=field, remedy="give the column, one number per shower")
+    for reason, outside in outside_ranges(primaries, data).items():
+        if outside.any():
+            problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
+            remedy = "select those of the run, energies in GeV and angles in rad, or take a run that was trained with "
+            raise InputError(problem, file=file, field=field, remedy=f"{remedy}these")
 
 
 def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSlice], SplitMethod]:
@@ -337,10 +349,6 @@ def check_inclination(
         return
     found = f"correlation of theta with the angle in the cells: {along_x:.2f} along x, {along_y:.2f} along y"
     raise ShowerFileError(f"showers {problem} ({found})", file=file.path, field="ECAL, theta", remedy=remedy)
-
-
-def _outside(values: NDArray[np.floating], limits: Range) -> NDArray[np.bool_]:
-    return ~((values >= limits[0]) & (values <= limits[1]))
 
 
 def _range(values: NDArray[np.floating]) -> str:

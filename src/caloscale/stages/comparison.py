@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.comparison import Compared, differences
@@ -14,7 +12,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import SUFFIXES, read_showers
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.primaries import Table
-from caloscale.showers.sources import outside_ranges, survey_file
+from caloscale.showers.sources import check_of_run, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
@@ -65,14 +63,7 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
         primaries = survey_file(file, data, data.preprocessing.rebin).primaries
     if len(generated) == 0:
         raise InputError("holds no showers", file=file, remedy="give a file with showers")
-    if missing := [name for name in data.columns if name not in primaries]:
-        remedy = "write the column, one number per shower"
-        raise InputError("is missing, and the run has a range of it", file=file, field=missing[0], remedy=remedy)
-    for reason, outside in outside_ranges(primaries, data).items():
-        if outside.any():
-            problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
-            remedy = "select those of the run, or compare with a run that was trained with these"
-            raise InputError(problem, file=file, remedy=remedy)
+    check_of_run(primaries, data, file=file)
     load_tensorflow_quietly()
     from caloscale.stages.validation import monte_carlo
 
