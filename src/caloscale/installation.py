@@ -48,11 +48,10 @@ def require(*extras: str) -> None:
 
     TensorFlow is that of any machine.
     """
-    absent = [(extra, name) for extra, name in _required() if extra in extras and not _is_installed(name)]
+    absent = {name: extra for extra, name in _required() if extra in extras and not _is_installed(name)}
     if absent:
-        lacking = dict.fromkeys(extra for extra, _ in absent)
-        names = ", ".join(dict.fromkeys(name for _, name in absent))
-        raise InputError(f"packages are not installed: {names}", remedy=install_command(*lacking))
+        remedy = install_command(*dict.fromkeys(absent.values()))
+        raise InputError(f"packages are not installed: {', '.join(absent)}", remedy=remedy)
 
 
 def _required() -> Iterator[tuple[str, str]]:
@@ -65,8 +64,7 @@ def _required() -> Iterator[tuple[str, str]]:
 def _is_installed(name: str) -> bool:
     for one in _TENSORFLOW if name in _TENSORFLOW else (name,):
         with suppress(PackageNotFoundError):
-            version(one)
-            return True
+            return bool(version(one))
     return False
 
 

@@ -85,7 +85,7 @@ def _name_values(parameters: Iterable[Any]) -> None:
 
 
 class _Command(TyperCommand):
-    """A command whose help states what its options take, and an example."""
+    """A command whose help states what its options take."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -146,7 +146,7 @@ def train(
 
     One worker of several when TF_CONFIG names several, as in a TFJob, JobSet or Azure ML job.
     """
-    _say_what_is_decided()
+    _log_decisions()
     run = resolve(configuration, preset, overrides, workspace)
     warn_of_warmup(run)
     record = stages.train(run, workspace, dataset or stages.dataset_of(folder_of(workspace)))
@@ -159,13 +159,10 @@ def train(
     )
 
 
-def _say_what_is_decided() -> None:
+def _log_decisions() -> None:
     """Strategy, Keras and shards of this worker go to the standard error stream, with the warnings."""
-    log = logging.getLogger("caloscale")
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(message)s"))
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("caloscale").setLevel(logging.INFO)
 
 
 def validate(
@@ -223,8 +220,7 @@ def worker() -> None:
     if text is None:
         remedy = "train here with caloscale train or caloscale run"
         raise InputError("is not set: this command is for pods of the operator", field=RUN_VARIABLE, remedy=remedy)
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("caloscale").setLevel(logging.INFO)
+    _log_decisions()
     run = parse_any_run(text)
     with ended_by_sigterm():
         if isinstance(run, SolverRun):

@@ -82,9 +82,8 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
-        raise ShowerFileError(
-            "has no suffix of a file of showers", file=path, value=path.suffix, remedy=f"use {', '.join(SUFFIXES)}"
-        )
+        remedy = f"use {', '.join(SUFFIXES)}"
+        raise ShowerFileError("has no suffix of a file of showers", file=path, value=path.suffix, remedy=remedy)
     if path.suffix in (".h5", ".hdf5"):
         write_hdf5(path, showers, attributes={REBIN_ATTRIBUTE: "x".join(map(str, rebin))})
         return
@@ -114,9 +113,8 @@ def _read_root(path: Path) -> dict[str, Any]:
         with uproot.open(path) as file:
             trees = [name for name, kind in file.classnames(cycle=False).items() if kind == "TTree"]
             if len(trees) != 1 and TREE not in trees:
-                raise ShowerFileError(
-                    "does not have one tree", file=path, field="trees", value=trees, remedy=f"name the tree {TREE}"
-                )
+                remedy = f"name the tree {TREE}"
+                raise ShowerFileError("does not have one tree", file=path, field="trees", value=trees, remedy=remedy)
             tree = file[TREE if TREE in trees else trees[0]]
             names = [name for name in tree.keys() if name in ("cells_gev", "energy_gev", "angle_rad", *FURTHER)]  # noqa: SIM118
             return {name: np.asarray(tree[name].array(library="np")) for name in names}

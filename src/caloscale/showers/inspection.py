@@ -113,10 +113,17 @@ class ShardFolderDescription(_Content):
 
 def describe(path: str | Path) -> FileDescription | SourceFolderDescription | ShardFolderDescription:
     """Content of a path: an HDF5 file or a folder of them, or a folder of shards. Raises ShowerFileError."""
+    if (shards := _shard_folder(path)) is not None:
+        return describe_shards(shards)
+    return describe_files(Path(path)) if Path(path).is_dir() else describe_file(path)
+
+
+def _shard_folder(path: str | Path) -> Path | None:
+    """The folder of shards that a path, or that of a manifest, is; None: it is none."""
     path = Path(path)
-    if path.name == MANIFEST or (path / MANIFEST).exists():
-        return describe_shards(path.parent if path.name == MANIFEST else path)
-    return describe_files(path) if path.is_dir() else describe_file(path)
+    if path.name == MANIFEST:
+        return path.parent
+    return path if (path / MANIFEST).exists() else None
 
 
 def describe_file(path: str | Path) -> FileDescription:
@@ -129,7 +136,7 @@ def describe_file(path: str | Path) -> FileDescription:
         refuse_first(
             path, [(name, "a number that is not finite", ~np.isfinite(c), c, REMOVE) for name, c in primaries.items()]
         )
-        datasets = {n: d for n, d in opened.file.items() if isinstance(d, h5py.Dataset)}
+        entries = [primaries[name] for name in ENTRIES if name in primaries]
         return FileDescription(
             file=str(path),
             layout=opened.layout,
@@ -139,12 +146,12 @@ def describe_file(path: str | Path) -> FileDescription:
             energy_gev=_span(primaries["energy_gev"]),
             angle_deg=_span(np.degrees(primaries["angle_rad"])),
             azimuth_deg=_span(np.degrees(primaries.get("azimuth_rad", np.empty(0)))),
-            entry_mm=_span(np.concatenate([np.empty(0), *(primaries[n] for n in ENTRIES if n in primaries)])),
+            entry_mm=_span(np.concatenate([np.empty(0), *entries])),
             sum_gev=_span(read_sums(opened)),
             units_per_gev=opened.units_per_gev,
             source=opened.source,
             particles=opened.particles,
-            datasets={name: f"{d.dtype} {d.shape}" for name, d in datasets.items()},
+            datasets={n: f"{d.dtype} {d.shape}" for n, d in opened.file.items() if isinstance(d, h5py.Dataset)},
             attributes=opened.attributes,
         )
 
@@ -152,8 +159,8 @@ def describe_file(path: str | Path) -> FileDescription:
 def describe_files(folder: Path) -> SourceFolderDescription:
     """Content of a folder of HDF5 files. Raises ShowerFileError for the first that cannot be read, or without any."""
     paths = _files_of(folder)
+    found = []
     with bar("inspect", len(paths), "files", disable=len(paths) < 10) as progress:
-        found = []
         for path in paths:
             found.append(describe_file(path))
             progress.update()
@@ -198,12 +205,15 @@ def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
 
     Of a folder of shards: of its training split. Raises ShowerFileError when it cannot be read or does not exist.
     """
+    if (shards := _shard_folder(path)) is not None:
+        manifest = read_manifest(shards)
+        if shower >= manifest.splits["train"]:
+            raise _no_such(shards, shower, manifest.splits["train"])
+        from caloscale.showers.tfrecord.shards import read_split
+
+        return read_split(shards, "train", np.array([shower])), _AXES[manifest.geometry.cell_shape]
     path = Path(path)
-    if path.name == MANIFEST or (path / MANIFEST).exists():
-        return _of_shards(path.parent if path.name == MANIFEST else path, shower)
-    if path.is_dir():
-        path, shower = _file_of(path, shower)
-    return _of_file(path, shower)
+    return _of_file(*_file_of(path, shower)) if path.is_dir() else _of_file(path, shower)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -227,19 +237,10 @@ def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
     raise _no_such(folder, shower, before)
 
 
-def _of_shards(folder: Path, shower: int) -> tuple[Showers, Names]:
-    from caloscale.showers.tfrecord.shards import read_split
-
-    manifest = read_manifest(folder)
-    if shower >= manifest.splits["train"]:
-        raise _no_such(folder, shower, manifest.splits["train"])
-    return read_split(folder, "train", np.array([shower])), _AXES[manifest.geometry.cell_shape]
-
-
 def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:
     with open_layout(path) as opened:
         count, shape, cell_shape, rebin = len(opened.cells), opened.shape, opened.cell_shape, opened.rebin
-    if not 0 <= shower < count:
+    if shower >= count:
         raise _no_such(path, shower, count)
     cells = CALOCHALLENGE_CELLS.get(shape[0]) if len(shape) == 1 else (shape[0], shape[1], shape[2])
     if cells is None:

@@ -84,14 +84,9 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
         if h5z.filter_avail(code) or not used:
             continue
         named = _FILTERS.get(code) or title.decode(errors="replace") or "unknown"
-        raise _error(
-            path,
-            name,
-            f"needs the HDF5 filter {code} ({named}), which is not installed",
-            code,
-            "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; or write the file again "
-            "with gzip",
-        )
+        problem = f"needs the HDF5 filter {code} ({named}), which is not installed"
+        remedy = "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; or write the file again "
+        raise _error(path, name, problem, code, f"{remedy}with gzip")
 
 
 def _is_written(dataset: h5py.Dataset) -> bool:

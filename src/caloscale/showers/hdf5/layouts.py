@@ -145,20 +145,23 @@ class OpenFile:
         x, y, z = (int(number) for number in value.split("x"))
         return x, y, z
 
-    def energies_gev(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Primary energies, GeV (n,)."""
+    def _energies_gev(self, start: int, stop: int | None) -> Floats:
         if self.layout == "calochallenge":
             return self._column("incident_energies", start, stop) / np.float32(1000)
-        if self.layout == "fixed-angle":
-            return self._target(start, stop)
-        return self._column("energy", start, stop)
+        if self.layout == "variable-angle":
+            return self._column("energy", start, stop)
+        shape = self.file["target"].shape
+        if not (len(shape) == 2 and shape[0] == len(self.cells) and shape[1] >= 2):
+            raise self._length_error("target", shape, "(N, 2) or wider, with the energy in column 1")
+        return np.asarray(self.file["target"][start:stop, 1], np.float32)
 
-    def angles_rad(self, start: int = 0, stop: int | None = None) -> NDArray[np.float32]:
-        """Angles between direction and face, rad (n,); perpendicular where the file has none."""
-        if self.layout != "variable-angle" and "theta" not in self.file:
-            count = len(range(*slice(start, stop).indices(len(self.cells))))
-            return np.full(count, math.pi / 2, np.float32)
-        return self._column("theta" if "theta" in self.file else "mtheta", start, stop)
+    def _angles_rad(self, start: int, stop: int | None, count: int) -> Floats:
+        """Perpendicular where the file has none."""
+        if "theta" in self.file:
+            return self._column("theta", start, stop)
+        if self.layout == "variable-angle":
+            return self._column("mtheta", start, stop)
+        return np.full(count, math.pi / 2, np.float32)
 
     @property
     def further(self) -> tuple[str, ...]:
@@ -173,7 +176,8 @@ class OpenFile:
         A file of one primary has its number in all rows of ``pdg``. Raises ShowerFileError for a column that the file
         does not have.
         """
-        table = {"energy_gev": self.energies_gev(start, stop), "angle_rad": self.angles_rad(start, stop)}
+        energies_gev = self._energies_gev(start, stop)
+        table = {"energy_gev": energies_gev, "angle_rad": self._angles_rad(start, stop, len(energies_gev))}
         for name in self.further if columns is None else columns:
             if name == "pdg" and name not in self.file:
                 table[name] = np.full(len(table["energy_gev"]), PDG_CODES[self._particle], np.float32)
@@ -227,13 +231,6 @@ class OpenFile:
         if shape not in ((len(self.cells),), (len(self.cells), 1)):
             raise self._length_error(name, shape, "(N,) or (N, 1)")
         return np.asarray(self.file[name][start:stop], np.float32).reshape(-1)
-
-    def _target(self, start: int, stop: int | None) -> NDArray[np.float32]:
-        """The energy in the fixed-angle layout: the second column of ``target``."""
-        shape = self.file["target"].shape
-        if not (len(shape) == 2 and shape[0] == len(self.cells) and shape[1] >= 2):
-            raise self._length_error("target", shape, "(N, 2) or wider, with the energy in column 1")
-        return np.asarray(self.file["target"][start:stop, 1], np.float32)
 
     def _length_error(self, name: str, shape: tuple[int, ...], wanted: str) -> ShowerFileError:
         fault = f"does not go with {self.cells.name.lstrip('/')} of shape {self.cells.shape}"

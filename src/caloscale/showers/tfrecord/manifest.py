@@ -116,12 +116,8 @@ class Manifest(PrimaryRanges):
         """The shards with these showers of a split (numbers from 0, ascending), and their numbers in the shard."""
         shards = self.shards_of(split)
         ends = np.cumsum([shard.showers for shard in shards])
-        slices = np.split(showers, np.searchsorted(showers, ends[:-1]))
-        return [
-            (shard, numbers - (end - shard.showers))
-            for shard, numbers, end in zip(shards, slices, ends)
-            if len(numbers) > 0
-        ]
+        parts = zip(shards, np.split(showers, np.searchsorted(showers, ends[:-1])), ends)
+        return [(shard, numbers - (end - shard.showers)) for shard, numbers, end in parts if len(numbers)]
 
 
 def read_manifest(folder: str | Path) -> Manifest:
@@ -139,9 +135,8 @@ def check_shards(folder: str | Path, manifest: Manifest, shards: Sequence[Shard]
         try:
             size = path.stat().st_size
         except OSError as error:
-            raise ShowerFileError(
-                f"shard cannot be read: {error.strerror}", file=path, field="shards", value=shard.file, remedy=_REMAKE
-            ) from error
+            problem = f"shard cannot be read: {error.strerror}"
+            raise ShowerFileError(problem, file=path, field="shards", value=shard.file, remedy=_REMAKE) from error
         if size != shard.bytes:
             problem, field, value = f"has another size than the {shard.bytes} bytes of the manifest", "bytes", str(size)
         elif (checksum := sha256_of(path)) != shard.sha256:

@@ -56,17 +56,16 @@ class Twins:
         if not is_twin.any():
             return 0, None, ""
         first = int(np.argmax(is_twin))
-        (path, position), (other, position_of_other) = (self._place(int(order[first + i])) for i in (1, 0))
+        (path, position), (other, position_of_other) = (self._place(order[first + i]) for i in (1, 0))
         example = f"shower {position} (counted from 0) is also shower {position_of_other} of {other.name}"
         return int(is_twin.sum()), path, example
 
-    def _place(self, number: int) -> tuple[Path, int]:
+    def _place(self, number: np.intp) -> tuple[Path, int]:
         """The file of an added shower, and its position there."""
-        for path, positions in self._blocks:
-            if number < len(positions):
-                return path, int(positions[number])
-            number -= len(positions)
-        raise IndexError(number)
+        ends = np.cumsum([len(positions) for _, positions in self._blocks])
+        block = int(np.searchsorted(ends, number, side="right"))
+        path, positions = self._blocks[block]
+        return path, int(positions[number - ends[block]])
 
 
 def _hash(content: bytes) -> int:
