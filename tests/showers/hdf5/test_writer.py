@@ -56,13 +56,6 @@ def test_the_calochallenge_layout(tmp_path: Path, geometry: Geometry) -> None:
     np.testing.assert_array_equal(again.angle_rad, showers.angle_rad)
 
 
-def test_a_calochallenge_file_without_angles_is_perpendicular(tmp_path: Path, geometry: Geometry) -> None:
-    write(tmp_path / "a.h5", make_showers(3), (6,), layout="calochallenge")
-    with h5py.File(tmp_path / "a.h5", "a") as file:
-        del file["theta"]
-    np.testing.assert_allclose(read_showers(tmp_path / "a.h5", geometry=geometry).angle_rad, np.pi / 2, rtol=1e-6)
-
-
 @pytest.mark.parametrize("failure", [ValueError("no"), KeyboardInterrupt()])
 def test_a_failure_leaves_nothing(tmp_path: Path, failure: BaseException) -> None:
     path = tmp_path / "a.h5"

@@ -1,5 +1,4 @@
 import gzip
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -64,23 +63,30 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), written)
 
 
-@pytest.mark.parametrize("fault", ["flipped bit", "cut in a record", "not an example", "not gzip", "compressed whole"])
+@pytest.mark.parametrize(
+    "fault",
+    ["flipped bit", "cut record", "cut header", "no example", "not gzip", "more bytes", "shape", "absent"],
+)
 def test_broken_records(tmp_path: Path, fault: str) -> None:
-    path = write(tmp_path / "a.tfrecord", prepared(9))
+    path = write(tmp_path / "a.tfrecord", prepared(9, (2, 3, 5) if fault == "shape" else SHAPE))
     content = path.read_bytes()
-    half = len(content) // 2
-    path.write_bytes(
-        {
-            "flipped bit": content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :],
-            "cut in a record": content[:-7],
-            "not an example": member(b"garbage"),
-            "not gzip": gzip.decompress(content),
-            "compressed whole": gzip.compress(gzip.decompress(content)),
-        }[fault]
-    )
-    with pytest.raises(ShowerFileError, match=r"a\.tfrecord.*(broken record|is damaged at byte)") as caught:
+    half, third = len(content) // 2, int(record_positions(path)[3])
+    damaged = {
+        "flipped bit": content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :],
+        "cut record": content[:-7],
+        "cut header": content[: third + 7],
+        "no example": member(b"garbage"),
+        "not gzip": gzip.decompress(content),
+        "more bytes": content + b"more",
+    }
+    path.write_bytes(damaged.get(fault, content))
+    if fault == "absent":
+        path.unlink()
+    with pytest.raises(
+        ShowerFileError, match=r"a\.tfrecord.*(broken record|is damaged at byte|No such file)"
+    ) as caught:
         list(read_batches(path, SHAPE))
-    assert "caloscale preprocess" in caught.value.remedy
+    assert caught.value.remedy and (fault == "absent" or "caloscale preprocess" in caught.value.remedy)
 
 
 def test_some_records_of_a_file(tmp_path: Path) -> None:
@@ -94,70 +100,20 @@ def test_some_records_of_a_file(tmp_path: Path) -> None:
         list(read_batches(path, SHAPE, wanted=wanted, showers=71))
 
 
-def test_records_of_another_shape(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tfrecord", prepared(9, (2, 3, 5)))
-    with pytest.raises(ShowerFileError, match="another shape"):
-        list(read_batches(path, SHAPE))
-
-
-def test_missing_shard(tmp_path: Path) -> None:
-    with pytest.raises(ShowerFileError, match=r"nothing\.tfrecord"):
-        list(read_batches(tmp_path / "nothing.tfrecord", SHAPE))
-
-
 RECORDS = [np.random.default_rng(size).bytes(size) for size in (0, 1, 12, 700, 65_536, 300_000)]
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "a.tfrecord"
-    path.write_bytes(b"".join(map(member, RECORDS)))
-    return path
-
-
-def test_tensorflow_reads_what_is_written(file: Path) -> None:
+def test_a_file_is_a_gzip_file_of_what_tensorflow_writes_and_each_record_is_read_by_itself(tmp_path: Path) -> None:
+    """Checksums of lengths and records included."""
+    file = tmp_path / "a.tfrecord"
+    file.write_bytes(b"".join(map(member, RECORDS)))
     dataset = tf.data.TFRecordDataset([str(file)], compression_type="GZIP")
     assert list(dataset.as_numpy_iterator()) == RECORDS
-
-
-def test_the_content_is_what_tensorflow_writes(file: Path, tmp_path: Path) -> None:
-    """Checksums of lengths and records included."""
     with tf.io.TFRecordWriter(str(tmp_path / "b.tfrecord")) as writer:
         for record in RECORDS:
             writer.write(record)
     assert gzip.decompress(file.read_bytes()) == (tmp_path / "b.tfrecord").read_bytes()
-
-
-def test_any_record_is_read_by_itself(file: Path) -> None:
     positions = record_positions(file).tolist()
     assert len(positions) == len(RECORDS) + 1
     for number in (5, 0, 3, 1, 4, 2):
         assert read_member(file, positions[number], positions[number + 1]) == RECORDS[number]
-
-
-@pytest.mark.parametrize("fault", ["cut in a record", "cut in a header", "other bytes behind", "no gzip", "absent"])
-def test_files_without_positions(file: Path, fault: str) -> None:
-    content = file.read_bytes()
-    if fault == "absent":
-        file.unlink()
-    else:
-        ends = record_positions(file)
-        damaged = {
-            "cut in a record": content[:-5],
-            "cut in a header": content[: int(ends[3]) + 7],
-            "other bytes behind": content + b"more",
-            "no gzip": b"x" * 100,
-        }
-        file.write_bytes(damaged[fault])
-    with pytest.raises(ShowerFileError, match=r"a\.tfrecord") as error:
-        record_positions(file)
-    assert error.value.remedy
-
-
-def test_a_flipped_bit_does_not_pass(file: Path) -> None:
-    positions = record_positions(file).tolist()
-    content = bytearray(file.read_bytes())
-    content[(positions[4] + positions[5]) // 2] ^= 4
-    file.write_bytes(content)
-    with pytest.raises(zlib.error, match=r"Error -3|incorrect data check"):
-        read_member(file, positions[4], positions[5])
