@@ -56,17 +56,7 @@ def test_a_module_is_found_in_the_extra_that_brings_it() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     modules = {"scikit-learn": "sklearn", "tensorflow-cpu": "tensorflow", "google-cloud-storage": "google.cloud"}
     first = {Requirement(text).name: name for name in reversed(extras) for text in extras[name]}
-    for name in (
-        "train",
-        "cpu",
-        "simulate",
-        "infer",
-        "azure",
-        "operator",
-        "pipeline",
-        "cluster",
-        "buckets",
-    ):
+    for name in ("train", "cpu", "simulate", "infer", "azure", "operator", "pipeline", "cluster", "buckets"):
         for package in (Requirement(text).name for text in extras[name]):
             module, own = modules.get(package, package.replace("-", "_")), first[package]
             assert extras_with(f"{module}.part") == (("train", "cpu") if own in ("train", "cpu") else (own,)), package

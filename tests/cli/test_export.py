@@ -162,11 +162,7 @@ def test_a_file_is_optimised_and_describes_itself(folders: Path, tmp_path: Path,
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "file", "tolerance"),
-    [
-        ("onnx", "generator.onnx", 1e-5),
-        ("openvino", "generator.xml", 1e-5),
-        ("openvino-int8", "generator.xml", 0.5),
-    ],
+    [("onnx", "generator.onnx", 1e-5), ("openvino", "generator.xml", 1e-5), ("openvino-int8", "generator.xml", 0.5)],
 )
 def test_exported_and_checked(
     command: Callable, model: Path, tmp_path: Path, target: str, file: str, tolerance: float

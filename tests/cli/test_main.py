@@ -48,13 +48,6 @@ def test_every_public_function_of_the_modules_of_commands_is_a_command() -> None
     assert {*COMMANDS, "import-prices"} == functions  # the last is prices import
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_a_help_text(name: str, command: Callable) -> None:
-    done = command(name, "--help")
-    assert done.code == 0
-    assert f"Usage: caloscale {name}" in done.out
-
-
 def test_ctrl_c_says_that_the_command_can_be_repeated(tmp_path: Path) -> None:
     # More showers than are made before the signal comes, however late that is.
     many = ["--set", "data.simulation.engine=parametrised", "--set", "data.showers=1000000"]
@@ -77,15 +70,6 @@ BAD = {
     "no document": ["run"],
     "no such document": ["run", "absent.yaml"],
     "showers that are there": ["simulate", "--preset", "compact", "--set", "data.source=own"],
-    "showers that are there, all": [
-        "simulate",
-        "--preset",
-        "compact",
-        "--set",
-        "data.source=own",
-        "--set",
-        "data.showers=null",
-    ],
     "nothing to read": ["preprocess", "--preset", "compact"],
     "no such showers": ["preprocess", "--preset", "compact", "--showers", "absent.h5"],
     "no such file": ["inspect", "absent.h5"],
@@ -111,14 +95,6 @@ def test_bad_input_ends_with_2_and_a_remedy(
     assert done.code == 2, done.err
     assert "Traceback" not in done.err
     assert "remedy" in done.err or "Usage" in done.err
-    assert left_in(tmp_path) == []
-
-
-def test_the_exit_code_is_that_of_the_process(tmp_path: Path) -> None:
-    process = [sys.executable, "-m", "caloscale.cli.main", *BAD["no such preset"]]
-    done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr and "remedy" in done.stderr
     assert left_in(tmp_path) == []
 
 

@@ -17,11 +17,7 @@ STOPPED = {"cluster": {"suspend": True}}
 
 @pytest.mark.parametrize(
     ("run", "says"),
-    [
-        (seen("Suspended"), "resumes"),
-        (seen("Running", spec=STOPPED), "resumes"),
-        (seen("Running"), "was not stopped"),
-    ],
+    [(seen("Suspended"), "resumes"), (seen("Running", spec=STOPPED), "resumes"), (seen("Running"), "was not stopped")],
 )
 def test_what_has_stopped_resumes(command, monkeypatch, run, says):
     monkeypatch.setattr("caloscale.connection.connect", lambda context: Server(run))

@@ -23,6 +23,12 @@ PLAN = ("plan", "--preset", "variable-angle", "--as-of", "2026-11-21")
 V100 = ("--set", "hardware.accelerator=nvidia-tesla-v100", "--set", "hardware.region=europe-west4")
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing makes a table narrow but its own columns."""
+    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+
+
 def widest(shown: str) -> int:
     """Columns of the widest line of a table (text below it is wrapped by the terminal)."""
     return max(len(line.rstrip()) for line in shown.splitlines() if "   " in line or "─" in line)
@@ -76,17 +82,14 @@ INPUTS = {"calibrate": finished_run, "ensemble": solved_run, "inspect": file_of_
     ids=["plan", "prices", "machines", "bill", "calibrate", "ensemble", "studies", "study", "inspect"],
 )
 def test_a_table_fits_80_columns_by_itself(command, usage, monkeypatch, words):
-    """The terminal is wider, so nothing makes the table narrow but its own columns."""
     monkeypatch.chdir(usage.parent)
-    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
     INPUTS.get(words[0], lambda folder: None)(usage.parent)
     done = command(*words)
     assert done.code == 0, done.err
     assert 30 < widest(done.out) <= 80, done.out
 
 
-def test_a_study_is_a_line_and_wide_shows_its_whole_question(command, monkeypatch):
-    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+def test_a_study_is_a_line_and_wide_shows_its_whole_question(command):
     titles = json.loads(command("study", "--list", "--json").out)
     short, wide = (command("study", "--list", *more).out.splitlines() for more in ((), ("--wide",)))
     assert len(short) == len(wide) == len(titles) + 3
@@ -94,8 +97,7 @@ def test_a_study_is_a_line_and_wide_shows_its_whole_question(command, monkeypatc
         assert any(line.split()[0] == name and title in line for line in wide[3:])
 
 
-def test_wide_shows_all_columns(command, usage, monkeypatch):
-    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
+def test_wide_shows_all_columns(command, usage):
     assert "source" not in command("prices", "--sku", "v100", "--as-of", "2026-11-21").out
     assert "source" in command("prices", "--sku", "v100", "--as-of", "2026-11-21", "--wide").out
     meaning = "steps whose work was kept"
@@ -105,7 +107,6 @@ def test_wide_shows_all_columns(command, usage, monkeypatch):
 @pytest.mark.integration
 def test_wide_shows_what_others_leave_out(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tables, "console", lambda: Console(width=300, highlight=False, markup=False))
     for make in INPUTS.values():
         make(tmp_path)
     narrow, wide = (command("study", "scaling", "-o", "study", *w).out for w in ((), ("--wide",)))

@@ -10,12 +10,17 @@ from caloscale.physics import Evaluation
 from caloscale.report import physics_sections
 
 
+@pytest.fixture(autouse=True)
+def verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluations of these tests have no gates to be shown."""
+    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
+
+
 @pytest.mark.parametrize("decision", ["accepted", "undecided", "rejected", "not assessed"])
 @pytest.mark.parametrize("required", [True, False])
 def test_only_an_accepted_model_meets_require_release(
     command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str, required: bool
 ) -> None:
-    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
     monkeypatch.setitem(vars(stages), "validate", lambda *_: Evaluation.model_construct(decision=decision))
     done = command("validate", "--preset", "compact", "-w", tmp_path, *(["--require-release"] if required else []))
     assert "the verdict" in done.out
@@ -31,7 +36,6 @@ def test_int8_is_judged_by_itself(command: Callable, tmp_path: Path, monkeypatch
         judged.extend([dataset, model])
         return Evaluation.model_construct(decision="rejected")
 
-    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
     monkeypatch.setitem(vars(stages), "validate_int8", judge)
     done = command("validate", "--preset", "compact", "-w", tmp_path, "--int8", "--require-release")
     assert done.code == 10 and "the verdict" in done.out
@@ -53,7 +57,6 @@ def test_shards_are_those_that_the_pipeline_made(
         shards.mkdir(parents=True)
         if number < 2:  # the last pipeline failed before
             (shards / "manifest.json").touch()
-    monkeypatch.setattr(physics_sections, "verdict_markdown", lambda _: "the verdict")
     monkeypatch.setitem(vars(stages), "validate", judge)
     assert command("validate", "--preset", "compact", "-w", tmp_path).code == 0
     bucket = ("validate", "--preset", "compact", "-w", "gs://bucket/run")

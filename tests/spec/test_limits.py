@@ -90,7 +90,6 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
         {"energyScoreWeight": 0.5},
         "set train.energyScoreWeight to 0",
     ),
-    (Budget, {}, {"deadline": "3650d"}, {"deadline": "3650d1s"}, "longer than ten years"),
     (Solver, {"ranks": 2}, {"groups": 2}, {"groups": 3}, "groups 3 is more than ranks 2"),
     (
         Solver,

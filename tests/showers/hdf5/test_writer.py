@@ -60,10 +60,7 @@ def test_the_calochallenge_layout(tmp_path: Path, geometry: Geometry) -> None:
 def test_a_failure_leaves_nothing(tmp_path: Path, failure: BaseException) -> None:
     path = tmp_path / "a.h5"
     path.write_text("earlier")
-    with (
-        pytest.raises(type(failure)),
-        open_writer(path, 500, CELLS, source="generated", attributes={}) as writer,
-    ):
+    with pytest.raises(type(failure)), open_writer(path, 500, CELLS, source="generated", attributes={}) as writer:
         writer.write(make_showers(300))
         raise failure
     assert [p.name for p in tmp_path.iterdir()] == ["a.h5"] and path.read_text() == "earlier"

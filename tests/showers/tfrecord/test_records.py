@@ -64,8 +64,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    ["flipped bit", "cut record", "cut header", "no example", "not gzip", "more bytes", "shape", "absent"],
+    "fault", ["flipped bit", "cut record", "cut header", "no example", "not gzip", "more bytes", "shape", "absent"]
 )
 def test_broken_records(tmp_path: Path, fault: str) -> None:
     path = write(tmp_path / "a.tfrecord", prepared(9, (2, 3, 5) if fault == "shape" else SHAPE))
