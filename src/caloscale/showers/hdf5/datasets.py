@@ -85,8 +85,8 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
             continue
         named = _FILTERS.get(code) or title.decode(errors="replace") or "unknown"
         problem = f"needs the HDF5 filter {code} ({named}), which is not installed"
-        remedy = "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; or write the file again "
-        raise _error(path, name, problem, code, f"{remedy}with gzip")
+        remedy = "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; "
+        raise _error(path, name, problem, code, f"{remedy}or write the file again with gzip")
 
 
 def _is_written(dataset: h5py.Dataset) -> bool:
