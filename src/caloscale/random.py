@@ -65,7 +65,7 @@ MIRROR_SECTION = _SECTIONS - 1
 class EventDraws:
     """The random numbers of a section of a step, for showers ``first`` up to ``first + count`` of the global batch.
 
-    step, first: integers or int64 scalars. Each call is another draw.
+    step, first: integers or int64 scalars. Each call is another draw. XLA makes other numbers of the same bits.
     """
 
     def __init__(self, seed: int, step: Any, section: int, first: Any, count: int) -> None:
