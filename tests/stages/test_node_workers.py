@@ -15,23 +15,13 @@ from safetensors.numpy import load_file
 
 from caloscale import stages
 from caloscale.errors import ConfigurationError, TrainingError
-from caloscale.showers.hdf5.writer import write_showers
-from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
 from caloscale.stages import training
-from tests.training.conftest import random_showers, small_run
+from tests.training.conftest import shards, small_run
 from tests.training.processes import exit_codes, newest_step, said, start_training
 
+__all__ = ["shards"]
 TWO = ("train.workersPerNode=2", "train.deterministic=true", "train.threads.intra=1", "train.threads.inter=1")
-
-
-@pytest.fixture(scope="module")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("showers")
-    for number in range(5):
-        write_showers(folder / f"showers-{number}.h5", random_showers(10, number), attributes={})
-    preprocess_showers(small_run().data, folder, folder / "shards")
-    return folder / "shards"
 
 
 def children_of_training() -> list[psutil.Process]:

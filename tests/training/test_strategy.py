@@ -1,7 +1,6 @@
 """Who trains, from the document, the environment and the devices; what is refused, and with which exit code."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from caloscale.errors import ConfigurationError, DeviceError
 from caloscale.models.layers import convolution
 from caloscale.models.optimizers import Schedule
 from caloscale.training.state import TrainingState, replica_step
-from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, visible_devices, worker_of
+from caloscale.training.strategy import Devices, Placement, divide, resolve, worker_of
 from tests.models import needs_bfloat16
 from tests.models.families.gan.test_step import a_batch
 
@@ -136,35 +135,11 @@ def test_a_worker_without_its_accelerators_does_not_train_on_the_processor(shard
 def test_a_global_batch_is_divided_or_refused_with_what_is_possible():
     four = Placement("mirrored", "GPU", replicas_per_worker=4)
     assert divide(small_run("train.batchPerReplica=3"), four) == 12
-    assert divide(small_run("train.globalBatchSize=12"), four) == 12
     with pytest.raises(ConfigurationError, match="not a multiple of 4 replicas") as error:
         divide(small_run("train.globalBatchSize=6"), four)
     assert "1, 2, 3 or 6 replicas" in error.value.remedy
-    with pytest.raises(ConfigurationError, match="accumulate 4 does not divide the 3 showers") as error:
+    with pytest.raises(ConfigurationError, match="accumulate 4 does not divide the 3 showers"):
         divide(small_run("train.globalBatchSize=12", "train.accumulate=4"), four)
-    assert "1 or 3" in error.value.remedy
-
-
-@pytest.mark.parametrize(
-    ("share", "accumulate", "most", "pieces"),
-    [(8, 1, None, 1), (8, 2, None, 2), (8, 1, 3, 4), (8, 2, 3, 4), (12, 1, 4, 3), (7, 1, 3, 7), (12, 4, 100, 4)],
-)
-def test_micro_batches(share, accumulate, most, pieces):
-    """The fewest equal pieces that fit."""
-    train = small_run(f"train.accumulate={accumulate}", f"train.maxBatchPerReplica={most or 'null'}").train
-    assert train.micro_batches(share) == pieces
-
-
-def test_learning_rates_grow_with_the_batch_when_asked():
-    assert small_run().train.rate_factor(512) == 1
-    assert small_run("train.learningRateScaling=linear").train.rate_factor(512) == 8
-    assert small_run("train.learningRateScaling=linear", "train.learningRateBatch=32").train.rate_factor(16) == 0.5
-
-
-def test_the_engine_of_this_process():
-    distribution = open_context(small_run(), {}, Devices())
-    assert distribution.strategy.num_replicas_in_sync == distribution.placement.replicas == 1
-    assert visible_devices().cpus >= 1
 
 
 @needs_bfloat16
@@ -186,6 +161,4 @@ def test_the_step_is_made_of_what_a_tpu_can_do(monkeypatch):
     assert len(outputs) > 500
     assert all(output.shape.is_fully_defined() for output in outputs)
     hlo = step.experimental_get_compiler_ir(batch)(stage="hlo")
-    assert "HloModule" in hlo
-    assert "convolution" in hlo
-    assert math.isfinite(len(hlo))
+    assert "HloModule" in hlo and "convolution" in hlo

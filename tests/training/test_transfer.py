@@ -31,7 +31,7 @@ def trained_model(folder: Path, *overrides: str) -> tuple[Path, list[np.ndarray]
     folder.mkdir()
     save_networks(run, networks, folder)
     card = ModelCard.of(run, source="geant4", versions={}, parameters={})
-    (folder / CARD).write_text(card.model_dump_json(by_alias=True))
+    (folder / CARD).write_text(card.as_json())
     return folder, networks["generator"].get_weights()
 
 
@@ -105,22 +105,20 @@ def test_a_folder_that_is_no_model_is_refused(
         start_from_model(TrainingState(run), run)
 
 
-def test_a_model_of_another_preset_is_refused(quickly: None, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["preset", "primary"])
+def test_a_model_of_another_preset_or_primary_is_refused(quickly: None, tmp_path: Path, other: str) -> None:
     folder, _ = trained_model(tmp_path / "model")
-    card = ModelCard.of(load_run(preset="variable-angle"), source="geant4", versions={}, parameters={})
-    (folder / CARD).write_text(card.model_dump_json(by_alias=True))
-    run = small_run(f"train.startFrom={folder}")
-    with pytest.raises(ConfigurationError, match="preset variable-angle, this run has compact") as caught:
+    overrides, problem = (), "preset variable-angle, this run has compact"
+    if other == "preset":
+        card = ModelCard.of(load_run(preset="variable-angle"), source="geant4", versions={}, parameters={})
+        (folder / CARD).write_text(card.as_json())
+    else:
+        overrides = ("data.particle=gamma", "data.simulation.engine=geant4")
+        problem = "showers of e-, this run has showers of gamma"
+    run = small_run(f"train.startFrom={folder}", *overrides)
+    with pytest.raises(ConfigurationError, match=problem) as caught:
         start_from_model(TrainingState(run), run)
     assert caught.value.field == "train.startFrom" and caught.value.remedy
-
-
-def test_a_model_of_another_primary_is_refused(quickly: None, tmp_path: Path) -> None:
-    folder, _ = trained_model(tmp_path / "model")
-    run = small_run(f"train.startFrom={folder}", "data.particle=gamma", "data.simulation.engine=geant4")
-    with pytest.raises(ConfigurationError, match="showers of e-, this run has showers of gamma") as caught:
-        start_from_model(TrainingState(run), run)
-    assert caught.value.field == "train.startFrom" and "give a model of gamma" in str(caught.value.remedy)
 
 
 @pytest.mark.integration
