@@ -16,25 +16,8 @@ from caloscale.storage import answers
 from caloscale.storage.objects import download, is_remote, read_object, upload, write_object
 
 
-@pytest.fixture
-def tree(tmp_path: Path) -> Path:
-    """A folder with files of several kinds."""
-    folder = tmp_path / "tree"
-    for name in ("manifest.json", "a.h5", "deeper/b.h5", "deeper/notes.txt", "deeper/empty.h5"):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(b"" if "empty" in name else name.encode() * 1000)
-    return folder
-
-
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_what_is_uploaded_comes_back(bucket_server: str, tree: Path, tmp_path: Path) -> None:
-    upload(tree, f"{bucket_server}/whole/set/")
-    paths = download(f"{bucket_server}/whole/set", tmp_path / "back")
-    assert content(tmp_path / "back") == content(tree)
-    assert paths == sorted(path for path in (tmp_path / "back").rglob("*") if path.is_file())
 
 
 def test_the_emulator_is_named_as_either_client_of_google_expects(
@@ -47,45 +30,6 @@ def test_the_emulator_is_named_as_either_client_of_google_expects(
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", url.removeprefix("http://"))
     download(f"{bucket_server}/conventions", tmp_path / "back")
     assert content(tmp_path / "back") == content(tree)
-
-
-def test_patterns_and_single_objects(bucket_server: str, tree: Path, tmp_path: Path) -> None:
-    upload(tree, f"{bucket_server}/some")
-    found = download(f"{bucket_server}/some", tmp_path / "h5", ("*.h5", "*.hdf5"))
-    assert {path.name for path in found} == {"a.h5", "b.h5", "empty.h5"}
-    assert download(f"{bucket_server}/some/deeper/b.h5", tmp_path / "one") == [tmp_path / "one" / "b.h5"]
-    upload(tree / "a.h5", f"{bucket_server}/else/where.h5")
-    assert content(tmp_path / "one")["b.h5"] == (tree / "deeper/b.h5").read_bytes()
-    assert download(f"{bucket_server}/else/where.h5", tmp_path / "two")[0].read_bytes() == (tree / "a.h5").read_bytes()
-
-
-def test_a_prefix_is_a_folder(bucket_server: str, tree: Path, tmp_path: Path) -> None:
-    """run1 must not bring run10 with it."""
-    upload(tree / "a.h5", f"{bucket_server}/run1/a.h5")
-    upload(tree / "a.h5", f"{bucket_server}/run10/b.h5")
-    assert [path.name for path in download(f"{bucket_server}/run1", tmp_path / "x")] == ["a.h5"]
-    assert download(f"{bucket_server}/nothing/here", tmp_path / "y") == []
-
-
-def test_large_object_in_chunks(bucket_server: str, tmp_path: Path) -> None:
-    large = tmp_path / "large.h5"
-    large.write_bytes(bytes(range(256)) * 50_000)
-    upload(large, f"{bucket_server}/large.h5")
-    assert download(f"{bucket_server}/large.h5", tmp_path / "x")[0].read_bytes() == large.read_bytes()
-
-
-def test_existing_object_is_replaced(bucket_server: str, tree: Path, tmp_path: Path) -> None:
-    upload(tree / "a.h5", f"{bucket_server}/same")
-    upload(tree / "manifest.json", f"{bucket_server}/same")
-    path = download(f"{bucket_server}/same", tmp_path / "x")[0]
-    assert path.read_bytes() == (tree / "manifest.json").read_bytes()
-
-
-@pytest.mark.parametrize("way", ["download", "upload"])
-def test_missing_bucket(bucket_server: str, tree: Path, tmp_path: Path, way: str) -> None:
-    with pytest.raises(StorageError, match=r"gs://nobody/here.*no such bucket") as caught:
-        download("gs://nobody/here", tmp_path / "x") if way == "download" else upload(tree, "gs://nobody/here")
-    assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("uri", ["gs://", "gs:///a", "s3:///a", "az://bucket/a"])

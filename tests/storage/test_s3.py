@@ -1,6 +1,5 @@
 """s3:// and minio:// against a real server of the protocol (moto) and against none."""
 
-import multiprocessing
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,25 +11,6 @@ from caloscale.errors import ChangedError, StorageError, UnreachableError
 from caloscale.storage import answers, s3, store
 from caloscale.storage.objects import bucket_of, download, read_object, upload, write_object
 from caloscale.storage.store import NO_VERSION
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-@pytest.mark.parametrize("scheme", ["s3", "minio"])
-def test_what_is_uploaded_comes_back(s3_server: str, tmp_path: Path, scheme: str) -> None:
-    """Also what goes in parts, and what is empty; run1 brings no run10 with it."""
-    uri = f"{scheme}://{s3_server.partition('://')[2]}/{scheme}"
-    for name, text in {"manifest.json": b"{}", "deeper/empty.h5": b"", "large.h5": bytes(range(256)) * 50_000}.items():
-        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tree" / name).write_bytes(text)
-    upload(tmp_path / "tree", f"{uri}/run1/")
-    write_object(b"x", f"{uri}/run10/a.h5")
-    paths = download(f"{uri}/run1", tmp_path / "back")
-    assert content(tmp_path / "back") == content(tmp_path / "tree")
-    assert paths == sorted(path for path in (tmp_path / "back").rglob("*") if path.is_file())
-    assert [path.name for path in download(f"{uri}/run1/large.h5", tmp_path / "one")] == ["large.h5"]
 
 
 @pytest.mark.parametrize("variable", ["AWS_REGION", "AWS_DEFAULT_REGION"])
@@ -83,30 +63,6 @@ def test_content_that_is_damaged_is_not_taken(s3_server: str, tmp_path: Path, mo
         download(f"{s3_server}/damaged", tmp_path)
     s3.client("s3").put_object(Bucket="showers", Key="another's", Body=b"without")
     assert read_object(f"{s3_server}/another's") == b"without"
-
-
-@pytest.mark.parametrize("way", ["read", "download", "upload", "write"])
-def test_missing_bucket(s3_server: str, tmp_path: Path, way: str) -> None:
-    (tmp_path / "file").write_text("x")
-    ways = {
-        "read": lambda: read_object("s3://nobody/here"),
-        "download": lambda: download("s3://nobody/here", tmp_path / "x"),
-        "upload": lambda: upload(tmp_path / "file", "s3://nobody/here"),
-        "write": lambda: write_object(b"x", "s3://nobody/here"),
-    }
-    with pytest.raises(StorageError, match=r"s3://nobody/here.*no such bucket") as caught:
-        ways[way]()
-    assert "'nobody'" in caught.value.remedy and caught.value.exit_code == 2
-
-
-def test_a_child_of_fork_has_connections_of_its_own(s3_server: str) -> None:
-    write_object(b"x", f"{s3_server}/kept")
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: sender.send(read_object(f"{s3_server}/kept")))
-    process.start()
-    assert receiver.poll(60) and receiver.recv() == b"x"
-    process.join()
 
 
 def test_without_credentials_the_message_names_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
