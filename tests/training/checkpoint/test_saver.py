@@ -1,22 +1,19 @@
-"""Saving in the background: order, failures, and a real bucket that is away for a while."""
+"""Saving in the background: order, failures, and a bucket that is away for a while."""
 
 import logging
-import os
-import threading
-import urllib.error
-import urllib.request
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import ClassVar
 
 import pytest
 
-from caloscale.errors import StorageError
-from caloscale.storage import answers
+from caloscale.errors import StorageError, UnreachableError
+from caloscale.storage import objects
 from caloscale.training.checkpoint import saver as saver_module
 from caloscale.training.checkpoint.saver import Saver
-from caloscale.training.checkpoint.store import SELECTED, BucketCopy, CheckpointFolder
+from caloscale.training.checkpoint.store import SELECTED, START_RETRY_SECONDS, BucketCopy, CheckpointFolder
 
+from .test_fencing import URI, bucket
 from .test_store import IDENTITY, names, progress, weights
+
+__all__ = ["bucket"]
 
 
 @pytest.fixture
@@ -67,95 +64,44 @@ def test_an_unforeseen_error_of_the_copying_thread_is_raised_by_the_next_call(fo
         saver.save(weights(2), progress(2)) if call == "save" else getattr(saver, call)()
 
 
-EVERYTHING = frozenset({"GET", "POST", "PUT", "DELETE"})
+def away(request):
+    raise UnreachableError(f"no answer to {request}")
 
 
-class _Door(BaseHTTPRequestHandler):
-    """Passes requests on to a server, or answers 503."""
-
-    behind = ""
-    shut: ClassVar[frozenset[str]] = frozenset()
-    """Methods that are answered with 503."""
-    refused = 0
-
-    def _pass(self):
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        if self.command in self.shut:
-            type(self).refused += 1
-            return self._answer(503, {}, b"{}")
-        headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
-        request = urllib.request.Request(self.behind + self.path, body or None, headers, method=self.command)
-        try:
-            with urllib.request.urlopen(request) as answer:
-                return self._answer(answer.status, answer.headers, answer.read())
-        except urllib.error.HTTPError as error:
-            with error:
-                return self._answer(error.code, error.headers, error.read())
-
-    do_GET = do_POST = do_PUT = do_DELETE = _pass
-
-    def _answer(self, status, headers, body):
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Stay quiet."""
-
-
-@pytest.fixture
-def door(bucket_server, monkeypatch):
-    """A server before the bucket's that can be shut: then it answers 503."""
-    handler = type("Door", (_Door,), {"behind": os.environ["STORAGE_EMULATOR_HOST"], "refused": 0})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
-    monkeypatch.setattr(answers, "RETRY_SECONDS", 0.5)
-    monkeypatch.setattr(saver_module, "PAUSE_SECONDS", 0.1)
-    yield handler
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def fetched(uri, tmp_path):
+def fetched(tmp_path):
     other = CheckpointFolder(tmp_path / "elsewhere", keep=2, identity=IDENTITY)
-    BucketCopy(uri, keep=2).fetch(other)
+    BucketCopy(URI, keep=2).fetch(other)
     return other.newest()
 
 
-def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bucket_server, door, tmp_path, caplog):
+def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bucket, tmp_path, caplog, monkeypatch):
     """Lost: nothing; what was saved meanwhile gets there afterwards."""
-    uri = f"{bucket_server}/away"
-    saver = Saver(folder, BucketCopy(uri, keep=2))
+    monkeypatch.setattr(saver_module, "PAUSE_SECONDS", 0.01)
+    saver = Saver(folder, BucketCopy(URI, keep=2))
     saver.save(weights(1), progress(1))
     saver.finish()
-    door.shut = EVERYTHING
+    bucket.before = away
     with caplog.at_level(logging.WARNING):
         for step in range(2, 6):
             saver.save(weights(step), progress(step))
         saver.wait()
         assert folder.newest().progress.step == 5
-        with pytest.raises(StorageError, match=r"gs://showers/away: the last checkpoint was not uploaded") as error:
-            saver.finish(2)
+        with pytest.raises(UnreachableError, match=f"{URI}: the last checkpoint was not uploaded") as error:
+            saver.finish(0.2)
         assert "is on this machine" in error.value.remedy
-    assert door.refused > 2
-    assert "the training continues" in caplog.text
-    door.shut = EVERYTHING - {"GET"}  # what is still tried again must not get there before one looks
-    assert fetched(uri, tmp_path).progress.step == 1, "the last good one stays usable"
-    door.shut = frozenset()
+    assert caplog.text.count("the training continues") > 2
+    bucket.before = lambda request: "none" if request == "get" else away(request)
+    assert fetched(tmp_path).progress.step == 1, "the last good one stays usable"
+    bucket.before = lambda _: "none"
     saver.finish()
-    assert fetched(uri, tmp_path).progress.step == 5
+    assert fetched(tmp_path).progress.step == 5
 
 
-def test_what_a_bucket_holds_must_be_known_at_the_start(folder, bucket_server, door, tmp_path, monkeypatch):
-    monkeypatch.setattr("caloscale.training.checkpoint.store.START_RETRY_SECONDS", 1.0)
-    door.shut = EVERYTHING
-    with pytest.raises(StorageError, match=r"newest.json: the server .* does not serve it"):
-        fetched(f"{bucket_server}/away", tmp_path)
-    assert door.refused > 1
+def test_what_a_bucket_holds_must_be_known_at_the_start(bucket, tmp_path, monkeypatch):
+    retried = []
+    locate = lambda uri, retry_seconds=None: retried.append(retry_seconds) or (bucket, uri)  # noqa: E731
+    monkeypatch.setattr(objects, "locate", locate)
+    bucket.before = away
+    with pytest.raises(UnreachableError):
+        fetched(tmp_path)
+    assert retried == [START_RETRY_SECONDS]
