@@ -7,18 +7,16 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pytest
 from pydantic import ValidationError
-from safetensors.numpy import load_file
 
 from caloscale import stages
 from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.spec import load_run
 from caloscale.stages import training
 from tests.training.conftest import shards, small_run
-from tests.training.processes import exit_codes, newest_step, said, start_training
+from tests.training.processes import assert_equal, exit_codes, newest_step, said, start_training, weights
 
 __all__ = ["shards"]
 TWO = ("train.workersPerNode=2", "train.deterministic=true", "train.threads.intra=1", "train.threads.inter=1")
@@ -28,10 +26,6 @@ def children_of_training() -> list[psutil.Process]:
     """Worker 0 and the others, in their order."""
     mine = [one for one in psutil.Process().children() if "caloscale.stages.node_worker" in one.cmdline()]
     return sorted(mine, key=lambda one: one.create_time())
-
-
-def newest_weights(workspace: Path) -> dict[str, np.ndarray]:
-    return load_file(max((workspace / "training" / "checkpoints").glob("step-*.safetensors")))
 
 
 @pytest.mark.integration
@@ -57,8 +51,7 @@ def test_two_pinned_workers_make_the_training_of_two_workers(shards: Path, tmp_p
     assert len(seen) == 2 and not seen[0] & seen[1] and len(seen[0]) == len(seen[1])
     overrides = (*TWO[1:], "train.epochs=2")
     assert exit_codes(start_training(shards, tmp_path / "plain", *overrides, workers=2)) == [0, 0]
-    one, other = (newest_weights(tmp_path / name) for name in ("pinned", "plain"))
-    assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+    assert_equal(weights(tmp_path / "pinned/training"), weights(tmp_path / "plain/training"))
     assert (tmp_path / "pinned" / "stages" / "train.json").is_file()
 
 

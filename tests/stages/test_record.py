@@ -69,14 +69,6 @@ def test_a_signal_in_the_c_code_of_a_library_is_no_failure(tmp_path: Path) -> No
     assert read_records(tmp_path)["train"].outcome == "interrupted"
 
 
-def test_failure_is_recorded_with_its_exit_code(tmp_path: Path) -> None:
-    with pytest.raises(ShowerFileError), recorded("preprocess", tmp_path):
-        raise ShowerFileError("is torn", file="a.h5", remedy="make it anew")
-    record = read_records(tmp_path)["preprocess"]
-    assert (record.outcome, record.exit_code) == ("failed", 2)
-    assert record.error is not None and "a.h5" in record.error
-
-
 def test_a_new_attempt_clears_what_lies_behind_it(tmp_path: Path) -> None:
     for stage in ("simulate", "preprocess", "train"):
         with recorded(stage, tmp_path):
@@ -192,9 +184,19 @@ def test_a_step_whose_process_group_is_ended_is_interrupted(tmp_path: Path) -> N
     assert record.error == "the process that reads its output has ended"
 
 
-@pytest.mark.parametrize(("error", "code"), [(Terminated(), 143), (PeerLostError(1), 138)])
-def test_what_is_no_fault_of_the_stage_is_an_interruption(tmp_path: Path, error: BaseException, code: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "outcome", "code", "says"),
+    [
+        (Terminated(), "interrupted", 143, "stopped by SIGTERM"),
+        (PeerLostError(1), "interrupted", 138, "worker 1"),
+        (ShowerFileError("is torn", file="a.h5", remedy="make it anew"), "failed", 2, "a.h5"),
+        (ZeroDivisionError("by zero"), "failed", 1, "ZeroDivisionError: by zero"),
+    ],
+)
+def test_what_is_no_fault_of_the_stage_is_an_interruption(
+    tmp_path: Path, error: BaseException, outcome: str, code: int, says: str
+) -> None:
     with pytest.raises(type(error)), recorded("train", tmp_path):
         raise error
     record = read_records(tmp_path)["train"]
-    assert (record.outcome, record.exit_code) == ("interrupted", code)
+    assert (record.outcome, record.exit_code) == (outcome, code) and says in str(record.error)

@@ -21,8 +21,6 @@ from caloscale.stages.usage import training_usd
 USD_PER_HOUR = 2 * 0.031611 + 7.5 * 0.004237  # n1-standard-2, us-central1, on demand
 DAY = dt.date(2026, 11, 21)
 COMPACT = spec.load_run(preset="compact")
-
-
 SIMULATED: dict[str, Any] = {"coreSecondsPerShower": 0.1, "reused": False}
 
 
@@ -42,6 +40,18 @@ def keep(
         error=None if outcome == "succeeded" else "why",
     )
     write_record(record, folder)
+
+
+V100 = {"machineType": "n1-standard-64", "region": "europe-west4", "accelerator": "nvidia-tesla-v100", "perNode": 8}
+
+
+def rent(folder: Path, **node: Any) -> str:
+    """The usage of two hours on rented machines in a run's folder."""
+    held = {"machineType": "n1-standard-8", "region": "us-central1", "nodes": 2, **node}
+    attempt = {"nodes": [{**held, "capacityType": "spot", "seconds": 7200}]}
+    text = json.dumps({"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [attempt]})
+    (folder / "usage.json").write_text(text)
+    return text
 
 
 def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
@@ -92,14 +102,12 @@ def test_a_step_logs_why_its_metrics_have_no_dollars(
 
 
 def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
-    node = {"machineType": "n1-standard-8", "region": "us-central1", "capacityType": "spot", "nodes": 2, "seconds": 60}
-    text = json.dumps({"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [node]}]})
-    (tmp_path / "usage.json").write_text(text)
+    text = rent(tmp_path)
     keep(tmp_path, "train", 10)
     keep_use(COMPACT, tmp_path, DAY)
     assert (tmp_path / "usage.json").read_text() == text
     page, made = stages.report(COMPACT, tmp_path).html, bill_of(tmp_path)
-    assert made.nodes[0].node_hours == pytest.approx(2 * 60 / 3600) and f">{made.usd:.4f}<" in page
+    assert made.nodes[0].node_hours == 4 and f">{made.usd:.4f}<" in page
     (tmp_path / "usage.json").write_text(text.replace("us-central1", "nowhere1"))
     page = stages.report(COMPACT, tmp_path).html
     assert "nowhere1" in page and "remedy" in page
@@ -159,11 +167,8 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The speeds were measured on a worker with eight GPUs: at the rate of two processors they would be absurd."""
-    node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
-    held = {**node, "capacityType": "spot", "nodes": 4, "seconds": 7200}
-    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
-    keep(tmp_path, "simulate", 100, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
-    (tmp_path / "usage.json").write_text(json.dumps(use))
+    keep(tmp_path, "simulate", 100, showersPerSecond=10.0, source="geant4", **SIMULATED)
+    rent(tmp_path, nodes=4, **V100)
     made = stages.report(COMPACT, tmp_path)
     billed = bill_of(tmp_path)
     assert billed.usd > 50 and billed.per_million_showers is None
@@ -181,15 +186,7 @@ def test_a_solver_run_that_was_fetched_has_the_bill_of_its_nodes(tmp_path: Path)
     run = spec.load_solver_run(preset="proxy", overrides=["solver.ranks=1"])
     keep(tmp_path / "rented", "solve", 100, on_worker=True)
     assert "counted by the TrainingRun" in report_solution(run, tmp_path / "rented").bill
-    held = {
-        "machineType": "n1-standard-8",
-        "region": "us-central1",
-        "capacityType": "spot",
-        "nodes": 2,
-        "seconds": 7200,
-    }
-    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
-    (tmp_path / "rented" / "usage.json").write_text(json.dumps(use))
+    rent(tmp_path / "rented")
     made = report_solution(run, tmp_path / "rented")
     assert made.metrics["usd"] == bill_of(tmp_path / "rented").usd > 0 and "4.0000" in made.html
     keep(tmp_path / "own", "solve", 3_600)
@@ -199,12 +196,9 @@ def test_a_solver_run_that_was_fetched_has_the_bill_of_its_nodes(tmp_path: Path)
 
 def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: Path) -> None:
     """Generation on a whole node of the run; Monte Carlo, which needs no GPU, on the processors of budget.pricedAs."""
-    node = {"machineType": "n1-standard-64", "accelerator": "nvidia-tesla-v100", "perNode": 8, "region": "europe-west4"}
-    held = {**node, "capacityType": "spot", "nodes": 4, "seconds": 7200}
-    use = {"name": "rented", "day": "2026-11-21", "epochs": 1, "attempts": [{"nodes": [held]}]}
     folder = tmp_path / "rented"
     keep(folder, "simulate", 100, on_worker=True, showersPerSecond=10.0, source="geant4", **SIMULATED)
-    (folder / "usage.json").write_text(json.dumps(use))
+    rent(folder, nodes=4, **V100)
     made = stages.report(COMPACT, folder)
     assert "A million showers: " in made.html and NO_SPEED not in made.bill
     keep(folder, "validate", 100, on_worker=True, showersPerSecond=500.0)
@@ -221,7 +215,7 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
 
 
 def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> None:
-    keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, coreSecondsPerShower=0.1, reused=False, source="geant4")
+    keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, source="geant4", **SIMULATED)
     stages.report(COMPACT, tmp_path)
     spot = spec.load_run(preset="compact", overrides=["budget.pricedAs.capacityType=spot"])
     made = stages.report(spot, tmp_path).summary.bill

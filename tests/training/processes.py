@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from caloscale.ports import free_ports
+from caloscale.training.checkpoint.format import decode
 
 from .detector import DETECTOR
 from .forked import Forked
@@ -28,9 +31,17 @@ def newest_step(output: Path) -> int:
     return max((int(path.stem[5:]) for path in (output / "checkpoints").glob("step-*.safetensors")), default=0)
 
 
-def environment(**more: str) -> dict[str, str]:
-    """This process's environment and more."""
-    return {**os.environ, **more}
+def weights(output: Path, step: int | None = None) -> dict[str, np.ndarray]:
+    """The values in a checkpoint of a training's folder; absent: in the newest."""
+    name = f"step-{newest_step(output) if step is None else step:09d}.safetensors"
+    return decode((output / "checkpoints" / name).read_bytes())[0]
+
+
+def assert_equal(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    """The same bits."""
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def start_training(
@@ -84,7 +95,8 @@ def _logs(workspace: Path, workers: int) -> list[Path]:
 def environments(workers: int) -> list[dict[str, str]]:
     """The environment of each worker, on ports that are free. One thread each: many processes share the cores."""
     cluster = {"worker": [f"127.0.0.1:{port}" for port in free_ports(workers)]}
-    base = environment(TF_NUM_INTRAOP_THREADS="1", TF_NUM_INTEROP_THREADS="1", CUDA_VISIBLE_DEVICES="-1")
+    threads = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+    base = {**os.environ, **threads, "CUDA_VISIBLE_DEVICES": "-1"}
     if workers == 1:
         return [base]
     tasks = ({"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(workers))

@@ -14,12 +14,11 @@ from caloscale.inference import load_generator
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run
-from caloscale.training.checkpoint.format import decode
 from caloscale.training.loop import train
 
 from .conftest import random_showers
 from .detector import DETECTOR
-from .processes import newest_step
+from .processes import assert_equal, newest_step, weights
 
 OVERRIDES = (
     *(override for override in DETECTOR if not override.startswith("model.latentSize")),
@@ -40,10 +39,6 @@ def whole(shards, tmp_path_factory):
     return train(flow_run(), shards, output), output
 
 
-def last_weights(output):
-    return decode(max((output / "checkpoints").glob("step-*.safetensors")).read_bytes())[0]
-
-
 def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_path, behind_checkpoint):
     behind_checkpoint(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Terminated):
@@ -51,20 +46,17 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
     assert 3 <= newest_step(tmp_path) < 10
     record = train(flow_run(), shards, tmp_path)
     assert record.resumed_from_step is not None and record.steps == whole[0].steps == 10
-    expected, found = last_weights(whole[1]), last_weights(tmp_path)
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert_equal(weights(tmp_path), weights(whole[1]))
 
 
 def test_the_released_generator_is_calibrated_once(whole, shards):
     """The checkpoint keeps what was measured before the first step, so a second release is not calibrated twice."""
-    weights = load_generator(whole[1] / "model").network.get_weights()
+    before = load_generator(whole[1] / "model").network.get_weights()
     train(flow_run(), shards, whole[1])
     again = load_generator(whole[1] / "model").network
-    for first, second in zip(weights, again.get_weights(), strict=True):
+    for first, second in zip(before, again.get_weights(), strict=True):
         np.testing.assert_array_equal(second, first)
-    kept = last_weights(whole[1]).values()
+    kept = weights(whole[1]).values()
     mean = again.get_layer("flow").whitening.mean.numpy()
     assert not any(value.shape == mean.shape and np.array_equal(value, mean) for value in kept)
 

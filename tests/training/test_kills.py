@@ -8,11 +8,10 @@ import time
 import numpy as np
 import pytest
 
-from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.progress_marker import read_marker
 from tests.processes import wait_for
 
-from .processes import exit_codes, newest_step, said, start_training
+from .processes import assert_equal, exit_codes, newest_step, said, start_training, weights
 
 KILLS = 20
 STEPS = 100
@@ -25,10 +24,6 @@ QUICK = (
     f"train.epochs={STEPS // 5}",
     "checkpoint.everySeconds=0.5",
 )
-
-
-def last(workspace):
-    return decode((workspace / "training" / "checkpoints" / f"step-{STEPS:09d}.safetensors").read_bytes())[0]
 
 
 @pytest.mark.long
@@ -59,10 +54,7 @@ def test_workers_killed_at_random_moments(shards, tmp_path):
     assert exit_codes(start_training(shards, workspace, *QUICK, workers=2)) == [0, 0], said(workspace)
     reference = tmp_path / "whole"
     assert exit_codes(start_training(shards, reference, *QUICK, workers=2)) == [0, 0], said(reference)
-    found, wanted = last(workspace), last(reference)
-    assert found.keys() == wanted.keys()
-    for name, value in wanted.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert_equal(weights(workspace / "training", STEPS), weights(reference / "training", STEPS))
     histories = [(folder / "training" / "history.json").read_bytes() for folder in (workspace, reference)]
     assert histories[0] == histories[1]
     attempt = read_marker(marker)
@@ -100,12 +92,11 @@ def test_rounding_of_one_and_two_workers(shards, tmp_path):
 
     def difference(name, other, step):
         """The largest of a weight, over the largest weight of its tensor; 0: equal bits, optimisers included."""
-        file = f"training/checkpoints/step-{step:09d}.safetensors"
-        found, expected = (decode((tmp_path / each / file).read_bytes())[0] for each in (name, other))
+        found, expected = (weights(tmp_path / each / "training", step) for each in (name, other))
         if all(np.array_equal(found[key], value) for key, value in expected.items()):
             return 0.0
-        weights = [key for key in expected if key.startswith(("generator/", "discriminator/"))]
-        return max(float(np.abs(found[k] - expected[k]).max() / np.abs(expected[k]).max()) for k in weights)
+        networks = [key for key in expected if key.startswith(("generator/", "discriminator/"))]
+        return max(float(np.abs(found[k] - expected[k]).max() / np.abs(expected[k]).max()) for k in networks)
 
     for pair in (("two builtin", "two"), ("one builtin", "one"), ("two", "one")):
         differences = {step: difference(*pair, step) for step in (1, 2, 5, 10, 20, 50, STEPS)}

@@ -11,13 +11,12 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.training import trainer
-from caloscale.training.checkpoint.format import decode
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.loop import train
 
 from . import quick_networks
 from .conftest import small_run
-from .processes import newest_step
+from .processes import assert_equal, newest_step, weights
 
 STEPS, EPOCHS = 40, 8
 QUICK = (*quick_networks.QUICK, "train.deterministic=true", f"train.epochs={EPOCHS}")
@@ -30,10 +29,6 @@ def whole(shards, tmp_path_factory, quickly):
     """A training of forty steps from its beginning to its end."""
     output = tmp_path_factory.mktemp("whole")
     return train(small_run(*QUICK), shards, output), output
-
-
-def last_weights(output):
-    return decode(max((output / "checkpoints").glob("step-*.safetensors")).read_bytes())[0]
 
 
 def test_record_and_folder(whole, shards):
@@ -105,10 +100,7 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
     assert (record.showers, record.restarts, record.steps_lost) == (8 * STEPS, 2, 0)
     assert record.saves > 10 and record.saved_bytes > 10_000_000
     assert 0 < record.seconds_saving < record.seconds
-    expected, found = last_weights(whole[1]), last_weights(tmp_path)
-    assert set(found) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    assert_equal(weights(tmp_path), weights(whole[1]))
     histories = [json.loads((output / "history.json").read_text()) for output in (whole[1], tmp_path)]
     assert histories[0] == histories[1]
 

@@ -1,6 +1,5 @@
 """What a training says of itself to whoever watches."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -20,15 +19,6 @@ def test_a_training_reports_its_end(shards: Path, tmp_path: Path, monkeypatch: p
     assert (shown.step, shown.steps, shown.checkpoint_step) == (record.steps, record.steps, record.steps)
     assert (shown.epoch, shown.epochs) == (2.0, 2) and shown.losses["generator"] > 0
     assert shown.seconds_first_step == pytest.approx(record.seconds_first_step) and shown.step_seconds is not None
-
-
-def test_the_file_is_replaced_whole(tmp_path: Path) -> None:
-    path = tmp_path / "progress.json"
-    file = ProgressFile(steps=100, steps_per_epoch=10, batch=8, environment={PROGRESS_FILE_VARIABLE: str(path)})
-    for step in range(1, 60):
-        file.step(step, now=True)
-        assert json.loads(path.read_text())["step"] == step
-    assert [each.name for each in tmp_path.iterdir()] == ["progress.json"]
 
 
 def test_a_progress_file_that_cannot_be_written_does_not_end_a_training(

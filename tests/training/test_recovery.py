@@ -15,7 +15,7 @@ from tests.processes import wait_for
 
 from . import quick_networks
 from .conftest import small_run
-from .processes import exit_codes, newest_step, said, start_quick_training
+from .processes import assert_equal, exit_codes, newest_step, said, start_quick_training, weights
 
 pytestmark = pytest.mark.integration
 
@@ -27,14 +27,6 @@ QUICK = (
     "checkpoint.keep=1000",
 )
 """Hardly any training between two checkpoints, which are all kept."""
-
-
-def weights(path):
-    return decode(path.read_bytes())[0]
-
-
-def state(path):
-    return json.loads(decode(path.read_bytes())[1])
 
 
 def checkpoint(output, step):
@@ -54,12 +46,6 @@ def forget_after(output, step):
     for path in (output / "checkpoints").glob("step-*.safetensors"):
         if int(path.stem[5:]) > step:
             path.unlink()
-
-
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +85,8 @@ def test_two_workers_resume_bit_for_bit(killed, shards, tmp_path):
     assert "step-000000005.safetensors: is damaged" in said(workspace)
     assert "worker 1 received a signal to stop" in said(workspace)
     for step in range(5, 9):
-        found, expected = checkpoint(output, step), checkpoint(killed[0] / "training", step)
-        assert_equal(weights(found), weights(expected))
-    last = state(checkpoint(output, newest_step(output)))
+        assert_equal(weights(output, step), weights(killed[0] / "training", step))
+    last = json.loads(decode(checkpoint(output, newest_step(output)).read_bytes())[1])
     assert (last["restarts"], last["stepsLost"]) == (1, made - 4)
 
 
@@ -113,7 +98,7 @@ def test_one_worker_resumes_where_two_ended(killed, shards, tmp_path):
     forget_after(output, 3)
     record = train(small_run(*QUICK, "train.epochs=1"), shards, output)
     assert (record.steps, record.resumed_from_step, record.workers) == (5, 3, 1)
-    found, expected = weights(checkpoint(output, 5)), weights(checkpoint(killed[0] / "training", 5))
+    found, expected = weights(output, 5), weights(killed[0] / "training", 5)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=2e-5, err_msg=name)

@@ -1,9 +1,6 @@
 """Who trains, from the document, the environment and the devices; what is refused, and with which exit code."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
@@ -17,7 +14,6 @@ from tests.models import needs_bfloat16
 from tests.models.families.gan.test_step import a_batch
 
 from .conftest import small_run
-from .detector import DETECTOR
 from .worker import normalised
 
 
@@ -118,18 +114,6 @@ def test_accelerators_that_were_given_must_be_there(overrides, environment, devi
     with pytest.raises(DeviceError, match="TensorFlow sees") as error:
         resolve(run, environment, devices)
     assert error.value.exit_code == 140
-
-
-@pytest.mark.integration
-def test_a_worker_without_its_accelerators_does_not_train_on_the_processor(shards, tmp_path):
-    """By the command itself: exit code 140, which Kubeflow's policy ExitCode starts again elsewhere."""
-    command = [sys.executable, "-m", "caloscale.cli.main", "train", "--preset", "compact", "-w", str(tmp_path / "run")]
-    for override in (*DETECTOR, *PLACED):
-        command += ["--set", override]
-    environment = {**os.environ, **tf_config(1), "CUDA_VISIBLE_DEVICES": "-1"}
-    done = subprocess.run([*command, "--dataset", str(shards)], env=environment, capture_output=True, text=True)
-    assert done.returncode == 140, done.stderr
-    assert "should have 8 accelerators (hardware)" in done.stderr
 
 
 def test_a_global_batch_is_divided_or_refused_with_what_is_possible():
