@@ -58,12 +58,13 @@ def test_a_malformed_tf_config_is_refused(
 
 
 def test_a_tf_config_of_one_or_several_workers() -> None:
-    def of(*hosts: str, index: int = 0) -> tuple[int, int]:
+    def of(*hosts: str, index: int = 0) -> tuple[int, list[str]]:
         config = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}, "environment": "cloud"}
         return worker_of({"TF_CONFIG": json.dumps(config)})
 
-    assert of("a:1") == (0, 1) and of("a.b-c:2222", "[::1]:65535", index=1) == (1, 2)
-    assert worker_of({"TF_CONFIG": ""}) == worker_of({"TF_CONFIG": "{}"}) == worker_of({}) == (0, 1)
+    assert of("a:1") == (0, ["a:1"])
+    assert of("a.b-c:2222", "[::1]:65535", index=1) == (1, ["a.b-c:2222", "[::1]:65535"])
+    assert worker_of({"TF_CONFIG": ""}) == worker_of({"TF_CONFIG": "{}"}) == worker_of({}) == (0, [])
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -52,6 +53,7 @@ def amplification(
             raise InputError(problem, file=held_out, field="--held-out", remedy=remedy)
         else:
             reference = shards.read("train")
+    against = partial(compare, reference, training=reference, untrained=None, data=run.data)
     pairs = []
     for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
         # Primaries and noise of their own for each member: a common fluctuation would hide in the scatter.
@@ -61,9 +63,7 @@ def amplification(
         )
         # Of own data the held-out primaries: another finite sample of them would differ by more than the generators do.
         generated = generate_table(generator, draw_primaries(drawn, reference, showers), seed=seed, finite=False)
-        comparison = compare(
-            reference, generated, training=reference, untrained=None, data=run.data, validation=drawn.validation
-        )
+        comparison = against(generated, validation=drawn.validation)
         if comparison.samples.unusable:
             problem = "generated showers have cells that are not finite or negative"
             remedy = "leave this run out: its generator is rejected"
@@ -71,9 +71,7 @@ def amplification(
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
     training = None
     if (learnt := _training_showers(runs[0], generators[0])) is not None:
-        compared = compare(
-            reference, learnt, training=reference, untrained=None, data=run.data, validation=run.validation
-        )
+        compared = against(learnt, validation=run.validation)
         training = compared.weighted["reference"], compared.weighted["generated"]
     worth = measure_worth(
         pairs,

@@ -2,8 +2,8 @@
 
 import math
 import os
-from collections.abc import Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +85,8 @@ class TrainingShowers:
             serialised = tf.ensure_shape(tf.numpy_function(read, (step, first), tf.string), (count,))
             return self._prepare(step, first, serialised)
 
-        threads = _threads()
+        # One where the processor trains too, more beside accelerators' many cores.
+        threads = max(1, (os.cpu_count() or 1) // 8)
         dataset = tf.data.Dataset.range(start * slices, stop * slices)
         dataset = dataset.map(element, num_parallel_calls=threads, deterministic=True).prefetch(2 * slices)
         options = tf.data.Options()
@@ -137,24 +138,14 @@ class _Records:
         self._paths = [folder / shard.file for shard in shards]
         self._positions = [record_positions(path, shard.showers) for path, shard in zip(self._paths, shards)]
         self._ends = np.cumsum([shard.showers for shard in shards])
-        self._kept: dict[int, bytes] | None = {} if cached else None
+        self.read: Callable[[int], bytes] = cache(self._read) if cached else self._read
 
-    def read(self, number: int) -> bytes:
+    def _read(self, number: int) -> bytes:
         """One serialised shower. Raises OSError and zlib.error."""
-        found = None if self._kept is None else self._kept.get(number)
-        if found is None:
-            shard = int(np.searchsorted(self._ends, number, side="right"))
-            positions = self._positions[shard]
-            position = number - int(self._ends[shard])  # from the end, so negative
-            found = read_member(self._paths[shard], int(positions[position - 1]), int(positions[position]))
-            if self._kept is not None:
-                self._kept[number] = found
-        return found
-
-
-def _threads() -> int:
-    """Threads that prepare batches: one where the processor trains too, more beside accelerators' many cores."""
-    return max(1, (os.cpu_count() or 1) // 8)
+        shard = int(np.searchsorted(self._ends, number, side="right"))
+        positions = self._positions[shard]
+        position = number - int(self._ends[shard])  # from the end, so negative
+        return read_member(self._paths[shard], int(positions[position - 1]), int(positions[position]))
 
 
 def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:

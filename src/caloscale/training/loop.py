@@ -1,6 +1,5 @@
 """The loop of a training, from its first step, or from any checkpoint, to the released model."""
 
-import json
 import logging
 import os
 import signal
@@ -69,12 +68,11 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
 
     An error of TensorFlow in the block that follows from the failure of another worker becomes a PeerLostError.
     """
-    index, workers = worker_of(os.environ)
-    cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"] if workers > 1 else []
+    index, cluster = worker_of(os.environ)
     # TensorFlow would wait for the others for an hour, and no Python would run meanwhile.
     peers = rendezvous(cluster, index)
     try:
-        signal.alarm(ALARM_SECONDS if workers > 1 else 0)
+        signal.alarm(ALARM_SECONDS if len(cluster) > 1 else 0)
         try:
             distribution = open_context(run, os.environ)
         finally:
@@ -84,7 +82,7 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
         yield distribution, peers
     except tf.errors.OpError as error:
         peers.disconnect()
-        if workers == 1:
+        if len(cluster) < 2:
             raise
         raise PeerLostError(peers.failed, f"is gone: {' '.join(str(error.message).split())[:200]}") from error
     except BaseException:

@@ -73,8 +73,6 @@ class TrainingRecord(Block):
     """Wall time for which the training waited for saving, s; recovery.saveSeconds is this over the saves."""
     saved_bytes: int
     """Bytes of all checkpoints."""
-    showers_left_out: int
-    """Training showers of an epoch that do not fill a last batch."""
     source: str
     """Origin of the showers: geant4, parametrised, generated or file."""
     versions: dict[str, str]

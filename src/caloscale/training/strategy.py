@@ -82,7 +82,8 @@ def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Place
     (accelerators that a container was given). Raises ConfigurationError (a strategy that is impossible here) and
     DeviceError (accelerators that were given and that TensorFlow does not see).
     """
-    worker, workers = worker_of(environment)
+    worker, cluster = worker_of(environment)
+    workers = max(1, len(cluster))
     _check_accelerators(run, environment, devices, workers)
     wanted = run.train.strategy
     name, reason = (wanted, "set by train.strategy") if wanted != "auto" else _choose(environment, devices, workers)
@@ -113,11 +114,11 @@ def divide(run: Run, placement: Placement) -> int:
     return share * replicas
 
 
-def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
-    """Number of this worker and number of workers, by TF_CONFIG. Raises ConfigurationError when that makes no sense."""
+def worker_of(environment: Mapping[str, str]) -> tuple[int, list[str]]:
+    """Number of this worker and addresses of all, by TF_CONFIG. Raises ConfigurationError when that makes no sense."""
     text = environment.get("TF_CONFIG")
     if not text:
-        return 0, 1
+        return 0, []
     problem = _problem_of_cluster(text)
     if problem is not None:
         remedy = (
@@ -126,7 +127,7 @@ def worker_of(environment: Mapping[str, str]) -> tuple[int, int]:
         )
         raise ConfigurationError(problem, field="TF_CONFIG", value=text[:200], remedy=remedy)
     config = json.loads(text)
-    return config.get("task", {"index": 0})["index"], max(1, len(config.get("cluster", {}).get("worker", ())))
+    return config.get("task", {"index": 0})["index"], config.get("cluster", {}).get("worker", [])
 
 
 def _is_address(text: str) -> bool:

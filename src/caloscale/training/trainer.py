@@ -256,7 +256,6 @@ class Trainer:
             started_from=self.started_from,
             resumed_from_step=self.resumed_from,
             **self.checkpoints.figures(),
-            showers_left_out=self.showers.left_out,
             source=self.manifest.source,
             versions=versions(),
         )

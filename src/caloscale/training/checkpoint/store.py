@@ -1,7 +1,6 @@
 """The checkpoints of a training in a folder, and their copies in a bucket."""
 
 import hashlib
-import json
 import logging
 import os
 import re
@@ -135,7 +134,7 @@ class CheckpointFolder:
 
     def check_identity(self, saved: Saved) -> None:
         """Raise CheckpointError when it belongs to another network, run configuration or dataset."""
-        difference = first_difference(saved.progress.identity, json.loads(json.dumps(self.identity)))
+        difference = first_difference(saved.progress.identity, self.identity)
         if difference is None:
             return
         field, value, _ = difference
