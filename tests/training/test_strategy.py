@@ -23,35 +23,29 @@ def tf_config(workers, index=0, **more):
 
 
 @pytest.mark.parametrize(
-    ("environment", "devices", "expected"),
+    ("strategy", "environment", "devices", "expected"),
     [
-        ({}, Devices(), ("one-device", "CPU", 0, 1, 1)),
-        ({}, Devices(gpus=1), ("one-device", "GPU", 0, 1, 1)),
-        ({}, Devices(gpus=8), ("mirrored", "GPU", 0, 1, 8)),
-        (tf_config(1), Devices(), ("one-device", "CPU", 0, 1, 1)),
-        (tf_config(4, 2), Devices(), ("multi-worker", "CPU", 2, 4, 1)),
-        (tf_config(4, 3), Devices(gpus=8), ("multi-worker", "GPU", 3, 4, 8)),
-        ({"TPU_WORKER_HOSTNAMES": "here", "TPU_WORKER_ID": "0"}, Devices(tpus=8), ("tpu", "TPU", 0, 1, 8)),
-        ({}, Devices(tpus=4), ("tpu", "TPU", 0, 1, 4)),
+        ("auto", {}, Devices(), ("one-device", "CPU", 0, 1, 1)),
+        ("auto", {}, Devices(gpus=1), ("one-device", "GPU", 0, 1, 1)),
+        ("auto", {}, Devices(gpus=8), ("mirrored", "GPU", 0, 1, 8)),
+        ("auto", tf_config(1), Devices(), ("one-device", "CPU", 0, 1, 1)),
+        ("auto", tf_config(4, 2), Devices(), ("multi-worker", "CPU", 2, 4, 1)),
+        ("auto", tf_config(4, 3), Devices(gpus=8), ("multi-worker", "GPU", 3, 4, 8)),
+        ("auto", {"TPU_WORKER_HOSTNAMES": "here", "TPU_WORKER_ID": "0"}, Devices(tpus=8), ("tpu", "TPU", 0, 1, 8)),
+        ("auto", {}, Devices(tpus=4), ("tpu", "TPU", 0, 1, 4)),
         # An image for GPUs says so itself, whatever the node has.
-        ({"NVIDIA_VISIBLE_DEVICES": "all"}, Devices(), ("one-device", "CPU", 0, 1, 1)),
+        ("auto", {"NVIDIA_VISIBLE_DEVICES": "all"}, Devices(), ("one-device", "CPU", 0, 1, 1)),
+        ("one-device", {}, Devices(gpus=8), ("one-device", "GPU", 0, 1, 1)),
+        ("mirrored", {}, Devices(cpus=2), ("mirrored", "CPU", 0, 1, 2)),
+        ("multi-worker", tf_config(1), Devices(), ("multi-worker", "CPU", 0, 1, 1)),
     ],
 )
-def test_auto(environment, devices, expected):
-    found = resolve(small_run(), environment, devices)
+def test_placement(strategy, environment, devices, expected):
+    found = resolve(small_run(f"train.strategy={strategy}"), environment, devices)
     assert (found.strategy, found.device, found.worker, found.workers, found.replicas_per_worker) == expected
     assert found.replicas == found.workers * found.replicas_per_worker
     assert found.is_chief == (found.worker == 0)
     assert found.reason
-
-
-def test_the_configuration_chooses():
-    def chosen(strategy, environment, devices):
-        return resolve(small_run(f"train.strategy={strategy}"), environment, devices)
-
-    assert chosen("one-device", {}, Devices(gpus=8)).replicas == 1
-    assert chosen("mirrored", {}, Devices(cpus=2)).replicas == 2
-    assert chosen("multi-worker", tf_config(1), Devices()).strategy == "multi-worker"
 
 
 @pytest.mark.parametrize(

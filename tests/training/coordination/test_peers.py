@@ -10,7 +10,7 @@ import pytest
 from caloscale.errors import PeerLostError
 from caloscale.ports import free_ports
 from caloscale.training.coordination import peers
-from caloscale.training.coordination.peers import Peers, Rendezvous, connect, rendezvous, split_address
+from caloscale.training.coordination.peers import Rendezvous, connect, rendezvous, split_address
 from tests.training.processes import start_python
 
 WORKER = """
@@ -91,14 +91,6 @@ def test_survivors_of_a_silent_worker_leave(victim):
 
 def test_silence_and_leaving_take_less_than_a_minute():
     assert peers.HEARTBEAT_TIMEOUT_SECONDS + peers.EXIT_SECONDS + 2 * peers.HEARTBEAT_SECONDS < 60
-
-
-def test_one_worker_needs_nobody():
-    alone = Peers()
-    assert alone.all_gather({"a": 1}) == [{"a": 1}]
-    assert alone.broadcast(b"x") == b"x"
-    alone.check()
-    alone.close()
 
 
 @pytest.fixture

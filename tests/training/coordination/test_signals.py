@@ -1,7 +1,6 @@
 """Real signals to real processes, between steps and within steps that do not end."""
 
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,41 +75,6 @@ def test_the_step_ends_and_is_saved(number, code):
 def test_a_step_that_does_not_end_is_given_up(step):
     """Lost: the steps since the last checkpoint."""
     assert run(signal.SIGTERM, step=step, grace=0.3)[:2] == (143, False)
-
-
-CLOCKED = """
-import sys, threading
-from caloscale.training.coordination import signals
-class Clock:
-    "A timer of a world in which the step takes {step} s."
-    def __init__(self, seconds, action, arguments):
-        self.start = lambda: action(*arguments) if seconds < {step} else None
-    cancel = lambda self: None
-threading.Timer = Clock
-with signals.StopSignals({grace}) as stop:
-    stop.defer()
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print("saved", flush=True)
-    stop.act()
-"""
-
-
-@pytest.mark.parametrize(
-    ("grace", "step", "saved"), [(30, 40, False), (60, 40, True), (60, 59, False), (600, 590, True)]
-)
-def test_the_grace_period_decides_how_long_a_step_may_take(grace, step, saved):
-    """The exit has the last two seconds: a process that is killed says nothing."""
-    process = start_python(CLOCKED.format(grace=grace, step=step), stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGTERM)
-    if saved:
-        assert "stopping at the end of this step" in process.stderr.readline()
-        process.stdin.write("the step ends\n")
-    else:
-        wait_for(lambda: process.poll() is not None)
-    out, err = ended(process)
-    assert (process.returncode, "saved" in out) == (143, saved), err
 
 
 @pytest.mark.parametrize("grace", [30, 60, 600])
