@@ -214,6 +214,16 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
     assert own is not None and million.monte_carlo_usd == pytest.approx(own.monte_carlo_usd, rel=1e-6)
 
 
+def test_parametrised_showers_are_not_priced_as_monte_carlo(tmp_path: Path) -> None:
+    """They are made a thousand times faster, so that no generator would ever be cheaper."""
+    keep(tmp_path, "simulate", 3_600, showersPerSecond=1e4, source="parametrised", **SIMULATED)
+    keep(tmp_path, "validate", 100, showersPerSecond=500.0)
+    keep_use(COMPACT, tmp_path, DAY)
+    (tmp_path / "run.yaml").write_text(spec.dump_run(COMPACT))
+    million = bill_of(tmp_path).per_million_showers
+    assert million is not None and million.generated_usd and million.monte_carlo_usd is None
+
+
 def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 3_600, showersPerSecond=10.0, source="geant4", **SIMULATED)
     stages.report(COMPACT, tmp_path)

@@ -132,6 +132,8 @@ def _speed_of(folder: Path, stage: str, *, on_worker: bool = False) -> tuple[flo
         return None
     if record is None or record.outcome != "succeeded" or (on_worker and not record.on_worker):
         return None
+    if record.figures.get("source") == "parametrised":  # no Monte Carlo
+        return None
     per_second = record.figures.get("showersPerSecond")
     return (float(per_second), record.machine.cores) if per_second else None
 
