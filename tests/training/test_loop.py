@@ -11,6 +11,7 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference import load_generator
 from caloscale.training import trainer
+from caloscale.training.checkpoint.store import CheckpointFolder
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.loop import train
 
@@ -112,6 +113,16 @@ def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
     record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
     assert record.selected_epoch == 1
     assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [1, 2]
+
+
+@pytest.mark.usefixtures("eagerly")
+def test_a_model_whose_selected_generator_is_lost_is_that_of_the_last_step(shards, tmp_path, monkeypatch):
+    """Its card and record say so."""
+    monkeypatch.setattr(trainer, "is_selected", lambda *_: False)
+    monkeypatch.setattr(CheckpointFolder, "selected", lambda _: None)
+    record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
+    card = load_generator(tmp_path / "model").card
+    assert (card.step, card.epoch, record.selected_epoch) == (10, 2, 2)
 
 
 def test_a_finished_training_is_not_repeated(whole, shards):

@@ -195,8 +195,12 @@ class Trainer:
         self.checkpoints.save(self.state.variables(), self._progress())
 
     def release(self) -> None:
-        """Write the selected generator to the model folder."""
-        selected = self.checkpoints.restore_selected(self._released_variables()) or self._progress()
+        """Write the selected generator to the model folder; where it is lost, that of the last step."""
+        selected = self.checkpoints.restore_selected(self._released_variables())
+        if selected is None:
+            last = {"selected_epoch": self.calendar.epoch(self.number), "selected_step": self.number}
+            deviation = self.history["validation"]["deviation"][-1]
+            selected = self._progress().model_copy(update={**last, "selected_deviation": deviation})
         calibrate(self.state, self.dataset)
         networks = {**self.state.networks, GENERATOR: self.state.released}
         release(self.output / "model", networks, self.run, self.manifest, selected)
