@@ -148,9 +148,13 @@ class Connection:
         path = RESOURCES[kind].path(namespace)
         with closing(self._call("GET", kind, path, query, stream=True)) as response:
             for line in iter_resp_lines(response):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise ApiException(status=event["object"].get("code"), reason=event["object"].get("message"))
+                try:
+                    event = json.loads(line)
+                    what, changed = event["type"], event["object"]
+                except (ValueError, KeyError, TypeError):
+                    raise self._of_no_api_server() from None
+                if what == "ERROR":
+                    raise ApiException(status=changed.get("code"), reason=changed.get("message"))
                 yield event
 
     def _pages(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> Iterator[Object]:
@@ -251,9 +255,12 @@ class Connection:
         except (ValueError, KeyError, TypeError, RecursionError):
             sound = False
         if not sound:
-            reason = "does not answer as an API server (a proxy or its login page?)"
-            raise ApiException(0, f"the server at {self.api.configuration.host} {reason}")
+            raise self._of_no_api_server()
         return dict(found)
+
+    def _of_no_api_server(self) -> ApiException:
+        reason = "does not answer as an API server (a proxy or its login page?)"
+        return ApiException(0, f"the server at {self.api.configuration.host} {reason}")
 
 
 def _is_named(found: Object) -> bool:
