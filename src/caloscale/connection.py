@@ -119,7 +119,7 @@ class Connection:
     ) -> Iterator[Object]:
         """All objects of a kind, by labels or fields. Raises ApiException 404 where the cluster does not know it."""
         for page in self._pages(kind, namespace, selector, fields):
-            yield from _items(page)
+            yield from page.objects
 
     def pages(self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = "") -> Iterator[Page]:
         """All objects of a kind, PAGE at a time; none where the cluster does not know the kind.
@@ -127,8 +127,7 @@ class Connection:
         Whoever keeps what it needs of a page before the next one has no more than one page of objects in memory.
         """
         try:
-            for page in self._pages(kind, namespace, selector, fields):
-                yield Page(_items(page), int(page["metadata"]["resourceVersion"]))
+            yield from self._pages(kind, namespace, selector, fields)
         except ApiException as error:
             if not is_unknown(error):
                 raise
@@ -157,13 +156,15 @@ class Connection:
                     raise ApiException(status=changed.get("code"), reason=changed.get("message"))
                 yield event
 
-    def _pages(self, kind: str, namespace: str | None, selector: str, fields: str = "") -> Iterator[Object]:
+    def _pages(self, kind: str, namespace: str | None, selector: str, fields: str) -> Iterator[Page]:
         token, before = "", set[str]()
         while token not in before:
             before.add(token)
             query = {"limit": PAGE, "labelSelector": selector, "fieldSelector": fields, "continue": token}
             page = self._call("GET", kind, RESOURCES[kind].path(namespace), query)
-            yield page
+            for item in page["items"]:
+                item.update(apiVersion=page["apiVersion"], kind=kind)
+            yield Page(page["items"], int(page["metadata"]["resourceVersion"]))
             token = page["metadata"].get("continue", "")
             if not token:
                 return
@@ -265,14 +266,6 @@ class Connection:
 
 def _is_named(found: Object) -> bool:
     return isinstance(name := found["metadata"]["name"], str) and name != ""
-
-
-def _items(page: Object) -> list[Object]:
-    """The objects of a list, each with what it is."""
-    kind = {"apiVersion": page["apiVersion"], "kind": page["kind"].removesuffix("List")}
-    for item in page["items"]:
-        item.update(kind)
-    return page["items"]
 
 
 def connect(context: str | None = None, *, kubeconfig: str | None = None, seconds: float | None = None) -> Connection:

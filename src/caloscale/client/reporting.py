@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from kubernetes.client.exceptions import ApiException
@@ -49,9 +48,7 @@ class ProgressReporter:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(5.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Summary
@@ -25,27 +26,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.reconcile_seconds = Histogram(
-            "caloscale_reconcile_seconds",
-            "Time of a reconcile with its writes.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.decision_seconds = Summary(
-            "caloscale_decision_processor_seconds",
-            "Processor time of a decision about a run, without its writes.",
-            registry=self.registry,
-        )
-        self.event_seconds = Histogram(
-            "caloscale_event_to_status_seconds",
-            "From the first event that concerns a run to its status, where that has more than money and steps.",
-            buckets=SECONDS,
-            registry=self.registry,
-        )
-        self.requests = Counter(
-            "caloscale_api_requests", "Requests to the API server.", ("method", "kind", "code"), registry=self.registry
-        )
-        self.events = Counter("caloscale_events", "Events of watched objects.", ("kind",), registry=self.registry)
+        histogram = partial(Histogram, buckets=SECONDS, registry=self.registry)
+        counter = partial(Counter, registry=self.registry)
+        text = "Time of a reconcile with its writes."
+        self.reconcile_seconds = histogram("caloscale_reconcile_seconds", text)
+        text = "Processor time of a decision about a run, without its writes."
+        self.decision_seconds = Summary("caloscale_decision_processor_seconds", text, registry=self.registry)
+        text = "From the first event that concerns a run to its status, where that has more than money and steps."
+        self.event_seconds = histogram("caloscale_event_to_status_seconds", text)
+        self.requests = counter("caloscale_api_requests", "Requests to the API server.", ("method", "kind", "code"))
+        self.events = counter("caloscale_events", "Events of watched objects.", ("kind",))
 
     def count(self, method: str, kind: str, code: int) -> None:
         """Count a request."""

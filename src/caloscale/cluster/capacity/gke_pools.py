@@ -81,7 +81,7 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str, disk_gib: flo
     elif pool.max_nodes > 1:  # the hosts of one slice
         options |= {"tpu-topology": pool.kind.topology}
     if pool.compact:
-        options |= {"placement-type": "COMPACT"}
+        options["placement-type"] = "COMPACT"
     words = [f"--{key}" if value is None else f"--{key}={shlex.quote(value)}" for key, value in options.items()]
     return " \\\n  ".join([f"gcloud container node-pools create {pool.name}", *words])
 

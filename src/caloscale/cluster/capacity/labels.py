@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, Self, get_args
 
 from pydantic import Field, model_validator
 
@@ -60,11 +60,9 @@ class Meaning(NamedTuple):
     """What a label of a node says."""
 
     means: str
-    """What the value stands for."""
     row: LabelRow
     """The row by which it does."""
     value: str
-    """The label's value."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +73,11 @@ class NodeLabels:
 
     @functools.cached_property
     def _of_concept(self) -> dict[str, list[LabelRow]]:
-        found: dict[str, list[LabelRow]] = {}
-        for row in self.rows:
-            found.setdefault(row.concept, []).append(row)
-        return found
+        return {concept: [row for row in self.rows if row.concept == concept] for concept in get_args(Concept)}
 
     def find(self, labels: Mapping[str, str], concept: Concept) -> Meaning | None:
         """What the labels of a node say of a concept; None: nothing."""
-        for row in self._of_concept.get(concept, ()):
+        for row in self._of_concept[concept]:
             value = labels.get(row.label)
             if value is not None and (match := re.fullmatch(row.value, value)):
                 return Meaning(match.expand(row.means), row, value)
@@ -90,8 +85,8 @@ class NodeLabels:
 
     def taints(self, *, gpu: bool, spot: bool) -> list[tuple[str, str | None]]:
         """Keys and values of the taints of GPU nodes and of spot nodes; None: any value."""
-        rows = self._of_concept.get("taint", []) if gpu else []
-        rows = [*rows, *(row for row in self._of_concept.get("capacityType", []) if spot and row.means == "spot")]
+        rows = self._of_concept["taint"] if gpu else []
+        rows = [*rows, *(row for row in self._of_concept["capacityType"] if spot and row.means == "spot")]
         found = [(row.label, row.value if row.value == re.escape(row.value) else None) for row in rows]
         return list(dict.fromkeys(found))
 
