@@ -139,12 +139,12 @@ def run_of(*overrides: str, preset: str = "variable-angle") -> Run:
     return load_run(preset=preset, overrides=["hardware={}", *overrides])
 
 
-def launch_of(run: AnyRun, *raw: dict[str, Any], attempt: int = 1, queue: str | None = None) -> Launch:
+def launch_of(run: AnyRun, *raw: dict[str, Any], attempt: int = 1) -> Launch:
     """The launch of a run on a cluster of these nodes."""
     choice = choose_placement(run, pools(*raw), CATALOGUE)
     assert choice.placed is not None, choice.message
     configuration = worker_configuration(run.model_dump(mode="json", by_alias=True), choice.placed)
-    return Launch(OWNER, attempt, run, configuration, choice.placed, IMAGE, queue)
+    return Launch(OWNER, attempt, run, configuration, choice.placed, IMAGE, run.hardware and run.hardware.queue)
 
 
 def _foreign(labels: dict[str, str], gpus: int = 8, *taints: tuple[str, str]) -> Callable[[str], dict[str, Any]]:
@@ -234,52 +234,32 @@ VENDORS: dict[str, Callable[[str], dict[str, Any]]] = {
 
 ON_V100 = ("hardware.accelerator=nvidia-tesla-v100", "hardware.perNode=8")
 EIGHT_NODES = [spot(f"s{i}") for i in range(8)]
+TWO_NODES = [node(f"n{i}") for i in range(2)]
+CPU_NODES = [cpu_node(f"c{i}") for i in range(3)]
 TPU_V3 = [tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(4)]
+TPU_HOST = tpu_node("t0", "v3-8", "2x2", "tpu-v3-device", "ct3-hightpu-4t")
+SIXTEEN = (*ON_V100, "hardware.count=16")
+CLAIM = ("cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset", "cluster.credentialsSecret=bucket-key")
+BUCKET = ("cluster.workspace=gs://physics/gan", "cluster.serviceAccount=trainer")
+FREE = ("hardware.placement=Free", "hardware.acceleratorsPerWorker=4")
+SLICE = ("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128")
 LAUNCHES = {
     "tfjob-gpu-spot": lambda: launch_of(
         run_of(*ON_V100, "hardware.count=32", "hardware.capacityType=spot"), *EIGHT_NODES
     ),
     "tfjob-cpu": lambda: launch_of(
-        run_of("hardware.accelerator=cpu", "hardware.count=2", preset="compact"),
-        *(cpu_node(f"c{i}") for i in range(3)),
+        run_of("hardware.accelerator=cpu", "hardware.count=2", preset="compact"), *CPU_NODES
     ),
-    "tfjob-free": lambda: launch_of(
-        run_of(*ON_V100, "hardware.count=16", "hardware.placement=Free", "hardware.acceleratorsPerWorker=4"),
-        *(node(f"n{i}") for i in range(2)),
-    ),
-    "tfjob-kueue": lambda: launch_of(
-        run_of(*ON_V100, "hardware.count=16", "hardware.queue=physics"),
-        *(node(f"n{i}") for i in range(2)),
-        queue="physics",
-    ),
-    "jobset-gpu": lambda: launch_of(
-        run_of(*ON_V100, "hardware.count=16", "cluster.backend=JobSet"), *(node(f"n{i}") for i in range(2))
-    ),
-    "trainjob-gpu": lambda: launch_of(
-        run_of(*ON_V100, "hardware.count=16", "cluster.backend=TrainJob"), *(node(f"n{i}") for i in range(2))
-    ),
+    "tfjob-free": lambda: launch_of(run_of(*SIXTEEN, *FREE), *TWO_NODES),
+    "tfjob-kueue": lambda: launch_of(run_of(*SIXTEEN, "hardware.queue=physics"), *TWO_NODES),
+    "jobset-gpu": lambda: launch_of(run_of(*SIXTEEN, "cluster.backend=JobSet"), *TWO_NODES),
+    "trainjob-gpu": lambda: launch_of(run_of(*SIXTEEN, "cluster.backend=TrainJob"), *TWO_NODES),
     "mpijob-gpu": lambda: launch_of(solver_of(*ON_V100, "solver.ranks=16"), *(node(f"n{i}") for i in range(3))),
-    "mpijob-cpu": lambda: launch_of(
-        solver_of("hardware.count=2", "solver.ranks=5"), *(cpu_node(f"c{i}") for i in range(3))
-    ),
-    "jobset-tpu-slice": lambda: launch_of(
-        run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4", "train.batchPerReplica=128"), *TPU_V3
-    ),
-    "jobset-tpu-host": lambda: launch_of(
-        run_of("hardware.accelerator=tpu-v3", "hardware.topology=2x2"),
-        tpu_node("t0", "v3-8", "2x2", "tpu-v3-device", "ct3-hightpu-4t"),
-    ),
-    "tfjob-one": lambda: launch_of(
-        run_of(*ON_V100, "hardware.count=8", "cluster.workspace=gs://physics/gan", "cluster.serviceAccount=trainer"),
-        node("n0"),
-    ),
-    "tfjob-claim": lambda: launch_of(
-        run_of(
-            *(*ON_V100, "hardware.count=8", "cluster.volumeClaim=showers", "cluster.dataset=/workspace/dataset"),
-            "cluster.credentialsSecret=bucket-key",
-        ),
-        node("n0"),
-    ),
+    "mpijob-cpu": lambda: launch_of(solver_of("hardware.count=2", "solver.ranks=5"), *CPU_NODES),
+    "jobset-tpu-slice": lambda: launch_of(run_of(*SLICE), *TPU_V3),
+    "jobset-tpu-host": lambda: launch_of(run_of("hardware.accelerator=tpu-v3", "hardware.topology=2x2"), TPU_HOST),
+    "tfjob-one": lambda: launch_of(run_of(*ON_V100, "hardware.count=8", *BUCKET), node("n0")),
+    "tfjob-claim": lambda: launch_of(run_of(*ON_V100, "hardware.count=8", *CLAIM), node("n0")),
 }
 """What the operator renders, by the name of its golden file."""
 

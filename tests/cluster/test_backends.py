@@ -241,7 +241,7 @@ def test_a_job_for_two_pools_asks_for_either_and_has_the_labels_of_the_flavor_on
     asked_for = (*ex.ON_V100, "hardware.count=16", "hardware.queue=q", f"cluster.backend={backend}")
     run = ex.solver_of(*asked_for, "solver.ranks=16") if backend == "MPIJob" else ex.run_of(*asked_for)
     nodes = [ex.spot("s0", "spot"), ex.spot("s1", "spot"), ex.node("n0", "owned"), ex.node("n1", "owned")]
-    launch = ex.launch_of(run, *nodes, queue="q")
+    launch = ex.launch_of(run, *nodes)
     first, *others = alternatives(run, launch.placed, ex.pools(*nodes), ex.CATALOGUE)
     manifest = render(replace(launch, placed=first, alternatives=tuple(others)))
     pod = template_of(manifest)["spec"]

@@ -4,9 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
-import yaml
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster import names
@@ -15,7 +13,6 @@ from caloscale.cluster.workload.pod_template import USER
 from caloscale.errors import ConfigurationError
 from caloscale.spec import load_solver_run, parse_any_run
 from tests.cluster import examples as ex
-from tools.cluster.programs import folder
 
 CLAIM = "cluster.volumeClaim=shared"
 
@@ -79,35 +76,6 @@ def test_what_an_mpijob_cannot_be_is_refused(overrides: tuple[str, ...]) -> None
     with pytest.raises(ConfigurationError) as caught:
         require_shared_folder(load_solver_run(preset="proxy", overrides=overrides))
     assert REFUSED[overrides] in str(caught.value.remedy)
-
-
-def test_the_definition_of_the_mpi_operator_allows_it() -> None:
-    """Its CustomResourceDefinition of the pinned version, closed against unknown fields."""
-    manifest = folder() / "manifests" / "mpi-operator.yaml"
-    if not manifest.is_file():
-        pytest.skip("no manifest of the mpi-operator: `make control-plane-build` renders it")
-    objects = yaml.load_all(manifest.read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
-    versions = next(each for each in objects if each["kind"] == "CustomResourceDefinition")["spec"]["versions"]
-    (schema,) = (each["schema"]["openAPIV3Schema"] for each in versions if each["name"] == "v2beta1")
-    wrong = launched()
-    jsonschema.validate(wrong, _closed(schema))
-    wrong["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["imagePolicy"] = "Never"
-    with pytest.raises(jsonschema.ValidationError, match="imagePolicy"):
-        jsonschema.validate(wrong, _closed(schema))
-
-
-def _closed(schema: Any, *, top: bool = True) -> Any:
-    """A structural schema as the API server applies it with strict field validation."""
-    if isinstance(schema, list):
-        return [_closed(each, top=False) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {key: _closed(value, top=False) for key, value in schema.items()}
-    if isinstance(schema.get("properties"), dict) and not top and "additionalProperties" not in schema:
-        closed["additionalProperties"] = False
-    if schema.get("x-kubernetes-int-or-string"):
-        closed["anyOf"] = [{"type": "integer"}, {"type": "string"}]
-    return closed
 
 
 def test_the_image_is_configured_for_it() -> None:

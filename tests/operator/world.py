@@ -212,21 +212,14 @@ class World:
             if free is None:
                 continue
             taken.add(free)
-            pod["spec"]["nodeName"] = free
-            text = self._text()
-            if not self.can_mount:
-                bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text}
-                pod["status"] = {"phase": "Pending", "conditions": [bound]}
-                pod["since"] = self.now
-                continue
-            if not self.has_image:
+            pod["spec"]["nodeName"], pod["since"] = free, self.now
+            bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._text()}
+            pod["status"] = {"phase": "Pending", "conditions": [bound]}
+            if self.can_mount and not self.has_image:
                 waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere:1"'}
-                bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": text}
-                statuses = [{"name": "tensorflow", "state": {"waiting": waiting}}]
-                pod["status"] = {"phase": "Pending", "conditions": [bound], "containerStatuses": statuses}
-                pod["since"] = self.now
-                continue
-            self._run(pod)
+                pod["status"]["containerStatuses"] = [{"name": "tensorflow", "state": {"waiting": waiting}}]
+            elif self.can_mount:
+                self._run(pod)
 
     def _fits(self, pod: dict[str, Any], node: str) -> bool:
         """Node selector, node affinity, and affinity to the other workers, as the scheduler sees them."""
