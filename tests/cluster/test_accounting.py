@@ -35,57 +35,46 @@ def pod(uid: str, node: str = "n0", phase: str = "Running", ended: float | None 
     return replace(made, **{"bound": at(10), "ended": None if ended is None else at(ended), **changes})
 
 
+HELD = usage("a", "n0", 10)
+
+
+def until(seconds: float, *, done: bool = False) -> NodeUsage:
+    return usage("a", "n0", 10, seconds, done=done)
+
+
 @pytest.mark.parametrize(
     ("before", "pods", "gone_nodes", "gone_pods", "after"),
     [
-        ([], [pod("b", "n1"), pod("a")], (), [], [usage("a", "n0", 10), usage("b", "n1", 10)]),
+        ([], [pod("b", "n1"), pod("a")], (), [], [HELD, usage("b", "n1", 10)]),
         ([], [pod("a", ""), pod("b", bound=None), pod("c", works=False)], (), [], []),
-        ([], [pod("a", phase="Failed", ended=50)], (), [], [usage("a", "n0", 10, 50)]),
-        ([], [pod("a", phase="Failed")], (), [], [usage("a", "n0", 10, 100)]),
-        ([], [pod("a", phase="Succeeded", ended=5)], (), [], [usage("a", "n0", 10, 10, done=True)]),
+        ([], [pod("a", phase="Failed", ended=50)], (), [], [until(50)]),
+        ([], [pod("a", phase="Failed")], (), [], [until(100)]),
+        ([], [pod("a", phase="Succeeded", ended=5)], (), [], [until(10, done=True)]),
         # the clock of a kubelet is an hour ahead
-        ([], [pod("a", phase="Failed", ended=3700)], (), [], [usage("a", "n0", 10, 100)]),
-        ([], [], (), [pod("a", ended=3700)], [usage("a", "n0", 10, 100)]),
-        ([usage("a", "n0", 10)], [pod("a", phase="Failed", ended=3700)], (), [], [usage("a", "n0", 10, 100)]),
-        ([usage("a", "n0", 10)], [], (), [pod("a", ended=3700)], [usage("a", "n0", 10, 100)]),
+        ([], [pod("a", phase="Failed", ended=3700)], (), [], [until(100)]),
+        ([], [], (), [pod("a", ended=3700)], [until(100)]),
+        ([HELD], [pod("a", phase="Failed", ended=3700)], (), [], [until(100)]),
+        ([HELD], [], (), [pod("a", ended=3700)], [until(100)]),
         ([], [pod("a")], ("n0",), [], []),
-        ([usage("a", "n0", 10)], [pod("a")], (), [], [usage("a", "n0", 10)]),
-        ([usage("a", "n0", 10)], [pod("a")], ("n0",), [], [usage("a", "n0", 10, 100)]),
-        ([usage("a", "n0", 10)], [pod("a", phase="Failed", ended=50)], (), [], [usage("a", "n0", 10, 50)]),
+        ([HELD], [pod("a")], (), [], [HELD]),
+        ([HELD], [pod("a")], ("n0",), [], [until(100)]),
+        ([HELD], [pod("a", phase="Failed", ended=50)], (), [], [until(50)]),
         ([usage("a", "n0", 60)], [pod("a", phase="Failed", ended=50)], (), [], [usage("a", "n0", 60, 60)]),
-        ([usage("a", "n0", 10)], [pod("a", phase="Failed")], (), [], [usage("a", "n0", 10, 100)]),
-        (
-            [usage("a", "n0", 10)],
-            [pod("a", phase="Succeeded", ended=50)],
-            (),
-            [],
-            [usage("a", "n0", 10, 50, done=True)],
-        ),
-        ([usage("a", "n0", 10)], [], (), [], [usage("a", "n0", 10, 100)]),
-        ([usage("a", "n0", 10)], [], (), [pod("a", ended=70)], [usage("a", "n0", 10, 70)]),
+        ([HELD], [pod("a", phase="Failed")], (), [], [until(100)]),
+        ([HELD], [pod("a", phase="Succeeded", ended=50)], (), [], [until(50, done=True)]),
+        ([HELD], [], (), [], [until(100)]),
+        ([HELD], [], (), [pod("a", ended=70)], [until(70)]),
         ([usage("a", "n0", 90)], [], (), [pod("a", ended=70)], [usage("a", "n0", 90, 90)]),
-        ([usage("a", "n0", 10)], [], (), [pod("a")], [usage("a", "n0", 10, 100)]),
-        (
-            [usage("a", "n0", 10)],
-            [],
-            (),
-            [pod("a", phase="Succeeded", ended=70)],
-            [usage("a", "n0", 10, 70, done=True)],
-        ),
-        (
-            [usage("a", "n0", 10, 30, done=True)],
-            [],
-            ("n0",),
-            [pod("a", ended=70)],
-            [usage("a", "n0", 10, 30, done=True)],
-        ),
-        ([usage("a", "n0", 10, 30)], [pod("a")], (), [], [usage("a", "n0", 10, 30)]),
+        ([HELD], [], (), [pod("a")], [until(100)]),
+        ([HELD], [], (), [pod("a", phase="Succeeded", ended=70)], [until(70, done=True)]),
+        ([until(30, done=True)], [], ("n0",), [pod("a", ended=70)], [until(30, done=True)]),
+        ([until(30)], [pod("a")], (), [], [until(30)]),
         # came and went between two looks: by its node's name, too, which may be gone by now
-        ([], [], ("n0",), [pod("a", ended=70)], [usage("a", "n0", 10, 70)]),
-        ([], [], (), [pod("a", ended=5)], [usage("a", "n0", 10, 10)]),
-        ([], [], (), [pod("a")], [usage("a", "n0", 10, 100)]),
-        ([], [pod("a")], (), [pod("a", ended=70)], [usage("a", "n0", 10)]),
-        ([usage("b", "n1", 10)], [pod("b", "n1"), pod("a")], (), [], [usage("b", "n1", 10), usage("a", "n0", 10)]),
+        ([], [], ("n0",), [pod("a", ended=70)], [until(70)]),
+        ([], [], (), [pod("a", ended=5)], [until(10)]),
+        ([], [], (), [pod("a")], [until(100)]),
+        ([], [pod("a")], (), [pod("a", ended=70)], [HELD]),
+        ([usage("b", "n1", 10)], [pod("b", "n1"), pod("a")], (), [], [usage("b", "n1", 10), HELD]),
     ],
 )
 def test_a_node_is_used_from_the_binding_of_a_worker_to_its_end(

@@ -115,6 +115,12 @@ def controller(server: Server, tmp_path: Path) -> Controller:
     return made
 
 
+def observe(controller: Controller) -> Snapshot:
+    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
+    assert observed is not None
+    return observed[0]
+
+
 def status(controller: Controller) -> RunStatus:
     return controller.store.runs[RUN].status
 
@@ -246,8 +252,7 @@ def test_a_run_with_a_queue_is_reconciled_again_when_kueue_is_removed_or_install
         server.groups = groups
         controller._refresh()
         assert controller.queue.get(0.0) == RUN
-        observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
-        assert observed is not None and observed[0].has_queues is bool(groups)
+        assert observe(controller).has_queues is bool(groups)
         controller.queue.done(RUN)
     controller._refresh()
     assert controller.queue.get(0.0) is None
@@ -356,15 +361,12 @@ def test_what_was_seen_does_not_change_while_events_come(controller: Controller)
     controller.store.put("Pod", pod("gan-1-worker-0", 50))
     controller.store.put("Pod", pod("gan-1-worker-1", 51))
     controller.store.put("Pod", pod("gan-1-worker-1", 52), gone=True)
-    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
-    assert observed is not None
-    before = (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods))
+    seen = observe(controller)
+    before = (dict(seen.gone_pods), dict(seen.nodes), len(seen.pods))
     controller.store.put("Pod", pod("gan-1-worker-0", 61), gone=True)
     for node in ("n1", "n2"):
-        controller.store.put(
-            "Node", ex.spot(node) | {"metadata": {**ex.spot(node)["metadata"], "resourceVersion": "9"}}
-        )
-    assert (dict(observed[0].gone_pods), dict(observed[0].nodes), len(observed[0].pods)) == before
+        controller.store.put("Node", versioned(ex.spot(node), 9))
+    assert (dict(seen.gone_pods), dict(seen.nodes), len(seen.pods)) == before
     assert len(before[0]) == 1
 
 
@@ -695,36 +697,33 @@ def test_whether_kueue_is_installed_is_asked_again_after_an_error(
     controller.queue.done(RUN)
     server.serves = fail  # type: ignore[method-assign]
     controller._refresh()
-    observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
-    assert observed is not None and not observed[0].has_queues and controller.queue.get(0.0) is None
+    assert not observe(controller).has_queues and controller.queue.get(0.0) is None
     assert "cannot read whether Kueue is installed" in caplog.text
 
 
 def test_what_a_reconcile_sees(controller: Controller) -> None:
     """The run's own objects, its client's pod, and what was said about its job."""
-    alone, _ = controller._observe(RUN, dt.datetime.now(dt.UTC)) or pytest.fail()
+    alone = observe(controller)
     assert alone.client_pod is None and alone.client_runs
     followed = run()
     followed["metadata"] |= {"annotations": {"caloscale.dev/client-heartbeat": "step"}, "resourceVersion": "3"}
     controller.store.put("TrainingRun", followed)
-    now = dt.datetime.now(dt.UTC)
-    seen, version = controller._observe(RUN, now) or pytest.fail()
-    assert version == "3" and (seen.run, seen.generation, seen.spec) == (RUN, 1, followed["spec"])
+    seen = observe(controller)
+    assert (seen.run, seen.generation, seen.spec) == (RUN, 1, followed["spec"])
     assert (seen.client_pod, seen.client_runs, seen.has_progress, seen.progress) == ("step", False, False, None)
     assert seen.nodes == {"n0": True} and [pool.free for pool in seen.pools()[0]] == [1] and not seen.warnings
     assert seen.image.startswith("caloscale/trainer:") and seen.solver_image.startswith("caloscale/solver:")
-    controller.store.put("Pod", {**pod("step", 4, run=""), "metadata": {**pod("step", 4, run="")["metadata"]}})
+    controller.store.put("Pod", pod("step", 4, run=""))
     owner = {"kind": "TrainingRun", "name": "gan", "uid": "u", "controller": True}
     reported = {"metadata": {"name": "gan-progress", "namespace": "physics", "ownerReferences": [owner]}}
     controller.store.put("TrainingProgress", versioned({**reported, "progress": {"step": 5}}, 5))
     stranger = pod("gan-1-worker-0", 6)
     stranger["metadata"]["labels"]["caloscale.dev/run-uid"] = "u-before"
     controller.store.put("Pod", stranger)
-    seen, _ = controller._observe(RUN, now) or pytest.fail()
+    seen = observe(controller)
     assert seen.client_runs and seen.has_progress and seen.progress is not None and seen.progress.step == 5
-    assert (
-        [each.name for each in seen.namesakes] == ["gan-1-worker-0"] and seen.pods == [] and seen.refresh_seconds == 60
-    )
+    assert [each.name for each in seen.namesakes] == ["gan-1-worker-0"] and seen.pods == []
+    assert seen.refresh_seconds == 60
 
 
 def test_a_table_that_cannot_be_read_is_left_aside_and_named(
@@ -742,8 +741,7 @@ def test_a_table_that_cannot_be_read_is_left_aside_and_named(
     assert not controller.watches._to_list
     (labels / "own.csv").write_text(LABELS)
     controller.store.put("TrainingRun", run())
-    seen, _ = controller._observe(RUN, dt.datetime.now(dt.UTC)) or pytest.fail()
-    assert seen.catalogue is known  # files are looked at with each refresh
+    assert observe(controller).catalogue is known  # files are looked at with each refresh
     again = controller.catalogue()
     assert again is not known and len(again.labels.rows) == len(known.labels.rows) + 1
     assert controller.watches._to_list == {("Node", "")}
@@ -801,9 +799,7 @@ def test_it_ends_after_the_reconciles_that_are_on_their_way(controller: Controll
 def test_a_run_for_which_there_is_room_by_now_is_tried_again_and_the_next_of_its_class_at_once(
     timed: Controller,
 ) -> None:
-    observed = timed._observe(RUN, dt.datetime.now(dt.UTC))
-    assert observed is not None
-    key = observed[0].pools()[0][0].key
+    key = observe(timed).pools()[0][0].key
     timed._park(RUN, {key: Need(2, changed=False)}, timed.store.parking.changes)
     assert due_after(timed) is None
     timed._park(RUN, {key: Need(1, changed=False)}, timed.store.parking.changes)

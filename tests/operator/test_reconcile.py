@@ -451,42 +451,36 @@ def test_a_run_of_which_nothing_is_understood_waits() -> None:
     assert w.phase == "Pending" and "hardware.count" in w.status["message"] and not w.jobs
 
 
-@pytest.mark.parametrize(("attempts", "phase"), [(0, "Pending"), (1, "Recovering")])
-def test_a_limit_that_was_raised_lets_a_run_continue(attempts: int, phase: str) -> None:
-    failed = Condition(type="Failed", status="True", reason="Deadline", last_transition_time=START)
-    made = ended_as(*[("Deadline", 0)] * attempts).attempts
-    status = RunStatus(phase="Failed", conditions=(failed,), attempts=made, finished=START, observed_generation=1)
-    seen = dataclasses.replace(world().observe(), status=status, generation=2)
-    for edited, expected in (
-        (seen, phase),
-        (dataclasses.replace(seen, generation=1), "Failed"),
-        (dataclasses.replace(seen, spec={**seen.spec, "cluster": {"suspend": True}}), "Failed"),
-        (dataclasses.replace(seen, status=status.model_copy(update={"phase": "Succeeded"})), "Succeeded"),
-    ):
-        draft = Draft(edited, START)
-        assert draft.run is not None
-        _reopen(draft, draft.run)
-        assert draft.status.phase == expected
-        assert (draft.status.finished is None) == (expected == phase)
-    unmendable = failed.model_copy(update={"reason": "UserError"})
-    draft = Draft(dataclasses.replace(seen, status=status.model_copy(update={"conditions": (unmendable,)})), START)
+def reopened(reason: str, attempts: int, spec: dict[str, Any] | None = None, **changes: Any) -> RunStatus:
+    """The status of a run that has failed, after its spec was changed; generation: of that spec, 2 if not given."""
+    failed = Condition(type="Failed", status="True", reason=reason, last_transition_time=START)
+    made = ended_as(*[("NodeLost", 0)] * attempts).attempts
+    known = {"phase": "Failed", "conditions": (failed,), "attempts": made, "restarts": 2, "finished": START}
+    generation = changes.pop("generation", 2)
+    status = RunStatus(**{**known, "observed_generation": 1, **changes})
+    draft = Draft(dataclasses.replace(world(spec).observe(), status=status, generation=generation), START)
     assert draft.run is not None
     _reopen(draft, draft.run)
-    assert draft.status.phase == "Failed"
+    return draft.status
+
+
+@pytest.mark.parametrize(("attempts", "phase"), [(0, "Pending"), (1, "Recovering")])
+def test_a_limit_that_was_raised_lets_a_run_continue(attempts: int, phase: str) -> None:
+    status = reopened("Deadline", attempts)
+    assert (status.phase, status.finished) == (phase, None)
+    for unchanged in (
+        reopened("Deadline", attempts, generation=1),
+        reopened("Deadline", attempts, {"cluster": {"suspend": True}}),
+        reopened("UserError", attempts),
+    ):
+        assert (unchanged.phase, unchanged.finished) == ("Failed", START)
+    assert reopened("Deadline", attempts, phase="Succeeded").phase == "Succeeded"
 
 
 @pytest.mark.parametrize(("most", "phase"), [(2, "Failed"), (3, "Recovering")])
 def test_a_run_without_restarts_continues_when_it_is_given_more(most: int, phase: str) -> None:
     """Another edit, such as cluster.ttlSecondsAfterFinished, rents no machines."""
-    failed = Condition(type="Failed", status="True", reason="RestartBudget", last_transition_time=START)
-    made = ended_as(*[("NodeLost", 0)] * 3).attempts
-    known = {"attempts": made, "restarts": 2, "finished": START, "observed_generation": 1}
-    status = RunStatus(phase="Failed", conditions=(failed,), **known)
-    w = world({"recovery": {"maxRestarts": most}})
-    draft = Draft(dataclasses.replace(w.observe(), status=status, generation=2), START)
-    assert draft.run is not None
-    _reopen(draft, draft.run)
-    assert draft.status.phase == phase
+    assert reopened("RestartBudget", 3, {"recovery": {"maxRestarts": most}}).phase == phase
 
 
 def test_own_machines_have_no_price_and_that_is_no_problem_without_a_budget() -> None:

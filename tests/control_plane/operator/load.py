@@ -95,7 +95,6 @@ def main() -> None:
 
 
 def options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line says; absent: that of this process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--runs", type=int, default=50)
@@ -125,12 +124,10 @@ def most_memory_mib(pid: int) -> float:
 
 
 def namespaces(given: argparse.Namespace) -> list[str]:
-    """Of the runs, and that of the others."""
     return [namespace_of(index, given) for index in range(given.namespaces)] + (["others"] if given.others else [])
 
 
 def namespace_of(index: int, given: argparse.Namespace) -> str:
-    """Of a run."""
     return NAMESPACE if given.namespaces == 1 else f"{NAMESPACE}-{index % given.namespaces:02d}"
 
 
@@ -183,7 +180,6 @@ class Store:
         self._ask("txn", {"compare": [] if anew else [there], "success": [write]})
 
     def delete(self, key: str) -> None:
-        """Remove a value."""
         self._ask("deleterange", {"key": _encode(key)})
 
     def _ask(self, verb: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +208,6 @@ class Model:
         self._uids = {uid for _, value in self._objects for uid in UID.findall(value)}
 
     def write(self, words: Sequence[str]) -> None:
-        """Write them with these words."""
         changes = [(old.encode(), new.encode()) for old, new in zip(self._words, words, strict=True)]
         changes += [(uid, str(uuid.uuid4()).encode()) for uid in self._uids]
         for key, value in self._objects:
@@ -235,11 +230,9 @@ class Others:
             self._models[index < given.taken] = Model(store, f"other-{index:06d}", self._words(index))
 
     def put(self, index: int) -> None:
-        """A pod of this number comes."""
         self._models[index < self._given.taken].write(self._words(index))
 
     def delete(self, index: int) -> None:
-        """The pod of this number goes."""
         self._store.delete(f"/registry/pods/others/other-{index:06d}")
 
     def _words(self, index: int) -> tuple[str, str]:
@@ -261,11 +254,9 @@ class Changes:
         """What was written so far."""
 
     def stop(self) -> None:
-        """End them."""
         self._stop_now.set()
 
     def run(self) -> None:
-        """Until `stop`."""
         self._look()
         begun = time.monotonic()
         with ThreadPoolExecutor(2) as threads:
@@ -457,7 +448,6 @@ def costs(store: Store, given: argparse.Namespace) -> dict[str, float]:
 
 
 def phases(runs: Iterable[dict[str, Any]]) -> Counter[str]:
-    """Runs by phase."""
     return Counter(each.get("status", {}).get("phase", "none") for each in runs)
 
 
@@ -503,7 +493,6 @@ def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
 
 
 def counts(port: int) -> Counts:
-    """The operator's metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = {f.name: f for f in text_string_to_metric_families(answer.read().decode())}
     requests = [s for s in families["caloscale_api_requests"].samples if s.name.endswith("_total")]
