@@ -229,6 +229,26 @@ def test_a_run_is_not_lost_with_its_pods_where_a_bucket_is_named(settings: tuple
     assert workspace_of(ex.run_of(*settings)) == place
 
 
+@pytest.mark.parametrize(
+    ("settings", "entry"),
+    [
+        (("cluster.workspace=s3://b/run",), "credentials"),
+        (("cluster.workspace=gs://b/run", "data.source=s3://b/showers"), "key.json"),
+        (("cluster.workspace=/workspace/run", "cluster.dataset=s3://b/dataset"), "credentials"),
+        (("cluster.workspace=/workspace/run", "checkpoint.uri=minio://b/run"), "credentials"),
+        (("cluster.workspace=/workspace/run", "data.source=s3://b/showers"), "credentials"),
+        (("cluster.workspace=/workspace/run", "data.source=gs://b/showers"), "key.json"),
+    ],
+)
+def test_the_key_is_that_of_the_bucket_of_the_run(settings: tuple[str, ...], entry: str) -> None:
+    """Also where a volume claim has the workspace."""
+    secret = ("cluster.credentialsSecret=bucket-key", "cluster.volumeClaim=showers")
+    run = ex.run_of(*ex.ON_V100, "hardware.count=8", *secret, *settings)
+    spec = template_of(render(ex.launch_of(run, ex.node("n0"))))["spec"]
+    (volume,) = (each["secret"] for each in spec["volumes"] if each["name"] == "credentials")
+    assert volume["items"] == [{"key": entry, "path": entry}]
+
+
 def test_workers_take_the_environment_of_their_namespace() -> None:
     """The operator's own variables go before it: Kubernetes takes env after envFrom."""
     (container,) = template_of(render(ex.LAUNCHES["tfjob-cpu"]()))["spec"]["containers"]

@@ -175,9 +175,12 @@ def _environment(launch: Launch) -> list[Manifest]:
 
 
 def _key_of(run: AnyRun) -> tuple[str, str]:
-    """Variable and entry of the key for the bucket of a run."""
-    place = workspace_of(run) or run.cluster.dataset or ""
-    return S3_KEY if place.startswith(("s3://", "minio://")) else GOOGLE_KEY
+    """Variable and entry of the key for the bucket of a run, the first that it names."""
+    places = [workspace_of(run), run.cluster.dataset]
+    if isinstance(run, Run):
+        places += [run.checkpoint.uri, run.data.source]
+    bucket = next((place for place in places if place is not None and place.startswith(BUCKETS)), "")
+    return S3_KEY if bucket.startswith(("s3://", "minio://")) else GOOGLE_KEY
 
 
 def _resources(launch: Launch) -> Manifest:
