@@ -30,6 +30,7 @@ def test_runs_accelerators_and_money() -> None:
     half = pod("gan-1-worker-0", 3)
     half["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "6"
     store.put("Pod", half)
+    store.put("Pod", pod("gan-1-worker-1", 4, node="gone"))
     metrics.count("PATCH", "TFJob", 200)
     metrics.events.labels("Pod").inc()
     text = generate_latest(metrics.registry).decode()
@@ -37,7 +38,7 @@ def test_runs_accelerators_and_money() -> None:
         'caloscale_runs{phase="Running"} 2.0',
         'caloscale_runs{phase="Failed"} 0.0',
         'caloscale_accelerators{kind="planned"} 24.0',
-        'caloscale_accelerators{kind="used"} 6.0',
+        'caloscale_accelerators{kind="used"} 14.0',
         'caloscale_accelerators{kind="wasted"} 2.0',
         "caloscale_usd_per_hour 19.5",
         'caloscale_api_requests_total{code="200",kind="TFJob",method="PATCH"} 1.0',

@@ -59,6 +59,7 @@ class RunsCollector(Collector):
             uses = [pod.use for pod in self._store.pods.values() if pod.use is not None]
             nodes = self._store.capacity.nodes
             on_nodes = sum(nodes[name].key.per_node for name in {use.node for use in uses} & nodes.keys())
+            wasted = on_nodes - sum(use.accelerators for use in uses if use.node in nodes)
         launched = [s.placement for s in statuses if s.phase in WITH_WORKERS and s.placement is not None]
         planned = sum(placed.workers * placed.accelerators_per_worker for placed in launched)
         used = sum(use.accelerators for use in uses)
@@ -71,7 +72,7 @@ class RunsCollector(Collector):
             "planned: of launched runs; used: requested by their pods; wasted: on their nodes, used by no pod.",
             labels=["kind"],
         )
-        for kind, count in (("planned", planned), ("used", used), ("wasted", on_nodes - used)):
+        for kind, count in (("planned", planned), ("used", used), ("wasted", wasted)):
             accelerators.add_metric([kind], count)
         yield accelerators
         usd_per_hour = sum(placed.usd_per_hour or 0.0 for placed in launched)
