@@ -63,6 +63,8 @@ def ensure(plane: ControlPlane, name: str) -> None:
     """Install an operator unless it runs, and wait until it is ready."""
     if name not in plane.daemons:
         install(plane, name)
+    elif name in plane.ended_programs():  # the API server was away for too long; a Deployment would start it again
+        plane.restart(name)
     plane.daemons[name].wait()
 
 
