@@ -1,4 +1,4 @@
-"""Real pods on real nodes: logs, names, grace, whole nodes, jobs. Root and some Debian packages are needed."""
+"""Real pods on real nodes: logs, programs, services, grace. Root and some Debian packages are needed."""
 
 import json
 import time
@@ -62,42 +62,6 @@ def test_a_pod_runs_and_echoes(cluster: NativeCluster, core: Core, namespace: st
     assert shown.split() == ["65532", "True", "False"]
 
 
-TELL = """
-import socket, sys, threading
-me, other = sys.argv[1:]
-with socket.create_server(("", 2222)) as server:
-    def answer():
-        connection, _ = server.accept()
-        connection.sendall(f"this is {me}".encode())
-        connection.close()
-    thread = threading.Thread(target=answer)
-    thread.start()
-    import time
-    for _ in range(300):
-        try:
-            with socket.create_connection((f"{other}.pair", 2222), 2) as connection:
-                print(connection.recv(100).decode(), flush=True)
-                break
-        except OSError:
-            time.sleep(0.1)
-    thread.join()
-"""
-
-
-def test_pods_on_two_nodes_find_each_other_by_name(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    headless = {"clusterIP": "None", "selector": {"app": "pair"}, "publishNotReadyAddresses": True}
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "pair"}, "spec": headless}
-    pods = []
-    for (name, other), node in zip((("a", "b"), ("b", "a")), SPOT, strict=True):
-        made = pod(name, "", node=node, labels={"app": "pair"}, hostname=name, subdomain="pair")
-        made["spec"]["containers"][0]["command"] = [PYTHON, "-u", "-c", TELL, name, other]
-        pods.append(made)
-    cluster.apply([service, *pods], namespace=namespace)
-    for name, other in (("a", "b"), ("b", "a")):
-        cluster.wait_until(lambda name=name: phase(core, name, namespace) == "Succeeded", f"{name} ends")
-        assert log(core, name, namespace) == f"this is {other}\n"
-
-
 def test_a_pod_reaches_the_server_and_a_service(cluster: NativeCluster, core: Core, namespace: str) -> None:
     script = """
 import ssl, urllib.request
@@ -139,38 +103,3 @@ while True: time.sleep(1)
     cluster.wait_until(lambda: not core.list_namespaced_pod(namespace).items, "it is gone")
     assert (cluster.shared_folder / "saved").read_text(encoding="utf-8") == "in time"
     assert cluster.inside(SPOT[1], "cat", f"{SHARED}/saved") == "in time"
-
-
-def test_too_much_memory_ends_a_pod(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    script = "a = bytearray(); [a.extend(bytes(1 << 20)) for _ in range(1000)]"
-    cluster.apply([pod("greedy", script, node=SPOT[1], limits={"memory": "64Mi"})], namespace=namespace)
-    cluster.wait_until(lambda: phase(core, "greedy", namespace) == "Failed", "it is killed")
-    (status,) = core.read_namespaced_pod("greedy", namespace).status.container_statuses
-    assert (status.state.terminated.reason, status.state.terminated.exit_code) == ("OOMKilled", 137)
-
-
-def test_a_jobset_runs_on_two_nodes(cluster: NativeCluster, core: Core, namespace: str) -> None:
-    script = """
-import socket, time
-for _ in range(300):
-    try:
-        print(len({socket.gethostbyname(f"pair-w-0-{i}.pair") for i in range(2)})); break
-    except OSError: time.sleep(0.1)
-time.sleep(2)
-"""
-    template = pod("x", script, gpus=1)["spec"]
-    job = {"parallelism": 2, "completions": 2, "backoffLimit": 0, "template": {"spec": template}}
-    replicated = {"name": "w", "replicas": 1, "template": {"spec": job}}
-    metadata = {"name": "pair"}
-    spec = {"replicatedJobs": [replicated]}
-    cluster.apply(
-        [{"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}],
-        namespace=namespace,
-    )
-
-    def completed() -> bool:
-        status = cluster.get("jobset", "pair", "-n", namespace).get("status", {})
-        return bool(status.get("terminalState") == "Completed")
-
-    cluster.wait_until(completed, "the JobSet completes")
-    assert {log(core, each.metadata.name, namespace) for each in core.list_namespaced_pod(namespace).items} == {"2\n"}
