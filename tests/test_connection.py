@@ -1,13 +1,10 @@
 """Which cluster and namespace are meant, what is asked of an API server, and what its answers mean."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import parse_qsl
 
 import pytest
 import yaml
@@ -19,6 +16,7 @@ from urllib3.exceptions import HTTPError
 from caloscale import connection
 from caloscale.connection import Connection, FencedError, Page
 from caloscale.errors import ClusterError
+from tests.client.server import ApiServer, kubeconfig_of
 
 KUBECONFIG = {
     "current-context": "here",
@@ -71,47 +69,6 @@ def test_in_a_pod_it_is_the_pods_unless_a_context_is_named(kubeconfig: Path, pod
     """As `connect`, which takes the pod's own cluster."""
     assert connection.active_namespace() == "team"
     assert connection.active_namespace("here") == "physics"
-
-
-class ApiServer:
-    """A server on this machine: notes each request, and answers with what it was given, the last answer for ever."""
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, dict[str, str], str | None, Any]] = []
-        self.answers: list[tuple[int, object]] = [(200, {})]
-        self.headers: list[Any] = []
-        noting = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def _answer(self) -> None:
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                path, _, query = self.path.partition("?")
-                content = self.headers.get("Content-Type") if body else None
-                asked = (self.command, path, dict(parse_qsl(query)), content, json.loads(body) if body else None)
-                noting.asked.append(asked)
-                noting.headers.append(self.headers)
-                code, answer = noting.answers.pop(0) if len(noting.answers) > 1 else noting.answers[0]
-                if code:  # else it hangs up
-                    sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-                    self.send_response(code)
-                    self.send_header("Content-Length", str(len(sent)))
-                    self.end_headers()
-                    self.wfile.write(sent)
-
-            do_GET = do_POST = do_PATCH = do_DELETE = _answer
-
-            def log_message(self, *_: object) -> None:
-                """Stay quiet."""
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
-        self.thread.start()
-        self.address = f"http://127.0.0.1:{self.server.server_port}"
-
-    def stop(self) -> None:
-        self.server.shutdown()
-        self.thread.join()
-        self.server.server_close()
 
 
 @pytest.fixture
@@ -362,13 +319,6 @@ def test_the_message_of_an_answer_and_whether_it_may_be_another_soon(
 
 def test_the_message_of_another_error_is_its_own() -> None:
     assert connection.message_of(OSError("no route")) == "no route"
-
-
-def kubeconfig_of(address: str, **user: Any) -> dict[str, Any]:
-    cluster = {"name": "c", "cluster": {"server": address}}
-    users = [{"name": "u", "user": {"token": "mine", **user}}, {"name": "other", "user": {"token": "theirs"}}]
-    contexts = [{"name": name, "context": {"cluster": "c", "user": user}} for name, user in ((1, "u"), (2, "other"))]
-    return {"current-context": 1, "clusters": [cluster], "users": users, "contexts": contexts}
 
 
 def test_the_context_names_server_and_credentials(server: ApiServer, tmp_path: Path) -> None:

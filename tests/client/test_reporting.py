@@ -1,11 +1,8 @@
 """Worker 0's reports, against an API server of a few lines that really listens."""
 
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -14,54 +11,19 @@ from caloscale.client.reporting import ProgressReporter, read_progress_file, wor
 from caloscale.operator.store import read_progress
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.training.progress_file import ProgressFile
+from tests.client.server import ApiServer, kubeconfig_of
 
 GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress"}
 
 
-class Server:
-    """Takes PATCH requests; refuses as many as a test asks for."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[str, dict[str, Any]]] = []
-        self.refuse = 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_PATCH(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                code = 503 if outer.refuse > 0 else 200
-                outer.refuse -= 1
-                if code == 200:
-                    outer.seen.append((self.path, body))
-                self.send_response(code)
-                self.send_header("Content-Type", "application/json")
-                self.end_headers()
-                self.wfile.write(json.dumps({"kind": "TrainingProgress", "metadata": {"name": "p"}}).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    made = Server()
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{made.http.server_port}"}}],
-        "users": [{"name": "me", "user": {}}],
-    }
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
+    made = ApiServer()
+    made.answers = [(200, {"kind": "TrainingProgress", "metadata": {"name": "p"}})]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(made.address)))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
     yield made
-    made.http.shutdown()
-    made.http.server_close()
+    made.stop()
 
 
 def written(path: Path, step: int = 61) -> None:
@@ -72,11 +34,11 @@ def written(path: Path, step: int = 61) -> None:
     file.step(step, now=True)
 
 
-def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, server: Server) -> None:
+def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, server: ApiServer) -> None:
     written(tmp_path / "progress.json")
     reporter = ProgressReporter(tmp_path / "progress.json", GIVEN)
     assert reporter.report() and not reporter.report()  # the second time there is nothing new
-    ((path, body),) = server.seen
+    ((_, path, _, _, body),) = server.asked
     assert path == "/apis/caloscale.dev/v1alpha1/namespaces/physics/trainingprogresses/gan-progress"
     progress = read_progress(body)
     assert progress is not None and progress == read_progress_file(tmp_path / "progress.json")
@@ -87,33 +49,33 @@ def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, serv
     assert left == pytest.approx((6100 - 61) * progress.step_seconds, abs=0.51)
 
 
-def test_a_server_that_is_away_is_asked_again(tmp_path: Path, server: Server) -> None:
+def test_a_server_that_is_away_is_asked_again(tmp_path: Path, server: ApiServer) -> None:
     written(tmp_path / "progress.json")
     reporter = ProgressReporter(tmp_path / "progress.json", GIVEN)
-    server.refuse = 1
+    server.answers.insert(0, (503, {}))
     assert not reporter.report()
     assert reporter.report()
 
 
-def test_the_last_word_is_said_at_the_end(tmp_path: Path, server: Server) -> None:
+def test_the_last_word_is_said_at_the_end(tmp_path: Path, server: ApiServer) -> None:
     with ProgressReporter(tmp_path / "progress.json", GIVEN):
         written(tmp_path / "progress.json", step=6100)
-    ((_, body),) = server.seen
+    ((*_, body),) = server.asked
     assert body["progress"]["step"] == 6100
 
 
-def test_other_workers_say_nothing(tmp_path: Path, server: Server) -> None:
+def test_other_workers_say_nothing(tmp_path: Path, server: ApiServer) -> None:
     config = json.dumps({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}})
     written(tmp_path / "progress.json")
     with ProgressReporter(tmp_path / "progress.json", {**GIVEN, "TF_CONFIG": config}):
         pass
-    assert server.seen == [] and worker_index({"TF_CONFIG": config}) == 1 and worker_index({}) == 0
+    assert server.asked == [] and worker_index({"TF_CONFIG": config}) == 1 and worker_index({}) == 0
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"step": "many"}', "[]"])
-def test_a_damaged_file_is_no_progress(text: str, tmp_path: Path, server: Server) -> None:
+def test_a_damaged_file_is_no_progress(text: str, tmp_path: Path, server: ApiServer) -> None:
     (tmp_path / "progress.json").write_text(text)
-    assert not ProgressReporter(tmp_path / "progress.json", GIVEN).report() and server.seen == []
+    assert not ProgressReporter(tmp_path / "progress.json", GIVEN).report() and server.asked == []
 
 
 def test_without_a_name_nothing_is_written(tmp_path: Path) -> None:
