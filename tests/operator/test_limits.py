@@ -372,16 +372,6 @@ def test_a_budget_is_kept_from_when_there_is_a_price(monkeypatch: pytest.MonkeyP
     assert 5 <= float(w.status["cost"]["usd"]) < 5 + 61 * per_second
 
 
-def test_a_budget_is_kept_when_the_price_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the price of the launch: somebody took the row out of the ConfigMap."""
-    w = world({"budget": {"maxUsd": 90}}, steps=100_000).until(lambda w: w.phase == "Running")
-    none = Prices(())
-    monkeypatch.setattr(ex, "CATALOGUE", dataclasses.replace(ex.CATALOGUE, prices=none, known={}))
-    w.tick(8300)
-    w.until(lambda w: w.phase == "Failed", most_seconds=200)
-    assert w.attempts[0]["reason"] == "Budget"
-
-
 BESIDE = {"hardware": {"diskGib": 500, "controlPlane": True}}
 
 

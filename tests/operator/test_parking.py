@@ -18,13 +18,14 @@ from caloscale.operator.parking import Parking
 from caloscale.operator.reconcile import reconcile
 from caloscale.operator.settings import Settings
 from tests.cluster import examples as ex
-from tests.operator.test_controller import Server
+from tests.operator import test_controller
 from tests.operator.test_store import pod, versioned
 
+ATTEMPT = {"number": 1, "job": "j", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
 HARDWARE: dict[str, Any] = {"accelerator": "nvidia-tesla-v100", "region": "europe-west4"}
 
 
-class Crowd(Server):
+class Crowd(test_controller.Server):
     """Many runs, one-node pools and pods of others."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,12 +56,7 @@ class Crowd(Server):
     def submit(self, name: str, **hardware: Any) -> None:
         metadata = {"namespace": "physics", "name": name, "uid": f"u-{name}", "generation": 1}
         spec = {"model": {"preset": "variable-angle"}, "hardware": {**HARDWARE, **hardware}}
-        self.raw[name] = {
-            "apiVersion": "caloscale.dev/v1alpha1",
-            "kind": "TrainingRun",
-            "metadata": metadata,
-            "spec": spec,
-        }
+        self.raw[name] = {**test_controller.run(), "metadata": metadata, "spec": spec}
         self.put("TrainingRun", self.raw[name])
 
     def settle(self) -> list[str]:
@@ -234,16 +230,7 @@ def test_when_several_nodes_are_free_as_many_of_a_class_are_launched(crowd: Crow
         ({"metadata": {"deletionTimestamp": "2026-11-21T10:00:00Z"}}, []),
         ({"status": {"phase": "Recovering"}}, ["one-1"]),
         ({"status": {"observedGeneration": 7}}, ["one-1"]),
-        (
-            {
-                "status": {
-                    "attempts": [
-                        {"number": 1, "job": "j", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
-                    ]
-                }
-            },
-            ["one-1"],
-        ),
+        ({"status": {"attempts": [ATTEMPT]}}, ["one-1"]),
     ],
 )
 def test_who_waits_behind_others_is_decided_about_where_something_is_its_own(
