@@ -86,6 +86,7 @@ def bench_generate(
     """
     streams = suitable_streams(threads) if streams is None else streams
     machine = describe_machine()
+    keys = [key for key in RUNTIMES if key[1] in precisions]
     problems: dict[tuple[str, str], str] = {}
     contenders: dict[tuple[str, str], Contender] = {}
     with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
@@ -93,7 +94,7 @@ def bench_generate(
         reference = stack.enter_context(Contender("reference", "reference-generate", settings))
         folder = Path(temporary) / "model"
         make_model(run, folder)
-        for key in (key for key in RUNTIMES if key[1] in precisions):
+        for key in keys:
             runtime = {"folder": str(folder), "runtime": key[0], "precision": key[1], "streams": streams}
             try:
                 contenders[key] = stack.enter_context(Contender(" ".join(key), "generate", settings | runtime))
@@ -101,7 +102,7 @@ def bench_generate(
                 problems[key] = str(error)
         interleave([reference, *contenders.values()], f"bench generate {run.model.network}", GENERATE_SECONDS, rounds)
     figures = [_figures("reference", "float32", reference, reference, batch)]
-    for key in (key for key in RUNTIMES if key[1] in precisions):
+    for key in keys:
         if key in problems:
             figures.append(ContenderFigures(name=key[0], precision=key[1], problem=problems[key]))
         else:

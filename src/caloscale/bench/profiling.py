@@ -26,11 +26,6 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
 
     dataset: a folder of shards of the run; absent, some are made of parametrised showers.
     """
-    trace, state = _record(run, batch, steps, dataset)
-    return describe(trace, state.run, state.networks, batch, measure_peak(state.run.train.precision))
-
-
-def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Trace, TrainingState]:
     with TemporaryDirectory(prefix="caloscale-profile-") as temporary:
         folder = dataset or _sample_shards(run, Path(temporary), max(256, 2 * batch))
         manifest = read_manifest(folder)
@@ -54,9 +49,9 @@ def _record(run: Run, batch: int, steps: int, dataset: Path | None) -> tuple[Tra
             make_steps(state, Schedule(0, "constant"), batches, count, before=before, after=after)
         finally:
             profiler.close()
-        if not traces:
-            raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
-        return traces[0], state
+    if not traces:
+        raise CaloscaleError(f"TensorFlow {tf.__version__} made no profile of the step")
+    return describe(traces[0], state.run, state.networks, batch, measure_peak(state.run.train.precision))
 
 
 def _sample_shards(run: Run, folder: Path, showers: int) -> Path:

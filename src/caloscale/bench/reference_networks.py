@@ -26,7 +26,7 @@ def build_reference(model: Model, data: Data) -> Networks:
     generator, discriminator = plain
     latent = tf.keras.Input((model.latent_size,), name="latent")
     shower = tf.keras.Input((*data.shape, 1), name="shower")
-    features = _chain(shower, [*discriminator, *_end()])
+    features = _chain(shower, discriminator)
     outputs = {
         "real_fake": tf.keras.layers.Dense(1, activation="sigmoid", name="real_fake")(features),
         "energy": tf.keras.layers.Dense(1, name="energy")(features),
@@ -128,9 +128,4 @@ def _discriminator(first: Any, zeros: Any, kernel: Any, dropout: float, *, epsil
             keras.BatchNormalization(epsilon=epsilon, name=f"norm{number}"),
             keras.Dropout(dropout, name=f"dropout{number}"),
         ]
-    return layers
-
-
-def _end() -> Layers:
-    keras = tf.keras.layers
-    return [keras.AveragePooling3D((2, 2, 2), name="pooling"), keras.Flatten(name="flatten")]
+    return [*layers, keras.AveragePooling3D((2, 2, 2), name="pooling"), keras.Flatten(name="flatten")]

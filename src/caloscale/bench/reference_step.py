@@ -28,29 +28,18 @@ class Draws(NamedTuple):
     """Labels of the generated ones."""
 
 
-class ReferenceOptimizers(NamedTuple):
-    """Keras' own optimisers, built."""
-
-    generator: Any
-    discriminator: Any
-
-
-def reference_optimizers(run: Run, networks: Networks) -> ReferenceOptimizers:
-    """The optimisers of the run configuration at its learning rates, without schedule."""
+def reference_optimizers(run: Run, networks: Networks) -> dict[str, Any]:
+    """Keras' own optimisers of the run configuration by role, built, at its learning rates and without schedule."""
     train = run.train
-
-    def one(rate: float, network: Any) -> Any:
-        if train.optimizer == "adam":
-            optimizer = tf.keras.optimizers.Adam(rate, beta_1=0.5, beta_2=0.99)
-        else:
-            optimizer = tf.keras.optimizers.RMSprop(rate, rho=0.9)
-        optimizer.build(network.trainable_variables)
-        return optimizer
-
     of_discriminator = train.discriminator_learning_rate or train.learning_rate
-    return ReferenceOptimizers(
-        one(train.learning_rate, networks["generator"]), one(of_discriminator, networks["discriminator"])
-    )
+    optimizers = {}
+    for role, rate in (("generator", train.learning_rate), ("discriminator", of_discriminator)):
+        if train.optimizer == "adam":
+            optimizers[role] = tf.keras.optimizers.Adam(rate, beta_1=0.5, beta_2=0.99)
+        else:
+            optimizers[role] = tf.keras.optimizers.RMSprop(rate, rho=0.9)
+        optimizers[role].build(networks[role].trainable_variables)
+    return optimizers
 
 
 def draw(run: Run, size: int) -> Draws:
@@ -68,30 +57,26 @@ def draw(run: Run, size: int) -> Draws:
 def reference_step(
     run: Run,
     networks: Networks,
-    optimizers: ReferenceOptimizers,
+    optimizers: Mapping[str, Any],
     batch: Mapping[str, Any],
     draws: Draws | None = None,
 ) -> None:
     """One step; updates weights and optimisers. draws: absent, they are drawn here."""
     draws = draws or draw(run, batch["cells"].shape[0])
-    targets = _targets(run, batch)
+    targets = {
+        "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
+        "angle": batch["measured_angle_rad"][:, None],
+        "ecal_sum": batch["ecal_sum"][:, None],
+    }
     fake = _generate(run, networks, batch, draws.fakes, training=False)
     seen = []
     for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
         outputs, gradients = _discriminator_tape(run, networks, cells, labels, targets)
         seen.append(outputs)
-        optimizers.discriminator.apply_gradients(zip(gradients, networks["discriminator"].trainable_variables))
+        optimizers["discriminator"].apply_gradients(zip(gradients, networks["discriminator"].trainable_variables))
     for noise in draws.updates:
         gradients = _generator_tape(run, networks, batch, noise, targets, *seen)
-        optimizers.generator.apply_gradients(zip(gradients, networks["generator"].trainable_variables))
-
-
-def _targets(run: Run, batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "energy": batch["energy_gev"][:, None] / run.data.preprocessing.energy_scale_gev,
-        "angle": batch["measured_angle_rad"][:, None],
-        "ecal_sum": batch["ecal_sum"][:, None],
-    }
+        optimizers["generator"].apply_gradients(zip(gradients, networks["generator"].trainable_variables))
 
 
 def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
