@@ -127,16 +127,14 @@ def _simulate_files(
         wheel_folder("calzone")
         elements = elements_of(data.geometry, data.front)
         environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=data.has_hadrons))
-    order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted)).model_dump_json(
-        by_alias=True
-    )
+    order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted))
     log, attempt, start = FileLog(folder, identity), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)
     done = total - len(pending) * showers_in_file(data)
     with (
         progress.bar(f"{data.simulation.engine} showers", total, "showers", initial=done) as bar,
-        closing(run_files(order, pending, processes, environment)) as messages,
+        closing(run_files(order.model_dump_json(by_alias=True), pending, processes, environment)) as messages,
     ):
         for message in messages:
             if message["event"] == "ready":
@@ -272,11 +270,9 @@ class _Worker:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # it died, which the listener reports
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:  # it died, which the listener reports
-            return
 
     def assign(self, index: int) -> None:
         self._send(str(index))
@@ -287,10 +283,8 @@ class _Worker:
         self._listener.join()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
-                try:
+                with suppress(BrokenPipeError):
                     stream.close()
-                except BrokenPipeError:
-                    continue
         self._errors.close()
 
     def death_error(self) -> SimulationError:

@@ -10,6 +10,7 @@ import hashlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -28,15 +29,12 @@ LOW_ENERGY_FOLDER = "G4EMLOW8.8"
 PARTICLE_FOLDER = "G4PARTICLEXS4.2"
 _STATES_FOLDER = "G4ENSDFSTATE3.0"
 _LOW_ENERGY_FILES = (
-    "brem_SB/br{}",
-    "epics2017/phot/pe-cs-{}.dat",
-    "epics2017/phot/pe-high-{}.dat",
-    "epics2017/phot/pe-low-{}.dat",
+    "brem_SB/br{}", "epics2017/phot/pe-cs-{}.dat", "epics2017/phot/pe-high-{}.dat", "epics2017/phot/pe-low-{}.dat",
     "epics2017/rayl/re-cs-{}.dat",
-)
+)  # fmt: skip
 """Files of the low-energy dataset that Geant4 reads for an element."""
-_NEUTRON = ("inel", "el", "cap")
-"""Inelastic, elastic, capture: the first part of the names of the cross sections, which the atomic number ends."""
+_NEUTRON_FILES = ("inel{}", "el{}", "cap{}")
+"""Inelastic, elastic, capture: cross sections of neutrons on an element."""
 _EMPTY_FOLDERS = (
     "G4NDL4.7.1", "PhotonEvaporation6.1.2", "RadioactiveDecay6.1.2", "G4PII1.3", "RealSurface2.2",
     "G4SAIDDATA2.0", "G4ABLA3.3", "G4INCL1.3", "G4CHANNELING2.0",
@@ -74,10 +72,9 @@ def elements_of(geometry: Geometry, front: Sequence[FrontLayer] = ()) -> tuple[i
 
 def wheel_folder(wheel: str) -> Path:
     """Where an installed wheel's package lies, found without importing it. Raises SimulationError."""
-    try:
+    found = None
+    with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(wheel)
-    except (ImportError, ValueError):
-        found = None
     if found is None or found.origin is None:
         raise SimulationError(f"the wheel {wheel} is not installed", remedy=remedy_of_missing())
     return Path(found.origin).parent
@@ -99,7 +96,8 @@ def tables_identity(elements: tuple[int, ...], environment: Mapping[str, str] = 
     """
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None:
-        files = {file.relative_to(low_energy): file for file in _files_of_elements(low_energy, elements)}
+        names = [Path(name.format(z)) for z in elements for name in _LOW_ENERGY_FILES]
+        files = {name: low_energy / name for name in names if (low_energy / name).is_file()}
         if own := environment.get("GEANT4_DATA_DIR"):
             folders = [Path(own, name) for name in _READ_FOLDERS]
             files |= {f.relative_to(own): f for folder in folders for f in folder.rglob("*") if f.is_file()}
@@ -122,18 +120,24 @@ def data_folder(
     the cache cannot be written.
     """
     own = environment.get("GEANT4_DATA_DIR")
-    if hadrons and len(_neutron_files(environment, elements)) < len(_NEUTRON) * len(elements):
+    neutron = Path(own, PARTICLE_FOLDER, "neutron") if own else None
+    if hadrons and (neutron is None or not _has_all(neutron, _NEUTRON_FILES, elements)):
         raise SimulationError(
             f"hadrons need the cross sections of neutrons on the elements {list(elements)}",
-            file=Path(own) / PARTICLE_FOLDER / "neutron" if own else None,
+            file=neutron,
             field="GEANT4_DATA_DIR",
             value=own,
             remedy="download the datasets of Geant4 (python -m calzone download) and let GEANT4_DATA_DIR name their "
             "folder; or simulate e- or gamma (data.particle), which do without",
         )
     low_energy = _own_low_energy_folder(environment)
-    if low_energy is not None:
-        _check_own(low_energy, elements, "GEANT4_DATA_DIR" if own else "G4LEDATA")
+    if low_energy is not None and not _has_all(low_energy, _LOW_ENERGY_FILES, elements):
+        raise SimulationError(
+            f"{'GEANT4_DATA_DIR' if own else 'G4LEDATA'}: {low_energy} does not hold the tables of all elements "
+            f"{list(elements)} (brem_SB, epics2017/phot, epics2017/rayl)",
+            remedy=f"let it name the dataset of Geant4 11.4 ({LOW_ENERGY_FOLDER}), or unset it to have the tables "
+            "assembled from the installed wheels",
+        )
     if own:
         return Path(own)
     identity = hashlib.sha256(f"{tables_identity(elements, environment)} {low_energy} {elements}".encode())
@@ -156,27 +160,8 @@ def _own_low_energy_folder(environment: Mapping[str, str]) -> Path | None:
     return Path(environment["G4LEDATA"]).resolve() if environment.get("G4LEDATA") else None
 
 
-def _files_of_elements(low_energy: Path, elements: tuple[int, ...]) -> list[Path]:
-    files = [low_energy / name.format(z) for z in elements for name in _LOW_ENERGY_FILES]
-    return [file for file in files if file.is_file()]
-
-
-def _neutron_files(environment: Mapping[str, str], elements: tuple[int, ...]) -> list[Path]:
-    """The cross sections of neutrons on these elements that are in GEANT4_DATA_DIR."""
-    own = environment.get("GEANT4_DATA_DIR")
-    names = [f"{process}{z}" for z in elements for process in _NEUTRON]
-    files = [Path(own, PARTICLE_FOLDER, "neutron", name) for name in names] if own else []
-    return [file for file in files if file.is_file()]
-
-
-def _check_own(low_energy: Path, elements: tuple[int, ...], variable: str) -> None:
-    if len(_files_of_elements(low_energy, elements)) < len(_LOW_ENERGY_FILES) * len(elements):
-        raise SimulationError(
-            f"{variable}: {low_energy} does not hold the tables of all elements {list(elements)} "
-            "(brem_SB, epics2017/phot, epics2017/rayl)",
-            remedy="let it name the dataset of Geant4 11.4 "
-            f"({LOW_ENERGY_FOLDER}), or unset it to have the tables assembled from the installed wheels",
-        )
+def _has_all(folder: Path, names: Sequence[str], elements: tuple[int, ...]) -> bool:
+    return all((folder / name.format(z)).is_file() for z in elements for name in names)
 
 
 def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) -> None:
@@ -214,11 +199,10 @@ def _wheel_file(wheel: str, name: str) -> Path:
 def _cross_sections(name: str) -> list[NDArray[np.float64]]:
     """Per element, (n, 2): ln(E / MeV), ln(sigma / barn)."""
     numbers = np.array(_wheel_file("ompmc", name).read_text(encoding="ascii").split(), np.float64)
-    tables, start = [], 0
-    while start < len(numbers):
-        stop = start + 1 + 2 * int(numbers[start])
-        tables.append(numbers[start + 1 : stop].reshape(-1, 2))
-        start = stop
+    tables = []
+    while len(numbers):
+        table, numbers = np.split(numbers[1:], [2 * int(numbers[0])])
+        tables.append(table.reshape(-1, 2))
     return tables
 
 
@@ -256,8 +240,8 @@ def _write_photoelectric(folder: Path, z: int, table: NDArray[np.float64]) -> No
 
 def _write_vector(path: Path, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:
     """The text form of Geant4's G4PhysicsVector."""
-    header = f"{x[0]:.9g} {x[-1]:.9g} {len(x)}\n{len(x)}\n"
-    path.write_text(header + "".join(f"{a:.9g} {b:.9g}\n" for a, b in zip(x, y)), encoding="ascii")
+    rows = "".join(f"{a:.9g} {b:.9g}\n" for a, b in zip(x, y))
+    path.write_text(f"{x[0]:.9g} {x[-1]:.9g} {len(x)}\n{len(x)}\n{rows}", encoding="ascii")
 
 
 def _row(values: NDArray[np.float64]) -> str:
