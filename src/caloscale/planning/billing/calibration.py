@@ -89,7 +89,7 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         level=LEVEL,
         residuals=tuple(_residual(row, measurements) for row in rows),
         interruptions=tuple(
-            InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate[0])
+            InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate)
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),

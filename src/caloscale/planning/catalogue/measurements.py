@@ -1,6 +1,5 @@
 """Measured training steps: the study's runs as facts with their source, and the user's own."""
 
-import datetime as dt
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, Self
@@ -93,18 +92,18 @@ def load_measurements(extra_files: Iterable[str | Path] = ()) -> tuple[Measureme
 
 def interruption_rate(
     measurements: Iterable[Measurement], provider: str, accelerator: str, region: str
-) -> tuple[float, dt.date] | None:
-    """Interruptions per node and hour seen on own spot runs there, with the day of the newest; None where none ran.
+) -> float | None:
+    """Interruptions per node and hour seen on own spot runs there; None where none ran.
 
     (k + 1/2) / hours, the mean of the posterior of a Poisson rate with Jeffreys' prior: no interruption in few hours
     is not a rate of zero.
     """
     rows = [
-        (m.interruptions, m.node_hours, m.observed_on)
+        (m.interruptions, m.node_hours)
         for m in measurements
         if (m.provider, m.accelerator, m.region, m.capacity_type) == (provider, accelerator, region, "spot")
         if m.interruptions is not None and m.node_hours is not None
     ]
     if not rows:
         return None
-    return (sum(k for k, _, _ in rows) + 0.5) / sum(hours for _, hours, _ in rows), max(day for *_, day in rows)
+    return (sum(k for k, _ in rows) + 0.5) / sum(hours for _, hours in rows)

@@ -382,8 +382,6 @@ class Rate(Block):
     parts: tuple[RatePart, ...]
     includes_host: bool
     """Whether the machine around an accelerator is in the price."""
-    as_of: dt.date
-    """Day for which the prices were asked."""
     observed_on: dt.date
     """Day on which the oldest of them was seen."""
     warnings: tuple[str, ...] = ()
@@ -492,7 +490,6 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added
         usd_per_hour=sum(part.usd_per_hour for part in parts),
         parts=parts,
         includes_host=first.includes_host,
-        as_of=as_of,
         observed_on=min(part.observed_on for part in parts),
         warnings=(*doubtful, *stale_warning((row for row, _ in rows), as_of, added)),
     )

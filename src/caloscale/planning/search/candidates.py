@@ -287,7 +287,7 @@ def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[
     if hardware.interruptions_per_node_hour is not None:
         return hardware.interruptions_per_node_hour
     seen = interruption_rate(measurements, *offer.key, offer.region)
-    return np.nan if seen is None else seen[0]
+    return np.nan if seen is None else seen
 
 
 def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[Measurement]) -> float:
