@@ -44,10 +44,8 @@ class Weights:
             if type(layer).__name__ == "BatchNormalization":
                 weights = [rng.uniform(0.5, 1.5, w.shape) for w in weights]
             elif weights:
-                fan_in = np.prod(weights[0].shape[:-1])
-                weights = [rng.normal(0, np.sqrt(2 / fan_in), weights[0].shape)] + [
-                    rng.normal(0, 0.1, w.shape) for w in weights[1:]
-                ]
+                scale = np.sqrt(2 / np.prod(weights[0].shape[:-1]))
+                weights = [rng.normal(0, scale if w.ndim > 1 else 0.1, w.shape) for w in weights]
             layer.set_weights(weights)
 
     def of(self, name):
@@ -78,11 +76,8 @@ def test_convolution_at_tiny_shapes():
         inputs = tf.keras.Input(x.shape[1:])
         network = tf.keras.Model(inputs, convolution(inputs, 4, kernel, pad=pad, name="conv"))
         weights = Weights(network, seed=1)
-        if pad == "same":
-            before = [(k - 1) // 2 for k in kernel]
-            after = [k - 1 - b for k, b in zip(kernel, before)]
-        else:
-            before = after = pad
+        before = [(k - 1) // 2 for k in kernel] if pad == "same" else pad
+        after = [k - 1 - b for k, b in zip(kernel, before)] if pad == "same" else pad
         found = network(x)[0]
         expected = weights.conv(padded(x[0].astype(np.float64), before, after), "conv")
         assert found.shape == expected.shape
@@ -114,21 +109,15 @@ def test_convolution_by_the_definition():
         np.testing.assert_allclose(found[i, j, k], np.einsum("xyzc,xyzcd->d", window, kernel), atol=1e-12)
 
 
-@pytest.fixture(scope="module")
-def variable_angle():
-    run = load_run(preset="variable-angle")
-    return build(run.model, run.data)
-
-
-@pytest.fixture(scope="module")
-def fixed_angle():
-    run = load_run(preset="fixed-angle")
+def networks_of(preset):
+    run = load_run(preset=preset)
     return build(run.model, run.data)
 
 
 @pytest.mark.integration
-def test_the_variable_angle_generator(variable_angle):
-    weights = Weights(variable_angle["generator"], seed=3)
+def test_the_variable_angle_generator():
+    generator = networks_of("variable-angle")["generator"]
+    weights = Weights(generator, seed=3)
     latent = np.random.default_rng(4).normal(size=(1, 256)).astype(np.float32)
     x = weights.dense(latent[0].astype(np.float64), "dense").reshape(9, 9, 8, 8)
     x = x.repeat(6, axis=0).repeat(6, axis=1).repeat(6, axis=2)
@@ -137,36 +126,12 @@ def test_the_variable_angle_generator(variable_angle):
         x = weights.norm(relu(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", 1e-6)
     x = relu(weights.conv(padded(x, (1, 1, 0)), "conv6"))
     expected = relu(weights.conv(x, "conv7"))
-    assert_equal_showers(variable_angle["generator"](latent, training=False)[0], expected)
+    assert_equal_showers(generator(latent, training=False)[0], expected)
 
 
-def discriminate(weights, x, pads, same, epsilon):
-    """The trained heads of either discriminator."""
-    before, after = same
-    x = leaky(weights.conv(padded(x, before, after), "conv1"))
-    for number, pad in enumerate(pads, start=2):
-        x = weights.norm(leaky(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", epsilon)
-    a, b, c = (n // 2 for n in x.shape[:3])
-    x = x[: 2 * a, : 2 * b, : 2 * c].reshape(a, 2, b, 2, c, 2, 8).mean(axis=(1, 3, 5)).ravel()
-    return 1 / (1 + np.exp(-weights.dense(x, "real_fake"))), weights.dense(x, "energy")
-
-
-@pytest.mark.integration
-def test_the_variable_angle_discriminator(variable_angle):
-    discriminator = variable_angle["discriminator"]
-    weights = Weights(discriminator, seed=5)
-    shower = np.random.default_rng(6).gamma(0.2, 0.05, (1, 51, 51, 25, 1)).astype(np.float32)
-    outputs = discriminator(shower, training=False)
-    same = ((2, 2, 2), (2, 3, 3))
-    real_fake, energy = discriminate(
-        weights, shower[0].astype(np.float64), [(0, 0, 1), (0, 0, 1), (0, 0, 0)], same, 1e-6
-    )
-    np.testing.assert_allclose(outputs["real_fake"][0], real_fake, atol=1e-5)
-    np.testing.assert_allclose(outputs["energy"][0], energy, atol=1e-5)
-
-
-def test_the_fixed_angle_generator(fixed_angle):
-    weights = Weights(fixed_angle["generator"], seed=7)
+def test_the_fixed_angle_generator():
+    generator = networks_of("fixed-angle")["generator"]
+    weights = Weights(generator, seed=7)
     latent = np.random.default_rng(8).normal(size=(1, 200)).astype(np.float32)
     x = weights.dense(latent[0].astype(np.float64), "dense").reshape(7, 7, 8, 8)
     x = weights.norm(leaky(weights.conv(padded(x, (2, 2, 3), (3, 3, 4)), "conv1")), "norm1", 1e-3)
@@ -175,17 +140,34 @@ def test_the_fixed_angle_generator(fixed_angle):
     x = x.repeat(2, axis=0).repeat(2, axis=1).repeat(3, axis=2)
     x = leaky(weights.conv(padded(x, (1, 0, 3)), "conv3"))
     expected = relu(weights.conv(x, "conv4"))
-    assert_equal_showers(fixed_angle["generator"](latent, training=False)[0], expected)
+    assert_equal_showers(generator(latent, training=False)[0], expected)
 
 
-def test_the_fixed_angle_discriminator(fixed_angle):
-    discriminator = fixed_angle["discriminator"]
-    weights = Weights(discriminator, seed=9)
-    shower = np.random.default_rng(10).gamma(0.2, 0.05, (1, 25, 25, 25, 1)).astype(np.float32)
+@pytest.mark.parametrize(
+    ("preset", "cells", "same", "pads", "epsilon"),
+    [
+        pytest.param(
+            "variable-angle",
+            (51, 51, 25),
+            ((2, 2, 2), (2, 3, 3)),
+            [(0, 0, 1), (0, 0, 1), (0, 0, 0)],
+            1e-6,
+            marks=pytest.mark.integration,
+        ),
+        ("fixed-angle", (25, 25, 25), ((2, 2, 2), (2, 2, 2)), [(2, 2, 2), (2, 2, 2), (1, 1, 1)], 1e-3),
+    ],
+)
+def test_the_discriminators(preset, cells, same, pads, epsilon):
+    """Their trained heads."""
+    discriminator = networks_of(preset)["discriminator"]
+    weights = Weights(discriminator, seed=5)
+    shower = np.random.default_rng(6).gamma(0.2, 0.05, (1, *cells, 1)).astype(np.float32)
+    x = leaky(weights.conv(padded(shower[0].astype(np.float64), *same), "conv1"))
+    for number, pad in enumerate(pads, start=2):
+        x = weights.norm(leaky(weights.conv(padded(x, pad), f"conv{number}")), f"norm{number}", epsilon)
+    a, b, c = (n // 2 for n in x.shape[:3])
+    x = x[: 2 * a, : 2 * b, : 2 * c].reshape(a, 2, b, 2, c, 2, 8).mean(axis=(1, 3, 5)).ravel()
     outputs = discriminator(shower, training=False)
-    same = ((2, 2, 2), (2, 2, 2))
-    real_fake, energy = discriminate(
-        weights, shower[0].astype(np.float64), [(2, 2, 2), (2, 2, 2), (1, 1, 1)], same, 1e-3
-    )
+    real_fake = 1 / (1 + np.exp(-weights.dense(x, "real_fake")))
     np.testing.assert_allclose(outputs["real_fake"][0], real_fake, atol=1e-5)
-    np.testing.assert_allclose(outputs["energy"][0], energy, atol=1e-5)
+    np.testing.assert_allclose(outputs["energy"][0], weights.dense(x, "energy"), atol=1e-5)
