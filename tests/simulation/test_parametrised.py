@@ -23,12 +23,11 @@ def showers(count: int, energy_gev: float, angle_deg: float = 90, seed: int = 1,
 
 
 def test_materials_have_their_published_critical_energies_and_radii() -> None:
-    """Review of Particle Physics: Ec 7.97 and 40.2 MeV, Molière radius of tungsten 9.3 mm, X0 of the stack 22.7."""
+    """Review of Particle Physics: Ec 7.97 and 40.2 MeV, Molière radius of tungsten 9.3 mm."""
     assert MATERIALS["tungsten"].critical_energy_mev == pytest.approx(7.97, rel=0.02)
     assert MATERIALS["silicon"].critical_energy_mev == pytest.approx(40.2, rel=0.1)
     solid = Geometry(active_mm=1e-6, depth_mm=79.2 + 1e-4)
     assert Medium.of_layer(solid, 2.4).moliere_radius_mm == pytest.approx(9.3, rel=0.03)
-    assert layer_edges_x0(Geometry())[-1] == pytest.approx(22.6 + 0.13, abs=0.02)
     assert 1 / MEDIUM.sampling_frequency == pytest.approx(np.diff(layer_edges_x0(Geometry()))[0])
 
 
