@@ -81,7 +81,6 @@ class Hybrid(Geant4):
         self._front, self._accepted = data.front, accepted
         world = describe_detector(data, catch=True)
         self._before = _simulation(data, world, sample_particles=True)
-        self._showers, self._kept = 0, [np.zeros(0, ENTERING)]
 
     def seed(self, transport: np.random.SeedSequence) -> None:
         """Begin a stream of random numbers, and a file."""

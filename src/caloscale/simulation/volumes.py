@@ -46,13 +46,11 @@ def describe_detector(data: Data, *, catch: bool = False) -> dict[str, Any]:
         return {**world, "Face": {**catcher, "role": "catch_ingoing"}}
     z_mm = 0.0
     for layer, thickness_mm in enumerate(absorber_mm(geometry)):
-        parts: tuple[tuple[str, str, float, dict[str, str]], ...] = (
-            ("Absorber", MATERIALS[geometry.absorber].geant4, thickness_mm, {}),
-            ("Sensor", MATERIALS[geometry.active].geant4, geometry.active_mm, {"role": "record_deposits"}),
-        )
-        for name, material, thick_mm, role in parts:
-            world[f"{name}{layer}"] = {**_plate(material, plate, z_mm, thick_mm), **role}
-            z_mm += thick_mm
+        world[f"Absorber{layer}"] = _plate(MATERIALS[geometry.absorber].geant4, plate, z_mm, thickness_mm)
+        z_mm += thickness_mm
+        sensor = _plate(MATERIALS[geometry.active].geant4, plate, z_mm, geometry.active_mm)
+        world[f"Sensor{layer}"] = {**sensor, "role": "record_deposits"}
+        z_mm += geometry.active_mm
         z_mm += gap_mm(geometry)
     return world
 

@@ -511,10 +511,8 @@ def split_exactly(amounts: Sequence[float], unit: Decimal = CENT) -> tuple[Decim
     """The total of non-negative amounts, rounded to ``unit``, and parts, rounded too, that add up to it exactly.
 
     Largest remainder (Hamilton): every part is rounded down, and the units that are missing go to the largest
-    remainders, so that no part is off by more than one unit. Raises ValueError for a negative amount.
+    remainders, so that no part is off by more than one unit.
     """
-    if any(amount < 0 for amount in amounts):
-        raise ValueError(f"amounts must not be negative: {list(amounts)}")
     exact = [Decimal(repr(float(amount))) / unit for amount in amounts]
     total = sum(exact, Decimal(0)).quantize(Decimal(1), ROUND_HALF_UP)
     parts = [Decimal(int(amount)) for amount in exact]

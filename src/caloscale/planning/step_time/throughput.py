@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Network
 from caloscale.planning.catalogue.measurements import Measurement
 
@@ -182,10 +181,8 @@ def fit_steps(
     """The step model of measurements of one network on one accelerator of one provider.
 
     With too few rows for the form, the flat ring; ``pooled``: scatter and degrees of freedom that are used where the
-    rows leave none. Raises InputError without measurements.
+    rows leave none.
     """
-    if not measurements:
-        raise InputError("there are no measurements to fit", remedy="add some with --measurements FILE")
     setups = setups_of(measurements)
     seconds = np.array([m.step_seconds for m in measurements])
     cv = min((m.step_cv for m in measurements if m.step_cv is not None), default=0.0)
