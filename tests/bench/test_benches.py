@@ -2,9 +2,11 @@
 
 import pytest
 
-from caloscale.bench.benches import bench_generate, bench_step
+from caloscale.bench import benches
+from caloscale.bench.benches import bench_generate, bench_step, simulate_some
 from caloscale.bench.profiling import profile_step
 from caloscale.bench.results import bench_table, describe_machine, machine_text
+from caloscale.errors import BenchError
 from tests.models import needs_bfloat16
 from tests.training.conftest import small_run
 
@@ -14,6 +16,20 @@ def test_the_machine():
     assert machine.cores >= 1 and machine.memory_gib > 0
     assert {"caloscale", "numpy", "keras"} <= set(machine.versions)
     assert machine.processor in machine_text(machine)
+
+
+def test_the_step_is_measured_with_the_threads_of_the_run(monkeypatch):
+    environments = {}
+
+    def contender(name, *_, environment=None):
+        environments[name] = environment
+        raise BenchError("enough")
+
+    monkeypatch.setattr(benches, "Contender", contender)
+    monkeypatch.setattr(benches, "make_model", lambda *_: None)
+    with pytest.raises(BenchError, match="enough"):
+        benches.measure_machine(small_run("train.threads.intra=1"))
+    assert environments == {"step": {"TF_NUM_INTRAOP_THREADS": "1"}}
 
 
 @pytest.mark.long
@@ -51,8 +67,6 @@ def test_generation_on_one_thread():
 @pytest.mark.long
 def test_geant4_is_measured_on_the_same_cores():
     pytest.importorskip("calzone")
-    from caloscale.bench.benches import simulate_some
-
     made = simulate_some(small_run("data.energyGev=[90, 110]"))
     # A shower of 100 GeV takes some tenths of a second on a core, whatever the machine.
     assert made is not None and 0.005 < made.seconds_per_shower < 20

@@ -131,7 +131,7 @@ def measure_machine(run: Run) -> MachineSpeed:
         folder = Path(temporary) / "model"
         make_model(run, folder)
         runtime = {"folder": str(folder), "runtime": "tensorflow", "precision": "float32", "streams": 1}
-        step = stack.enter_context(Contender("step", "step", settings))
+        step = stack.enter_context(Contender("step", "step", settings, environment=processor_variables(run.train)))
         generator = stack.enter_context(Contender("generate", "generate", settings | runtime))
         interleave([step, generator], f"measure {run.model.network}", MACHINE_SECONDS)
     simulated = simulate_some(run)
