@@ -6,7 +6,7 @@ from caloscale.bench import benches
 from caloscale.bench.benches import bench_generate, bench_step, simulate_some
 from caloscale.bench.profiling import profile_step
 from caloscale.bench.results import bench_table, describe_machine, machine_text
-from caloscale.errors import BenchError
+from caloscale.errors import BenchError, SimulationError
 from tests.models import needs_bfloat16
 from tests.training.conftest import small_run
 
@@ -53,7 +53,7 @@ def test_generation_in_every_runtime():
     assert made.contenders[0].ratio.median == 1
     for one in made.contenders:
         assert one.problem is None and one.milliseconds_per_shower.median > 0, one
-    assert "not installed" in bench_table(made).note
+    assert "not measured" in bench_table(made).note
 
 
 @pytest.mark.long
@@ -71,6 +71,15 @@ def test_geant4_is_measured_on_the_same_cores():
     # A shower of 100 GeV takes some tenths of a second on a core, whatever the machine.
     assert made is not None and 0.005 < made.seconds_per_shower < 20
     assert made.energy_gev == (90, 110)
+
+
+def test_a_failure_of_geant4_is_named(monkeypatch, caplog):
+    def fail(*_):
+        raise SimulationError("a simulation process ended by SIGSEGV", remedy="run it again")
+
+    monkeypatch.setattr(benches, "simulate", fail)
+    assert simulate_some(small_run()) is None
+    assert "Geant4 is not measured: a simulation process ended by SIGSEGV" in caplog.text
 
 
 @pytest.mark.long

@@ -1,6 +1,7 @@
 """The benches: a training step, generation, and the speeds of the machine at hand for the planner."""
 
 import datetime as dt
+import logging
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,6 +16,8 @@ from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import processor_variables
+
+log = logging.getLogger(__name__)
 
 STEP_SECONDS, GENERATE_SECONDS, MACHINE_SECONDS = 110.0, 60.0, 40.0
 """Approximate times of the measurements, without start and compilation, s."""
@@ -160,7 +163,7 @@ def make_model(run: Run, folder: Path) -> None:
 
 
 def simulate_some(run: Run) -> Geant4Time | None:
-    """Seconds of one more Geant4 shower of the run's energies on all cores; None where Geant4 is not installed.
+    """Seconds of one more Geant4 shower of the run's energies on all cores; None where Geant4 is absent or fails.
 
     The difference between a longer and a shorter simulation: the time to start the processes drops out.
     """
@@ -174,7 +177,8 @@ def simulate_some(run: Run) -> Geant4Time | None:
             data = run.data.model_copy(update={"source": "simulate", "showers": count, "simulation": simulation})
             try:
                 records.append(simulate(data, Path(temporary) / str(count)))
-            except SimulationError:
+            except SimulationError as error:
+                log.warning("Geant4 is not measured: %s", error.sentence)
                 return None
     short, long = records
     return Geant4Time(

@@ -161,7 +161,7 @@ def bench_table(bench: Bench) -> Table:
             f"({geant4.showers} showers)."
         ]
     else:
-        last, without = (), "has all cores" if bench.threads is not None else "is not installed here (extra `simulate`)"
+        last, without = (), "has all cores" if bench.threads is not None else "was not measured here (extra `simulate`)"
         notes = [f"Geant4 {without}, and is not compared with."]
     if bench.streams > 1:
         notes.append("The reference computes one batch after the other.")
