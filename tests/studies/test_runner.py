@@ -15,9 +15,9 @@ from pydantic import ValidationError
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.studies.measures import MEASURES, Context, Measure
-from caloscale.studies.points import Point, configured_run
+from caloscale.studies.points import Point, _content_of, configured_run
 from caloscale.studies.report import run_study, speed_ups
-from caloscale.studies.runner import _content_of, run_points
+from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SpeedUp, Study, load_study
 
 CONTEXT = Context(dt.date(2026, 11, 21))
@@ -116,8 +116,17 @@ def test_only_what_was_added_is_computed(computed, tmp_path):
     assert [inputs["c"] for inputs in asked[6:]] == [7, 7, 7]
 
 
-@pytest.mark.parametrize("given", [{"data.source": "FOLDER"}, {"data": {"source": "FOLDER/*.h5"}}])
-def test_other_showers_under_the_same_name_make_another_point(computed, tmp_path, given):
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"data.source": "FOLDER"},
+        {"data": {"source": "FOLDER/*.h5"}},
+        {"train.startFrom": "FOLDER"},
+        {"solver.dataSets": [{"source": "FOLDER/a.h5"}]},
+        {"solver.dataSets": [{"options": {"model": "FOLDER"}}]},
+    ],
+)
+def test_other_files_under_the_same_name_make_another_point(computed, tmp_path, given):
     asked, _, _ = computed
     showers = tmp_path / "showers"
     showers.mkdir()

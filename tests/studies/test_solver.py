@@ -12,7 +12,7 @@ import pytest
 from caloscale.errors import ConfigurationError, RankLostError
 from caloscale.sagips.saves import Problem, Progress, rank_folder, write_checkpoint, write_problem, write_record
 from caloscale.spec import SolverRun
-from caloscale.studies import solver
+from caloscale.studies import measures, solver
 from caloscale.studies.conclusions import crossing
 from caloscale.studies.measures import Context
 from caloscale.studies.report import Outcome, run_study
@@ -170,6 +170,15 @@ def test_crossing_of_two_curves(residuals: tuple[float, ...], expected: float | 
     one = [{"seconds": s, "meanAbsolute": r} for s, r in ((0, 2), (2, 1), (4, 0.6))]
     many = [{"seconds": s, "meanAbsolute": r} for s, r in zip((0, 2, 4), residuals)]
     assert crossing([*many, {"seconds": 9, "meanAbsolute": 0}], one) == expected
+
+
+def test_another_version_solves_again(solved: list[SolverRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = of_sweep(load_study("sagips-outer-frequency"), "outer", seeds=[1])
+    for version in ("1", "1", "2"):
+        for module in (measures, solver):
+            monkeypatch.setattr(module, "__version__", version)
+        run_points(study, CONTEXT, tmp_path)
+    assert len(solved) == 2 * 10
 
 
 @pytest.mark.parametrize("seeds", [[], [1, 1], 3, ["a"]])

@@ -1,6 +1,5 @@
 """The measures `step` and `generate`: training steps and inference in processes, pinned to cores or not."""
 
-import json
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
 from caloscale.processor import available_cores, core_shares
-from caloscale.spec import Run, parse_solver_run
+from caloscale.spec import Run, build_solver_run
 from caloscale.spec.block import Block
 from caloscale.studies.points import configured_run, nested, own_inputs
 from caloscale.training.processor import processor_variables
@@ -164,7 +163,7 @@ def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
     discriminator's matrix products over that time, ``productGflops``, what large products reach, and their ``share``.
     Raises ConfigurationError, BenchError.
     """
-    run = parse_solver_run(json.dumps(nested({**inputs, "solver.ranks": 1})))
+    run = build_solver_run(nested({**inputs, "solver.ranks": 1}))
     core = sorted(os.sched_getaffinity(0))[:1]
     settings = {"configuration": run.as_values()}
     with (

@@ -1,13 +1,17 @@
 """The points of a study: inputs, as blocks or run configurations, results, and the statements that are drawn."""
 
 import copy
+import functools
+import glob
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError
 
-from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueError
+from caloscale.errors import CaloscaleError, ConfigurationError, InputError, InvalidValueError
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems, suggest
@@ -66,6 +70,42 @@ def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:
                 raise ConfigurationError(problem, field=above, value=block, remedy=f"leave out {above}")
         block[field] = copy.deepcopy(value)
     return raw
+
+
+READ_FIELDS = ("source", "startFrom", "model")
+"""Last parts of the names of fields with files or folders of showers, events or networks."""
+
+
+def contents_of(inputs: Any) -> list[str]:
+    """Hashes of the files and folders that a point reads, wherever `READ_FIELDS` are in its inputs."""
+    held: list[str] = []
+    for name, value in inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs):
+        if isinstance(value, Mapping | list):
+            held += contents_of(value)
+        elif isinstance(value, str) and str(name).rpartition(".")[2] in READ_FIELDS and _places(value):
+            held.append(_content_of(value))
+    return held
+
+
+def _places(source: str) -> list[Path]:
+    return [Path(place) for place in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207 (absolute patterns)
+
+
+@functools.cache
+def _content_of(source: str) -> str:
+    """Hash of names and contents: another one under the same name makes another point."""
+    digest = hashlib.sha256()
+    places = _places(source)
+    for file in (inner for place in places for inner in (sorted(place.rglob("*")) if place.is_dir() else [place])):
+        if file.is_file():
+            digest.update(f"{file.name}:".encode())
+            try:
+                with file.open("rb") as opened:
+                    digest.update(hashlib.file_digest(opened, "sha256").digest())
+            except OSError as error:
+                remedy = "make it readable, or move it away"
+                raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
+    return digest.hexdigest()
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,18 @@
 """Running a study: its points one after the other, each kept when it is finished."""
 
-import functools
-import glob
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from caloscale.errors import CaloscaleError, ConfigurationError, InputError
+from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.progress import bar
 from caloscale.spec import Run
 from caloscale.spec.problem import suggest
 from caloscale.storage.atomic import write_text
 from caloscale.studies.measures import MEASURES, Context
-from caloscale.studies.points import Point
+from caloscale.studies.points import Point, contents_of
 from caloscale.studies.sweep import TODAY, Study, Sweep
 from caloscale.studies.whole_run import run_of
 
@@ -112,40 +110,9 @@ def _resolved(sweep: Sweep, inputs: Mapping[str, Any], repetition: int, context:
 
 def _name(sweep: Sweep, inputs: Mapping[str, Any], repetition: int, rests_on: str) -> str:
     """Name of a point's file and folder."""
-    held = [_content_of(source) for source in _sources(inputs)]
-    text = json.dumps([sweep.measure, inputs, rests_on, *held], sort_keys=True)
+    text = json.dumps([sweep.measure, inputs, rests_on, *contents_of(inputs)], sort_keys=True)
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     return f"{sweep.name}-{key}" + (f"-{repetition}" if repetition else "")
-
-
-def _sources(inputs: Mapping[str, Any]) -> Iterator[str]:
-    """Files and folders of showers that a point reads: those of the fields data.source, by whatever prefix."""
-    for name, value in inputs.items():
-        if isinstance(value, Mapping):
-            yield from _sources({f"{name}.{field}": inner for field, inner in value.items()})
-        elif isinstance(value, str) and f".{name}".endswith(".data.source") and _places(value):
-            yield value
-
-
-def _places(source: str) -> list[Path]:
-    return [Path(place) for place in sorted(glob.glob(source, recursive=True))]  # noqa: PTH207 (absolute patterns)
-
-
-@functools.cache
-def _content_of(source: str) -> str:
-    """Hash of names and contents: other showers under the same name make another point."""
-    digest = hashlib.sha256()
-    places = _places(source)
-    for file in (inner for place in places for inner in (sorted(place.rglob("*")) if place.is_dir() else [place])):
-        if file.is_file():
-            digest.update(f"{file.name}:".encode())
-            try:
-                with file.open("rb") as opened:
-                    digest.update(hashlib.file_digest(opened, "sha256").digest())
-            except OSError as error:
-                remedy = "make it readable, or move it away"
-                raise InputError(f"cannot be read: {error.strerror}", file=file, remedy=remedy) from error
-    return digest.hexdigest()
 
 
 def _read(file: Path, inputs: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -10,14 +10,15 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from caloscale import __version__
 from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
 from caloscale.sagips.saves import rank_folder, read_record
-from caloscale.spec import SolverRun, parse_solver_run
+from caloscale.spec import SolverRun, build_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages.solving import SUMMARY_FILE, solve
 from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import make_folder
-from caloscale.studies.points import Seeds, nested, own_inputs
+from caloscale.studies.points import Seeds, contents_of, nested, own_inputs
 
 
 class SolveInputs(Block):
@@ -33,11 +34,11 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """Solve once with each seed, then the residuals of the ensemble.
 
     inputs: `SolveInputs`, and fields of the solver's run configuration. points: folder of all points, where a run has
-    a folder named after a hash of its configuration: points that differ in withinSeconds share their runs, and an
-    interrupted run resumes. Raises ConfigurationError, and what a run raises.
+    a folder named after a hash of its configuration and of what it reads: points that differ in withinSeconds share
+    their runs, and an interrupted run resumes. Raises ConfigurationError, and what a run raises.
     """
     asked, fields = own_inputs(SolveInputs, inputs)
-    run = parse_solver_run(json.dumps(nested(fields)))
+    run = build_solver_run(nested(fields))
     folders = [_solved(run, seed, points) for seed in asked.seeds or (run.solver.seed,)]
     histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
     members = [
@@ -50,7 +51,8 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
 def _solved(run: SolverRun, seed: int, points: Path) -> Path:
     """The folder of a finished run with a seed."""
     run = run.model_copy(update={"solver": run.solver.model_copy(update={"seed": seed})})
-    key = hashlib.sha256(run.model_dump_json().encode()).hexdigest()[:16]
+    values = run.as_values()
+    key = hashlib.sha256(json.dumps([__version__, values, *contents_of(values)]).encode()).hexdigest()[:16]
     folder = points / f"solved-{key}"
     if not (folder / SUMMARY_FILE).is_file():
         keep_configuration(run, make_folder(folder))
