@@ -93,7 +93,7 @@ def test_rank_0_receives_and_sends_a_vector_of_each_other_rank_and_the_others_on
     monkeypatch.setattr("caloscale.sagips.exchange.wait", list)
     for rank in range(RecordingCommunicator.size):
         communicator, vector = RecordingCommunicator(rank), np.full(3, 100, np.float32)
-        Central.add_others(SimpleNamespace(communicator=communicator), vector, epoch=0)
+        Central._add_others(SimpleNamespace(communicator=communicator), vector, epoch=0)
         others = [1, 2, 3, 4] if rank == 0 else [0]
         assert communicator.received == [target for target, _ in communicator.sent] == others
         assert all((sent == (110 if rank == 0 else 100)).all() for _, sent in communicator.sent)

@@ -239,9 +239,8 @@ def test_own_inputs_of_a_measure_that_cannot_be(measure, wrong):
     assert error.value.field == field and error.value.remedy
 
 
-def test_what_a_watch_raises_ends_the_run(tmp_path, monkeypatch):
+def test_what_a_watch_raises_ends_the_run(tmp_path):
     """It gets the validations that the run has written so far."""
-    monkeypatch.setattr(whole_run, "WATCH_SECONDS", 0.01)
     history = tmp_path / "training" / "history.json"
     history.parent.mkdir()
     history.write_text(json.dumps({"validation": {"epoch": [1], "deviation": [0.5]}}))
@@ -254,7 +253,7 @@ def test_what_a_watch_raises_ends_the_run(tmp_path, monkeypatch):
 
     process = subprocess.Popen(["sleep", "60"])
     with pytest.raises(ZeroDivisionError):
-        whole_run._finish(process, watch)
+        whole_run.finish(process, watch, 0.01)
     assert process.returncode == -signal.SIGTERM
     assert looks == [{"epoch": [1], "deviation": [0.5]}] * 3 and whole_run.read_validations(Path()) == {"epoch": []}
 

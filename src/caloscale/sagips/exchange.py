@@ -75,7 +75,7 @@ class Exchange(ABC):
         partial[:-TAIL] = gradient if own_finite else 0
         partial[_FINITE], partial[_ALL] = own_finite, 1
         if epoch >= self.first_epoch:
-            self.add_others(partial, epoch)
+            self._add_others(partial, epoch)
             counts.exchanges += 1
         finite, contributions = partial[_FINITE], partial[_ALL]
         mean = partial[:-TAIL] * np.float32(1 / max(finite, 1))
@@ -85,7 +85,7 @@ class Exchange(ABC):
         return mean
 
     @abstractmethod
-    def add_others(self, partial: Floats, epoch: int) -> None:
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of other ranks to ``partial``, in place: (size + TAIL,)."""
 
     def close(self) -> None:  # noqa: B027
@@ -141,15 +141,14 @@ class MessageRing:
 class NoExchange(Exchange):
     """Each rank keeps its own gradient; one that is not finite is replaced by zeros."""
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add nothing."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
+        pass
 
 
 class AllReduce(SynchronousExchange):
     """MPI_Allreduce; Open MPI chooses the algorithm."""
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         from mpi4py import MPI
 
         wait([self.communicator.Iallreduce(MPI.IN_PLACE, partial)])
@@ -172,9 +171,7 @@ class GroupedRing(MessageExchange):
         self._groups, self._every, self._leader, self._seed = groups, outer_every, leader, seed
         self._inner = MessageRing(self.communicator, group_of(communicator.rank, groups))
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of the group (of remote memory what has arrived), and those of the other groups if this rank
-        is a leader in this epoch."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         self._inner.add_others(partial, epoch)
         if (epoch + 1) % self._every or len(self._groups) == 1:
             return
@@ -207,8 +204,7 @@ class Central(SynchronousExchange):
     Rank 0 receives and sends (n - 1) vectors one after another, so its time grows with the number of ranks.
     """
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         others = range(1, self.communicator.size)
         if self.communicator.rank:
             wait([self.communicator.Isend(partial, 0)])
@@ -227,8 +223,7 @@ class ChunkedRing(SynchronousExchange):
     Source: Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117.
     """
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks: chunks are added up, then passed on."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         rank, count = self.communicator.rank, self.communicator.size
         ends = [partial.size * index // count for index in range(count + 1)]  # fewer numbers than ranks are possible
         chunks = [partial[first:end] for first, end in pairwise(ends)]
@@ -261,8 +256,7 @@ class Hierarchical(SynchronousExchange):
         leading = self._group.rank == 0
         self._leaders = self.communicator.Split(0 if leading else MPI.UNDEFINED, communicator.rank)
 
-    def add_others(self, partial: Floats, epoch: int) -> None:
-        """Add the vectors of all other ranks."""
+    def _add_others(self, partial: Floats, epoch: int) -> None:
         from mpi4py import MPI
 
         if self._group.rank:

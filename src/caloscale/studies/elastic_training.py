@@ -10,7 +10,6 @@ compiles while the others train, and gets weights, optimisers and step from one 
 import hashlib
 import multiprocessing
 import os
-import shutil
 import signal
 import statistics
 import time
@@ -30,9 +29,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueErr
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET
-from caloscale.stages.showers import provide_shards
-from caloscale.storage.atomic import make_folder
-from caloscale.studies.exchanged_training import check_fixed
+from caloscale.studies.exchanged_training import prepare_anew
 from caloscale.studies.points import own_inputs
 from caloscale.studies.whole_run import run_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -92,15 +89,12 @@ def train_elastically(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]
     """
     asked, fields = own_inputs(ElasticTraining, inputs)
     run = run_of(fields)
-    check_fixed(run, ("train.threads.inter", run.train.threads.inter, None))  # each part has a thread of its own
     run = run.model_copy(update={"train": run.train.model_copy(update={"deterministic": True})})
     batch = run.train.replica_batch(1)
     if batch % asked.parts:
         remedy = "write a divisor of the global batch"
         raise ConfigurationError(f"does not divide {batch}", field="parts", value=asked.parts, remedy=remedy)
-    shutil.rmtree(folder, ignore_errors=True)  # the clock of a training that was interrupted is unknown
-    make_folder(folder)
-    provide_shards(run, folder, workspace=str(folder))
+    prepare_anew(run, folder, ("train.threads.inter", run.train.threads.inter, None))  # each part has its own thread
     coordinator = Coordinator(asked, run, folder / DATASET)
     try:
         state = coordinator.train()

@@ -26,10 +26,9 @@ class Link:
     alpha_seconds: float
     """Time of an empty message, s."""
     bytes_per_second: float
-    """Bandwidth."""
 
     def seconds(self, size_bytes: float) -> float:
-        """Time of a message."""
+        """Time of a message, s."""
         return self.alpha_seconds + size_bytes / self.bytes_per_second
 
 
@@ -38,7 +37,6 @@ class Network:
     """What communication takes. Ranks of a group are on one node."""
 
     within: Link
-    """Messages between ranks of a group."""
     between: Link
     """Messages between ranks of different groups."""
     window: Link
@@ -53,7 +51,6 @@ class ExchangePlan:
     method: str
     """none, all-reduce, ring, grouped-ring or grouped-rma."""
     groups: Groups
-    """The ranks of each group."""
     size_bytes: int
     """Size of the vector."""
     outer_every: int

@@ -67,19 +67,18 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     asked, fields = own_inputs(TrainingRanks, inputs)
     run = run_of(fields)
-    check_fixed(run)
-    shutil.rmtree(folder, ignore_errors=True)  # ranks that were interrupted are at different steps
-    make_folder(folder)
-    provided = provide_shards(run, folder, workspace=str(folder))
-    _check_shares(run, provided.manifest, asked.ranks)
+    _check_shares(run, prepare_anew(run, folder), asked.ranks)
     found = run_ranks("exchanged_training", asked.ranks, {"folder": str(folder), "ranks": asked.as_values()})
     judged = judge_mixture(fields, [folder])
     return {**found, "classifierAuc": judged.get("classifierAuc"), "resolution": judged.get("resolutionDeviation")}
 
 
-def check_fixed(run: Run, *further: tuple[str, object, object]) -> None:
-    """ConfigurationError for what processes that exchange gradients, and make equally many steps, cannot do; and for
-    further fields: name, value, and the one that is needed."""
+def prepare_anew(run: Run, folder: Path, *further: tuple[str, object, object]) -> Manifest:
+    """The shards of a training that is begun anew: its processes were interrupted at different steps.
+
+    Raises ConfigurationError for what processes that exchange gradients, and make equally many steps, cannot do; and
+    for further fields: name, value, and the one that is needed.
+    """
     for field, value, needed in (
         ("train.maxMinutes", run.train.max_minutes, None),
         ("train.workersPerNode", run.train.workers_per_node, 1),
@@ -89,6 +88,8 @@ def check_fixed(run: Run, *further: tuple[str, object, object]) -> None:
         if value != needed:
             problem, remedy = "cannot be set for processes that exchange", f"write {field}: {json.dumps(needed)}"
             raise ConfigurationError(problem, field=field, value=value, remedy=remedy)
+    shutil.rmtree(folder, ignore_errors=True)
+    return provide_shards(run, make_folder(folder), workspace=str(folder)).manifest
 
 
 def _check_shares(run: Run, manifest: Manifest, ranks: int) -> None:

@@ -5,9 +5,7 @@ of a member.
 """
 
 import json
-import os
 import shutil
-import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +19,7 @@ from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import CHECKPOINTS
 from caloscale.studies.points import own_inputs
-from caloscale.studies.whole_run import run_of, start_run
+from caloscale.studies.whole_run import finish, run_of, start_run
 from caloscale.training.checkpoint.progress_marker import read_marker
 
 POLL_SECONDS = 0.05
@@ -86,26 +84,22 @@ def _made_step(folder: Path) -> int:
 
 def _lose_a_worker(run: Run, folder: Path, step: int) -> tuple[int, float]:
     """Start the run and end its last worker after a step: the step that was made, and when. Waits for the end."""
-    process = start_run(run, folder)
-    try:
-        while _made_step(folder) < step:
-            if process.poll() is not None:
-                problem = f"the run ended with exit code {process.returncode} before step {step}"
-                raise TrainingError(problem, remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt")
-            time.sleep(POLL_SECONDS)
+    process, killed = start_run(run, folder), None
+
+    def watch() -> None:
+        nonlocal killed
         made = _made_step(folder)
-        workers = [
-            child
-            for child in psutil.Process(process.pid).children(recursive=True)
-            if "caloscale.stages.node_worker" in child.cmdline()
-        ]
-        clock = time.perf_counter()
-        os.kill(max(workers, key=_number).pid, signal.SIGKILL)
-        process.wait()
-        return made, clock
-    finally:
-        process.terminate()
-        process.wait()
+        if killed is None and made >= step:
+            children = psutil.Process(process.pid).children(recursive=True)
+            workers = [child for child in children if "caloscale.stages.node_worker" in child.cmdline()]
+            killed = made, time.perf_counter()
+            max(workers, key=_number).kill()
+
+    code = finish(process, watch, POLL_SECONDS)
+    if killed is None:
+        problem = f"the run ended with exit code {code} before step {step}"
+        raise TrainingError(problem, remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt")
+    return killed
 
 
 def _number(worker: psutil.Process) -> int:
@@ -115,16 +109,13 @@ def _number(worker: psutil.Process) -> int:
 
 def _make(run: Run, folder: Path, beyond_step: int | None = None) -> float | None:
     """The whole run; when it has made a step beyond this one (None: not observed)."""
-    process, clock = start_run(run, folder), None
-    try:
-        while process.poll() is None:
-            if clock is None and beyond_step is not None and _made_step(folder) > beyond_step:
-                clock = time.perf_counter()
-            time.sleep(POLL_SECONDS)
-    finally:
-        process.terminate()
-        process.wait()
-    if process.returncode:
-        remedy = f"read {folder.with_suffix('.log')}"
-        raise TrainingError(f"the run ended with exit code {process.returncode}", remedy=remedy)
+    clock = None
+
+    def watch() -> None:
+        nonlocal clock
+        if clock is None and beyond_step is not None and _made_step(folder) > beyond_step:
+            clock = time.perf_counter()
+
+    if code := finish(start_run(run, folder), watch, POLL_SECONDS):
+        raise TrainingError(f"the run ended with exit code {code}", remedy=f"read {folder.with_suffix('.log')}")
     return clock

@@ -52,15 +52,12 @@ class SweepTable:
         asked = self.sweep.speed_up
         return speed_ups(asked, [point.repetition for point in self.points], rows) if asked else rows
 
-    @property
+    @functools.cached_property
     def groups(self) -> list[list[dict[str, Any]]]:
         """Of each point the values of its repetitions that did not fail, or else of the first."""
-        size = len(self.sweep.points())
-        groups = []
-        for start in range(size):
-            both = list(zip(self.points[start::size], self.values[start::size], strict=True))
-            groups.append([values for point, values in both if point.error is None] or [both[0][1]])
-        return groups
+        rows, size = list(zip(self.points, self.values, strict=True)), len(self.sweep.points())
+        repetitions = [rows[start::size] for start in range(size)]
+        return [[values for point, values in own if point.error is None] or [own[0][1]] for own in repetitions]
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -71,7 +68,7 @@ class SweepTable:
     def cells(self) -> list[tuple[str, ...]]:
         """The table as text: numbers with five figures, nothing for null; of repetitions the median and the range."""
         mixed = [self.kind] if self.sweep.published else []
-        failed = {index % len(self.sweep.points()) for index, p in enumerate(self.points) if p.error is not None}
+        failed = {index % len(self.groups) for index, point in enumerate(self.points) if point.error is not None}
         rows = []
         for index, group in enumerate(self.groups):
             texts = [_spread([values[name] for values in group]) for name in self.sweep.headings]
@@ -98,10 +95,6 @@ class SweepTable:
         parts += [self.sweep.note] if self.sweep.note else []
         parts += [f"Failed: {problem}" for problem in self.problems]
         return " ".join(parts)
-
-    def as_block(self) -> Table:
-        """The table of a report."""
-        return Table(self.sweep.title, self.headings, tuple(self.cells), note=self.note)
 
 
 @dataclass(frozen=True)
@@ -142,7 +135,8 @@ class Outcome:
         sections = [Section("Conclusions", findings)] if findings else []
         for table in self.tables:
             drawn = [] if table.sweep.plot is None else [_figure(table.sweep.name, table.sweep.plot, folder)]
-            sections.append(Section(table.sweep.title, (table.as_block(), *drawn)))
+            block = Table(table.sweep.title, table.headings, tuple(table.cells), note=table.note)
+            sections.append(Section(table.sweep.title, (block, *drawn)))
         lead = f"{command}, today: {self.as_of}, caloscale {__version__}."
         failed = [problem for table in self.tables for problem in table.problems]
         notices = (Notice(f"{len(failed)} points failed", True, "\n".join(failed)),) if failed else ()
@@ -189,12 +183,9 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
         with atomic_writer(folder / f"{table.sweep.name}.csv") as temporary, temporary.open("w", newline="") as file:
             csv.writer(file).writerows(_tidy(table))
     page = outcome.as_page(command, folder)
-    for name, text in (
-        ("study.json", outcome.as_json()),
-        ("study.md", _as_markdown(page)),
-        ("study.html", render(page)),
-    ):
-        write_text(folder / name, text)
+    write_text(folder / "study.json", outcome.as_json())
+    write_text(folder / "study.md", _as_markdown(page))
+    write_text(folder / "study.html", render(page))
     return outcome
 
 
@@ -204,15 +195,15 @@ def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[st
     repetitions: of each row its repetition; rows are compared within one, and within the values of the series.
     """
     smallest: dict[tuple[Any, ...], tuple[float, float]] = {}
-    keys = [
-        (repetition, *(row[name] for name in asked.series)) for repetition, row in zip(repetitions, rows, strict=True)
+    keyed = [
+        ((index, *(row[name] for name in asked.series)), row) for index, row in zip(repetitions, rows, strict=True)
     ]
-    for key, row in zip(keys, rows, strict=True):
+    for key, row in keyed:
         time, units = row[asked.time], row[asked.units]
-        if time and units and (key not in smallest or units < smallest[key][0]):
-            smallest[key] = (units, time)
+        if time and units:
+            smallest[key] = min(smallest.get(key, (units, time)), (units, time), key=lambda pair: pair[0])
     found = []
-    for key, row in zip(keys, rows, strict=True):
+    for key, row in keyed:
         time, units = row[asked.time], row[asked.units]
         gain = smallest[key][0] * smallest[key][1] / time if time and units else None
         found.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})

@@ -114,19 +114,16 @@ def effort(summary: Mapping[str, Any], training: Mapping[str, Any], cores: int |
     machine.
     """
     simulated, data, bill, made = (summary.get(name) for name in ("simulation", "data", "bill", "generate"))
-    found: dict[str, float | None] = dict.fromkeys(("simulation", "training", "both", "usd", "millisecondsPerShower"))
-    if made:
-        found["millisecondsPerShower"] = 1000 / made["showersPerSecond"]
-    if training.get("workers") == 1:
-        found["training"] = training["coreSeconds"]
+    simulation = both = usd = None
+    trained = training["coreSeconds"] if training.get("workers") == 1 else None
     if simulated and data:
         simulation = simulated["coreSecondsPerShower"] * (data["showers"] + data["validationShowers"])
-        found["simulation"] = simulation
-        if found["training"] is not None:
-            found["both"] = simulation + found["training"]
-    if found["both"] is not None and cores and bill and bill["ownMachine"]:
-        found["usd"] = found["both"] / cores / 3600 * bill["nodes"][0]["usdPerNodeHour"]
-    return found
+        both = None if trained is None else simulation + trained
+    if both is not None and cores and bill and bill["ownMachine"]:
+        usd = both / cores / 3600 * bill["nodes"][0]["usdPerNodeHour"]
+    milliseconds = 1000 / made["showersPerSecond"] if made else None
+    times = {"simulation": simulation, "training": trained, "both": both}
+    return {**times, "usd": usd, "millisecondsPerShower": milliseconds}
 
 
 def decisions(evaluation: Mapping[str, Any]) -> dict[str, int]:
@@ -175,7 +172,7 @@ def _make(run: Run, cores: int | None, folder: Path, watch: Callable[[Mapping[st
     process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
     if cores is not None:
         os.sched_setaffinity(process.pid, available[:cores])
-    if code := _finish(process, lambda: watch(read_validations(folder))):
+    if code := finish(process, lambda: watch(read_validations(folder))):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
         error = type("", (CaloscaleError,), {"exit_code": code})
         raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
@@ -211,13 +208,15 @@ def parts_of_profile(file: Path) -> dict[str, Any] | None:
     return {**profile, **parts}
 
 
-def _finish(process: subprocess.Popen[bytes], watch: Callable[[], None]) -> int:
-    """Exit code of a process; when this one is interrupted, or watch raises, that one is terminated first, so that both
-    resume."""
+def finish(process: subprocess.Popen[bytes], watch: Callable[[], None], seconds: float = WATCH_SECONDS) -> int:
+    """Exit code of a process; watch is called every so many seconds until then.
+
+    When this process is interrupted, or watch raises, that one is terminated first, so that both resume.
+    """
     try:
         while True:
             try:
-                return process.wait(timeout=WATCH_SECONDS)
+                return process.wait(timeout=seconds)
             except subprocess.TimeoutExpired:
                 watch()
     except BaseException:
