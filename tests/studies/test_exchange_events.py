@@ -92,12 +92,3 @@ def test_straggling_times_have_the_mean_and_width_they_are_asked_for():
     slow = straggling_times(2000, 100, 0.5, width=0.0, share=0.02, factor=3, seed=1)
     assert (slow > 1).mean() == pytest.approx(0.02, rel=0.1)
     np.testing.assert_allclose(np.unique(slow.round(9)), [0.5, 1.5])
-
-
-def test_four_thousand_ranks():
-    times = straggling_times(6, 4000, 0.5, width=0.05, share=0.01, factor=2, seed=2)
-    sizes = [4] * 1000
-    reduced, ring, remote = (
-        exchange_seconds(simulate(plan(name, sizes), times, NETWORK)) for name in ("all-reduce", "ring", "grouped-rma")
-    )
-    assert ring > reduced > remote

@@ -26,7 +26,7 @@ from caloscale.physics.result import (
 from caloscale.studies import contenders, whole_run
 from caloscale.studies.contenders import describe_steps, time_generation, time_steps
 from caloscale.studies.measures import Context
-from caloscale.studies.points import Point, configured_run
+from caloscale.studies.points import configured_run
 from caloscale.studies.runner import run_points, runs_of
 from caloscale.studies.sweep import load_study
 from caloscale.studies.whole_run import aucs, decisions, effort, energy_ranges, parts_of_profile, quality, run_of
@@ -205,13 +205,6 @@ def test_the_layers_of_keras_and_geant4_are_timed_as_runtimes():
     geant4 = time_generation({**small, "runtime": "geant4", "data.energyGev": [1, 2]})
     assert geant4["showersPerSecond"] == pytest.approx(1000 / geant4["millisecondsPerShower"])
     assert geant4["millisecondsPerShower"] > 0 and geant4["lowest"] is None
-
-
-def test_inputs_that_are_mappings_have_paths():
-    point = Point({"environment": {"A": 1, "B": None}}, {"environment": 5})
-    assert point.value("environment.A") == 1 and point.value("environment.B") is None
-    with pytest.raises(ConfigurationError):
-        point.value("environment.C")
 
 
 def test_variables_of_processes_come_before_those_of_the_run_configuration():

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
@@ -320,6 +318,11 @@ def _changed(**changes):
     return {**DOCUMENT, "sweeps": [{**DOCUMENT["sweeps"][0], **changes}]}
 
 
+def _epoch_cost(given, **columns):
+    v3 = {"accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "spot", "asOf": "today"}
+    return _changed(measure="epochCost", columns=columns or {"usd": "usd"}, plot=None, vary=[], given={**v3, **given})
+
+
 BAD = {
     "no such measure": (_changed(measure="epochCosts"), "did you mean 'epochCost'"),
     "axis of unequal lengths": (_changed(vary=[{"a": [1, 2], "b": [1]}]), "different numbers"),
@@ -332,31 +335,16 @@ BAD = {
     "no sweeps": ({**DOCUMENT, "sweeps": []}, "sweeps"),
     "bad name": ({**DOCUMENT, "name": "../x"}, "name"),
     "two of a name": ({**DOCUMENT, "sweeps": DOCUMENT["sweeps"] * 2}, "same name"),
-    "no such column": (
-        _changed(measure="epochCost", columns={"usd": "usdd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "spot", "asOf": "today",
-        }),
-        "did you mean 'usd'",
-    ),
-    "no such run": (
-        _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 5, "region": "europe-west4", "capacityType": "spot", "asOf": "today",
-        }),
-        "no such run was measured",
-    ),
+    "no such column": (_epoch_cost({}, usd="usdd"), "did you mean 'usd'"),
+    "no such run": (_epoch_cost({"count": 5}), "no such run was measured"),
     "no such way of buying": (
-        _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={
-            "accelerator": "tpu-v3", "count": 4, "region": "europe-west4", "capacityType": "preemptible",
-            "asOf": "today",
-        }),
+        _epoch_cost({"capacityType": "preemptible"}),
         r'"capacityType": "preemptible".*: capacityType: .*\'on-demand\' or \'spot\'',
     ),
     "input that does not exist": (
         _changed(measure="epochCost", columns={"usd": "usd"}, plot=None, vary=[], given={"gpu": 4}),
         r'point \{"gpu": 4\}: accelerator: is missing',
     ),
-    "conclusions that do not exist": ({**_changed(measure="square"), "conclusions": "costs"}, "not known"),
-    "conclusions of another study": ({**_changed(measure="square"), "conclusions": "cost"}, "need a sweep"),
 }  # fmt: skip
 
 
@@ -370,10 +358,11 @@ def test_studies_that_are_not_valid(computed, tmp_path, case):
     assert error.value.exit_code == 2 and error.value.remedy
 
 
-@pytest.mark.parametrize("conclusions", ["costs", "waterfall"])
-def test_conclusions_are_refused_before_points_are_computed(computed, tmp_path, conclusions):
-    with pytest.raises(ConfigurationError):
+@pytest.mark.parametrize(("conclusions", "says"), [("costs", "not known"), ("waterfall", "need a sweep cumulative")])
+def test_conclusions_are_refused_before_points_are_computed(computed, tmp_path, conclusions, says):
+    with pytest.raises(ConfigurationError, match=says) as error:
         run_study(study(conclusions=conclusions), CONTEXT, tmp_path, "x")
+    assert error.value.remedy
     assert computed[0] == []
 
 
@@ -383,22 +372,12 @@ def test_studies_are_found_by_name():
     assert load_study("cost").name == "cost"
 
 
-@given(st.lists(st.lists(st.integers(), min_size=1, max_size=4, unique=True), min_size=1, max_size=4))
-def test_every_combination_once(axes):
-    sweep = study(sweeps=[{**DOCUMENT["sweeps"][0], "vary": [{f"x{i}": v} for i, v in enumerate(axes)], "plot": None}])
-    points = sweep.sweeps[0].points()
-    lengths = 1
-    for values in axes:
-        lengths *= len(values)
-    assert len(points) == lengths
-    assert {p["x0"] for p in points} == set(axes[0])
-
-
-def test_a_path_into_a_list_and_beyond_it():
-    point = Point({"a": 1}, {"b": [5, {"c": 6}]})
-    assert point.value("b.1.c") == 6
-    with pytest.raises(ConfigurationError, match="neither an input nor in the result"):
-        point.value("b.2")
+def test_paths_lead_into_lists_and_mappings_and_not_beyond():
+    point = Point({"a": 1, "environment": {"A": 1, "B": None}}, {"b": [5, {"c": 6}], "environment": 5})
+    assert (point.value("b.1.c"), point.value("environment.A"), point.value("environment.B")) == (6, 1, None)
+    for path in ("b.2", "environment.C"):
+        with pytest.raises(ConfigurationError, match="neither an input nor in the result"):
+            point.value(path)
 
 
 def test_the_example_of_the_page_runs(tmp_path):
