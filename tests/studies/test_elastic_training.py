@@ -62,19 +62,3 @@ def test_gradients_are_added_in_the_order_of_the_parts():
     assert parts[0] == 1e8
     with pytest.raises(TrainingError, match="step 7"):
         sum_of([*parts, np.array([np.nan], np.float32)], 7)
-
-
-def test_bad_inputs_end_with_exit_code_2(tmp_path):
-    for inputs, says in [
-        ({"workers": 0}, "workers"),
-        ({"workers": 5}, "5 workers"),
-        ({"parts": 3}, "does not divide 8"),
-        ({"changes": [{"step": 1, "what": "faint"}]}, "what"),
-        ({"changes": [{"step": 3, "what": "kill", "workers": 2}]}, "no worker is left in step 3"),
-        ({"changes": [{"step": 3, "what": "join", "workers": 3}]}, "5 workers"),
-        ({"train.threads.inter": 2}, "inter"),
-        ({"train.maxMinutes": 5}, "maxMinutes"),
-    ]:
-        with pytest.raises(ConfigurationError, match=says) as error:
-            train_elastically({**TINY, **inputs}, tmp_path / "point")
-        assert error.value.exit_code == 2, inputs

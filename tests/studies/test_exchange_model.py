@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.errors import ConfigurationError
 from caloscale.studies import contenders
 from caloscale.studies.exchange_model import model_nodes, model_step
 
@@ -77,16 +76,6 @@ def test_parameter_servers_are_limited_by_their_links():
     assert many["exchangeTransferSeconds"] == pytest.approx(2 * 4 * 1e8 / 1.25e9)
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [({"workers": 0}, "workers"), ({"gradientBytes": []}, "gradientBytes"), ({"method": "tree"}, "method")],
-)
-def test_inputs_of_a_model_that_cannot_be(change, field):
-    with pytest.raises(ConfigurationError, match=field) as error:
-        model_step({**LINKS, "workers": 4, **change})
-    assert error.value.exit_code == 2
-
-
 NODES = {
     "model.preset": "fixed-angle",
     "train.batchPerReplica": 8,
@@ -119,11 +108,3 @@ def test_an_epoch_on_nodes_like_this_machine(tmp_path):
     found = model_nodes(inputs, tmp_path)
     assert found["measuredStepSeconds"] > 0 and found["stepSeconds"] > found["measuredStepSeconds"]
     assert 0 < found["efficiency"] < 1
-
-
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"nodes": 2, "showers": None}, {"nodes": 2, "latencySeconds": -1}])
-def test_nodes_that_cannot_be_modelled(wrong, tmp_path, monkeypatch):
-    monkeypatch.setattr(contenders, "time_steps", lambda inputs: {"meanStepSeconds": 2.0, "cv": 0.01})
-    with pytest.raises(ConfigurationError) as error:
-        model_nodes({**NODES, **wrong}, tmp_path)
-    assert error.value.exit_code == 2

@@ -95,24 +95,6 @@ def test_with_remote_memory_generators_differ_and_with_one_discriminator_none_do
         np.testing.assert_array_equal(value, ranks[1][name], err_msg=name)
 
 
-def test_bad_inputs_end_with_exit_code_2(tmp_path):
-    for inputs, says in [
-        ({"method": "star"}, "star"),
-        ({"method": "asynchronous"}, "asynchronous"),
-        ({"ranks": 0}, "ranks"),
-        ({"epochs": 3}, "epochs"),
-        ({"train.maxMinutes": 5}, "maxMinutes"),
-        ({"train.workersPerNode": 2}, "workersPerNode"),
-        ({"checkpoint.uri": "gs://bucket/run"}, "uri"),
-        ({"train.batch": 3}, "batch"),
-        ({"ranks": 3}, r"\[1, 2\] steps"),
-        ({"ranks": 16}, r"\[0\] steps"),
-    ]:
-        with pytest.raises(ConfigurationError, match=says) as error:
-            train_exchanging({**TINY, **inputs}, tmp_path / "point")
-        assert error.value.exit_code == 2, inputs
-
-
 def test_each_training_shard_belongs_to_one_rank(tmp_path):
     with pytest.raises(ConfigurationError):
         train_exchanging({**TINY, "ranks": 16}, tmp_path)  # prepares the showers

@@ -5,7 +5,6 @@ import io
 import numpy as np
 import pytest
 
-from caloscale.errors import ConfigurationError
 from caloscale.studies.images import ClassifierInputs, InputInputs, image_batches, time_classifier, time_input
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
@@ -77,13 +76,7 @@ def test_the_share_of_waiting_is_part_of_the_time(tmp_path):
     assert len(list((tmp_path / "images-8-2").iterdir())) == 2
 
 
-def test_inputs_of_images_that_cannot_be(tmp_path):
-    with pytest.raises(ConfigurationError, match="globalBatch"):
-        time_classifier({"workers": 3, "globalBatch": 8})
-    with pytest.raises(ConfigurationError, match="network"):
-        time_classifier({"network": "vgg"})
-    with pytest.raises(ConfigurationError, match="batch"):
-        time_input({"images": 8, "batch": 16}, tmp_path)
+def test_workers_share_a_global_batch():
     assert ClassifierInputs(workers=4, global_batch=8).batch() == 2
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from caloscale.errors import ConfigurationError
 from caloscale.studies.layouts import LAYERS, time_layout
 
 
@@ -25,9 +24,3 @@ def test_patches_take_the_memory_of_their_copies() -> None:
         time_layout({"layer": "alexnet2", "layout": layout, "batch": 16, "steps": 1}) for layout in ("NHWC", "matrix")
     )
     assert patches["memoryMib"] > max(plain["memoryMib"], copies_mib)
-
-
-@pytest.mark.parametrize(("inputs", "field"), [({"layer": "vgg"}, "layer"), ({"batch": 0}, "batch")])
-def test_inputs_that_cannot_be(inputs: dict[str, object], field: str) -> None:
-    with pytest.raises(ConfigurationError, match=field):
-        time_layout(inputs)

@@ -213,25 +213,6 @@ def test_variables_of_processes_come_before_those_of_the_run_configuration():
     assert asked.variables(run) == {"A": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "2"}
 
 
-@pytest.mark.parametrize(
-    ("measure", "wrong"),
-    [
-        (time_steps, {"environment": ["A=1"]}),
-        (time_steps, {"steps": 0}),
-        (time_steps, {"processes": 1.5}),
-        (time_generation, {"batch": 0}),
-        (time_generation, {"rounds": "5"}),
-        (run_of, {"deviation": "0.6"}),
-        (run_of, {"cores": True}),
-    ],
-)
-def test_own_inputs_of_a_measure_that_cannot_be(measure, wrong):
-    (field,) = wrong
-    with pytest.raises(ConfigurationError) as error:
-        measure({"model.preset": "compact", **wrong})
-    assert error.value.field == field and error.value.remedy
-
-
 def test_what_a_watch_raises_ends_the_run(tmp_path):
     """It gets the validations that the run has written so far."""
     history = tmp_path / "training" / "history.json"

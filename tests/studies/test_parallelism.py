@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from caloscale.errors import ConfigurationError
 from caloscale.studies.parallelism import time_parallelism
 
 TINY = {"widths": [12, 8, 6, 4], "batch": 8, "steps": 3}
@@ -45,16 +44,3 @@ def test_what_is_exchanged() -> None:
     assert data["exchangedMib"] == pytest.approx(4 * (12 * 8 + 8 * 6 + 6 * 4) / 2**20)
     model = time_parallelism({**TINY, "method": "model", "workers": 2})
     assert model["exchangedMib"] == pytest.approx(4 * 8 * ((8 + 6 + 4) / 2 + 8 + 6) / 2**20)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "field"),
-    [
-        ({"method": "both"}, "method"),
-        ({"method": "data", "workers": 3, "batch": 8}, "batch"),
-        ({"method": "model", "workers": 3}, "widths"),
-    ],
-)
-def test_inputs_that_cannot_be(inputs: dict[str, object], field: str) -> None:
-    with pytest.raises(ConfigurationError, match=field):
-        time_parallelism(inputs)

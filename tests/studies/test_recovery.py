@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from caloscale.errors import ConfigurationError
 from caloscale.studies.recovery import train_elastic
 from tests.pipelines.conftest import TINY as RUN
 
@@ -19,13 +18,3 @@ def test_a_lost_worker_costs_a_pause_and_the_steps_since_a_checkpoint(tmp_path):
     assert found["restarts"] == 1 and found["workers"] == 3
     assert found["lostAtStep"] >= 20 and 0 <= found["stepsLost"] <= found["lostAtStep"] + 1
     assert found["pauseSeconds"] > 0 and found["steps"] == 40 * (48 // 12)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "field"),
-    [({"train.workersPerNode": 1}, "workersPerNode"), ({"lostAt": 0}, "lostAt"), ({"lostAt": 0.5}, "lostAt")],
-)
-def test_inputs_that_cannot_be(inputs, field, tmp_path):
-    with pytest.raises(ConfigurationError, match=field) as error:
-        train_elastic({**TWO, **inputs}, tmp_path / "run")
-    assert error.value.exit_code == 2

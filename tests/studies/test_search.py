@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caloscale.errors import ConfigurationError, TrainingError
+from caloscale.errors import TrainingError
 from caloscale.installation import install_command
 from caloscale.studies import search as module
 from caloscale.studies.search import ensemble, search
@@ -84,15 +84,6 @@ def test_a_trial_that_is_worse_than_the_median_of_those_before_is_ended_after_a_
 def test_runs_without_a_deviation_are_counted_and_all_of_them_are_an_error(runs, tmp_path):
     with pytest.raises(TrainingError, match="failed"):
         search({"trials": 2, "ranges": {"train.learningRate": [2, 3.0]}}, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "inputs", [{"trials": 0}, {"ranges": {"train.epochs": [3, 2]}}, {"ranges": {}}, {"sampler": "grid"}]
-)
-def test_inputs_of_a_search_that_cannot_be(inputs, tmp_path):
-    with pytest.raises(ConfigurationError) as error:
-        search({"ranges": RANGES, **inputs}, tmp_path)
-    assert error.value.exit_code == 2
 
 
 def test_without_optuna_the_extra_is_named(monkeypatch, tmp_path):
