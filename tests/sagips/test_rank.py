@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from caloscale.errors import CheckpointError
 from caloscale.sagips.rank import gpu_of_rank, solve
 from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint
 from caloscale.spec import Solver, load_solver_run
@@ -48,6 +49,16 @@ def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
     for _ in range(2):
         solve(solver("solver.epochs=4"), tmp_path, None)
     assert len(CALLS) == 4
+
+
+@pytest.mark.parametrize("size", [0, 100, 700])
+def test_a_damaged_save_is_named(tmp_path: Path, size: int) -> None:
+    solve(solver("solver.epochs=4"), tmp_path, None)
+    file = rank_folder(tmp_path, 0) / "state-00000004.npz"
+    file.write_bytes(file.read_bytes()[:size])
+    with pytest.raises(CheckpointError, match=r"state-00000004.npz: cannot be read") as caught:
+        solve(solver("solver.epochs=8"), tmp_path, None)
+    assert caught.value.remedy
 
 
 def test_each_rank_of_a_node_has_a_gpu_of_its_own_as_long_as_there_are_enough() -> None:

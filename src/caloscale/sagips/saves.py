@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,8 +176,8 @@ def _write(file: Path, arrays: Arrays) -> None:
 
 def _read(file: Path) -> dict[str, NDArray[Any]]:
     try:
-        with np.load(file) as opened:
-            return dict(opened)
-    except (OSError, ValueError, EOFError, KeyError) as error:
+        with file.open("rb") as opened, np.load(opened) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         remedy = "delete this file: the run resumes from an earlier save"
         raise CheckpointError(f"cannot be read: {error}", file=file, remedy=remedy) from error
