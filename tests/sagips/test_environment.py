@@ -61,6 +61,8 @@ def test_the_environment_of_the_page_is_solved_for_its_parameter(example: str) -
         ("no_such_package.Pipeline", {}, "cannot be imported"),
         ("tests.sagips.toy.Nothing", {}, "has no class Nothing"),
         ("tests.sagips.toy.Normal", {"trouth": 1}, "cannot be constructed with these options"),
+        ("tests.sagips.toy.Normal", {"truth": [0.65, 40]}, r"its truth \(0.65, 40\) is not one number between 0 and 1"),
+        ("tests.sagips.toy.Normal", {"truth": [0.65]}, "for each of mean, width"),
         ("caloscale.sagips.proxy.InverseSampler", {"grid": 1}, "is not an environment: it has no parameters"),
     ],
 )

@@ -71,7 +71,7 @@ def load_class(name: str, field: str) -> Any:
 
 
 def make_environment(name: str, options: dict[str, Any], events_per_sample: int, field: str) -> Environment:
-    """An environment of a run configuration. Raises ConfigurationError for options that its class does not take."""
+    """An environment of a run configuration. Raises ConfigurationError for options or a truth that cannot be."""
     kind = load_class(name, field)
     try:
         made: Environment = kind(events_per_sample=events_per_sample, **options)
@@ -83,5 +83,10 @@ def make_environment(name: str, options: dict[str, Any], events_per_sample: int,
     if missing or not callable(made):
         problem = f"is not an environment: it has no {', '.join(missing) or '__call__'}"
         remedy = "see caloscale.sagips.environment.Environment"
+        raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
+    truth = made.truth
+    if truth is not None and (len(truth) != len(made.parameters) or not all(0 < value < 1 for value in truth)):
+        problem = f"its truth {tuple(truth)} is not one number between 0 and 1 for each of {', '.join(made.parameters)}"
+        remedy = "normalise the true parameters: proposals are between 0 and 1"
         raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
     return made
