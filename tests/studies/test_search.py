@@ -54,6 +54,8 @@ def test_trials_are_within_the_ranges_and_follow_the_seed(runs, sampler, tmp_pat
     assert found["bestTrial"] == 1 + int(np.argmin(deviations))
     assert found["deviationOfTrials"] == pytest.approx(np.median(deviations))
     assert search({**asked, "samplerSeed": 2}, tmp_path)["best"] != found["best"]
+    (tmp_path / "trial-000").mkdir()  # of an attempt that was interrupted
+    assert found["seconds"] > 0 and search(asked, tmp_path)["seconds"] is None
 
 
 def test_after_a_third_of_the_trials_the_estimator_proposes_others(runs, tmp_path):

@@ -50,8 +50,8 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     Result: ``best`` (values), ``bestTrial`` (from 1), ``deviation`` of the best run and ``deviationOfTrials`` (median
     of those that ended), ``classifierAuc`` and ``resolution`` of the best run, ``stopped`` (trials that were ended
-    early), ``failed`` (runs that did not end or have no deviation), ``seconds``. Raises ConfigurationError;
-    TrainingError without Optuna or when no run ended.
+    early), ``failed`` (runs that did not end or have no deviation), ``seconds`` (null of a search that resumed).
+    Raises ConfigurationError; TrainingError without Optuna or when no run ended.
     """
     asked, fields = own_inputs(SearchInputs, inputs)
     try:
@@ -104,7 +104,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     )
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that Ctrl-C ends is no warning
     study = optuna.create_study(sampler=sampler, pruner=pruner)
-    clock = time.perf_counter()
+    resumed, clock = any(folder.glob("trial-*")), time.perf_counter()
     study.optimize(objective, n_trials=asked.trials)
     if not made:
         raise TrainingError(f"all {asked.trials} runs failed", remedy=f"read the logs in {folder}, change the ranges")
@@ -118,7 +118,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "resolution": physics["resolutionDeviation"],
         "stopped": len(stopped),
         "failed": asked.trials - len(made) - len(stopped),
-        "seconds": time.perf_counter() - clock,
+        "seconds": None if resumed else time.perf_counter() - clock,
     }
 
 
