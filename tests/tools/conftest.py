@@ -1,16 +1,20 @@
-"""A page of headless Chromium for the tests of what people see."""
+"""A page of headless Chromium for the tests of what people see; programs without which tests are skipped."""
 
 from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import time
 import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from tests.processes import running, wait_for
+from tools.cluster.programs import folder
+from tools.images import ImageError
+from tools.images.buildah import program
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
@@ -61,11 +65,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         "--disable-dev-shm-usage",
         "--remote-debugging-port=0", "--remote-allow-origins=*", f"--user-data-dir={profile}", "about:blank",
     ]  # fmt: skip
-    with (profile / "log").open("wb") as log, subprocess.Popen(command, stdout=log, stderr=log) as process:
-        end = time.monotonic() + SECONDS
-        while not (file := profile / "DevToolsActivePort").exists() or len(file.read_text().splitlines()) < 2:
-            assert process.poll() is None and time.monotonic() < end, (profile / "log").read_text()
-            time.sleep(0.05)
+    file = profile / "DevToolsActivePort"
+    with (profile / "log").open("wb") as log, running(command, stdout=log, stderr=log) as process:
+        wait_for(lambda: file.exists() and len(file.read_text().splitlines()) > 1, process)
         port = file.read_text().splitlines()[0]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json") as answer:
             page = next(one for one in json.load(answer) if one["type"] == "page")
@@ -74,3 +76,19 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         yield made
         made.socket.close()
         process.terminate()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> None:
+    if shutil.which("kubectl") is None and not (folder() / "bin" / "kubectl").is_file():
+        pytest.skip("no kubectl: make control-plane-build builds it once")
+
+
+@pytest.fixture(scope="session")
+def buildah() -> str:
+    """Where it is."""
+    try:
+        return program()
+    except ImageError as error:
+        pytest.skip(str(error))

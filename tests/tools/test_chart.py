@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from tools import chart
-from tools.cluster.programs import folder
+from tools import chart, deploy
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 OVERLAYS = sorted(path.name for path in (MANIFESTS / "overlays").iterdir())
-HOW_TO_BUILD = "no helm: `python -m tools.chart build` builds it once (a few minutes)"
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("kubectl")]
 
 
-def run(program: Path | str, *arguments: str | Path) -> str:
+def run(program: Path, *arguments: str | Path) -> str:
     done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -27,17 +25,8 @@ def run(program: Path | str, *arguments: str | Path) -> str:
 @pytest.fixture(scope="module")
 def helm() -> Path:
     if not chart.helm().is_file():
-        pytest.skip(HOW_TO_BUILD)
+        pytest.skip("no helm: `python -m tools.chart build` builds it once (a few minutes)")
     return chart.helm()
-
-
-@pytest.fixture(scope="module")
-def kubectl() -> str:
-    built = folder() / "bin" / "kubectl"
-    found = shutil.which("kubectl") or (str(built) if built.is_file() else None)
-    if found is None:
-        pytest.skip("no kubectl")
-    return found
 
 
 def objects(text: str) -> dict[tuple[str, str, str], dict[str, Any]]:
@@ -51,20 +40,18 @@ def objects(text: str) -> dict[tuple[str, str, str], dict[str, Any]]:
     return {(o["kind"], o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in found}
 
 
-@pytest.mark.integration
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, kubectl: str, tmp_path: Path) -> None:
+def test_helm_renders_what_the_overlay_is(overlay: str, helm: Path, tmp_path: Path) -> None:
     chart.write_chart(overlay, tmp_path)
     options = ("--kube-version", "1.34.4")
     rendered = run(helm, "template", "x", tmp_path, "-n", "caloscale-system", "--include-crds", *options)
-    wanted = objects(run(kubectl, "kustomize", MANIFESTS / "overlays" / overlay))
+    wanted = objects(deploy.kubectl("", "kustomize", str(MANIFESTS / "overlays" / overlay)))
     del wanted["Namespace", "", "caloscale-system"]
     assert objects(rendered) == wanted
     run(helm, "lint", "--strict", "--quiet", *options, tmp_path)
 
 
-@pytest.mark.integration
-def test_values_reach_their_objects(helm: Path, kubectl: str, tmp_path: Path) -> None:
+def test_values_reach_their_objects(helm: Path, tmp_path: Path) -> None:
     values = {
         "image": "registry.example/operator@sha256:" + "a" * 64,
         "trainer": "registry.example/trainer:2",

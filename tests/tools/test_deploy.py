@@ -13,7 +13,6 @@ import yaml
 
 from caloscale.errors import InputError
 from tools import deploy
-from tools.cluster.programs import folder
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,12 +26,6 @@ def test_a_variable_of_make_is_off_with_zero(target: str, variable: str, option:
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     (_, _, arguments) = shown.partition(f"-m tools.{target}")
     assert (option in arguments.split()) is is_on and arguments
-
-
-@pytest.fixture
-def kubectl() -> None:
-    if shutil.which("kubectl") is None and not (folder() / "bin" / "kubectl").is_file():
-        pytest.skip("no kubectl")
 
 
 @pytest.mark.usefixtures("kubectl")

@@ -15,8 +15,7 @@ from typing import IO, NamedTuple
 import pytest
 
 from caloscale import __version__
-from tools.images import ImageError, archives
-from tools.images.buildah import program
+from tools.images import archives
 from tools.images.machine import revision
 from tools.images.targets import TARGETS, qualified
 
@@ -74,11 +73,7 @@ def _file(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 @pytest.fixture(scope="module", params=["operator", "trainer-cpu"])
-def image(request: pytest.FixtureRequest) -> Image:
-    try:
-        buildah = program()
-    except ImageError as error:
-        pytest.skip(str(error))
+def image(request: pytest.FixtureRequest, buildah: str) -> Image:
     command = [sys.executable, "-m", "tools.images", "build", request.param, "--archive"]
     environment = {**os.environ, "PIP_TRUSTED_HOST": MARK}
     subprocess.run(command, cwd=ROOT, env=environment, check=True)

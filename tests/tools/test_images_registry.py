@@ -17,9 +17,8 @@ import yaml
 
 from caloscale import __version__
 from caloscale.ports import free_ports
-from tests.processes import wait_for
+from tests.processes import running, wait_for
 from tools.images import ImageError
-from tools.images.buildah import program
 from tools.images.machine import revision
 from tools.images.targets import TARGETS
 
@@ -47,15 +46,10 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "auth": {"htpasswd": {"realm": "caloscale", "path": str(folder / "htpasswd")}},
     }
     (folder / "config.yml").write_text(yaml.safe_dump(settings))
-    with (folder / "log").open("w") as log:
-        command = [program, "serve", str(folder / "config.yml")]
-        process = subprocess.Popen(command, stdout=log, stderr=log, text=True)
-    try:
+    command = [program, "serve", str(folder / "config.yml")]
+    with (folder / "log").open("w") as log, running(command, stdout=log, stderr=log) as process:
         wait_for(lambda: _answers(f"http://127.0.0.1:{port}/v2/"), process)
         yield f"localhost:{port}/team"
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def _answers(address: str) -> bool:
@@ -73,14 +67,6 @@ def push(buildah: str, registry: str, settings: Mapping[str, str]) -> subprocess
     finally:
         forget = [buildah, "rmi", TARGETS["storage"].image(registry)]
         subprocess.run(forget, capture_output=True, check=True)
-
-
-@pytest.fixture(scope="module")
-def buildah() -> str:
-    try:
-        return program()
-    except ImageError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")
