@@ -8,7 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tools.cluster import build, certificates, pools, programs
 from tools.cluster.errors import ClusterError
@@ -152,18 +151,6 @@ def test_fake_nodes_look_like_those_of_gke(spot: bool) -> None:
     assert first["status"]["allocatable"]["nvidia.com/gpu"] == "4"
     taints = {taint["key"] for taint in first["spec"]["taints"]}
     assert taints == ({"nvidia.com/gpu", "cloud.google.com/gke-spot"} if spot else {"nvidia.com/gpu"})
-
-
-def test_stages_are_yaml(tmp_path: Path) -> None:
-    documents = list(yaml.safe_load_all(pools.stages(tmp_path / "log")))
-    assert [each["metadata"]["name"] for each in documents] == [
-        "node-ready",
-        "pod-ready",
-        "pod-end",
-        "pod-delete",
-        "logs",
-    ]
-    assert documents[-1]["spec"]["logs"] == [{"logsFile": str(tmp_path / "log")}]
 
 
 def test_sources_that_cannot_be_mended_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,14 +58,6 @@ class Authority:
         return pair
 
 
-def write_signing_key(folder: Path) -> KeyPair:
-    """The key that signs the tokens of service accounts, and its public half."""
-    pair = KeyPair(folder / "service-accounts.pub", folder / "service-accounts.key")
-    _openssl("genrsa", "-out", pair.key, "2048")
-    _openssl("rsa", "-in", pair.key, "-pubout", "-out", pair.certificate)
-    return pair
-
-
 def _openssl(*arguments: str | Path) -> None:
     """Run OpenSSL, which makes files of keys that only their owner may read. Raises ClusterError."""
     try:

@@ -9,8 +9,7 @@ from kubernetes import client
 
 from tools.cluster.access import Access
 from tools.cluster.daemons import Daemon
-from tools.cluster.pools import PODS
-from tools.cluster.servers import GRACE_SECONDS, LOOPBACK, Servers
+from tools.cluster.servers import GRACE_SECONDS, HERE, LOOPBACK, Servers
 from tools.cluster.upstream import install
 
 
@@ -45,7 +44,7 @@ class ControlPlane(Access):
             for daemon in others:
                 self.run(daemon, wait=False)
             if self.servers.has_fake_nodes:
-                self.apply(PODS.read_text(encoding="utf-8"))
+                self.apply((HERE / "fake_pods.yaml").read_text(encoding="utf-8"))
             for name in self._operators:
                 install(self, name)
             for daemon in [*others, *(self.daemons[name] for name in self._operators)]:

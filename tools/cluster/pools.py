@@ -5,7 +5,6 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -57,13 +56,11 @@ def labels_of(pool: Pool, name: str) -> dict[str, str]:
         "topology.kubernetes.io/zone": pool.zone,
         "cloud.google.com/gke-nodepool": pool.name,
     }
+    if pool.accelerator:
+        labels[f"cloud.google.com/gke-{'tpu-' if pool.topology else ''}accelerator"] = pool.accelerator
+        labels["cloud.google.com/gke-accelerator-count"] = str(pool.per_node)
     if pool.topology:
-        labels["cloud.google.com/gke-tpu-accelerator"] = pool.accelerator
         labels["cloud.google.com/gke-tpu-topology"] = pool.topology
-        labels["cloud.google.com/gke-accelerator-count"] = str(pool.per_node)
-    elif pool.accelerator:
-        labels["cloud.google.com/gke-accelerator"] = pool.accelerator
-        labels["cloud.google.com/gke-accelerator-count"] = str(pool.per_node)
     if pool.spot:
         labels["cloud.google.com/gke-spot"] = "true"
         labels["cloud.google.com/gke-provisioning"] = "spot"
@@ -80,9 +77,6 @@ def taints_of(pool: Pool) -> list[dict[str, str]]:
     return taints
 
 
-STAGES = Path(__file__).with_name("stages.yaml")
-PODS = Path(__file__).with_name("fake_pods.yaml")
-"""Objects by which pods take over their namespace's annotations on how long they run and how they end."""
 PREFIX = "fake.caloscale.dev"
 RUN, EXIT, BROKEN = f"{PREFIX}/run", f"{PREFIX}/exit", f"{PREFIX}/broken"
 # kwok manages nodes with this annotation only, so that the cluster can have real nodes too.
@@ -111,11 +105,6 @@ def _node(pool: Pool, name: str) -> dict[str, Any]:
         "spec": {"taints": taints_of(pool), "providerID": f"gce://fake/{pool.zone}/{name}"},
         "status": {"capacity": capacity, "allocatable": capacity, "nodeInfo": information},
     }
-
-
-def stages(logs_file: Path) -> str:
-    """Configuration of kwok; `kubectl logs` of a fake pod prints `logs_file`."""
-    return STAGES.read_text(encoding="utf-8").replace("LOGS_FILE", str(logs_file))
 
 
 def add_pool(api: client.ApiClient, pool: Pool, *, first: int = 0) -> list[str]:

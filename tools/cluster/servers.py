@@ -7,9 +7,9 @@ from pathlib import Path
 import yaml
 
 from caloscale.ports import free_ports
-from tools.cluster.certificates import Authority, write_kubeconfig, write_signing_key
+from tools.cluster.certificates import Authority, write_kubeconfig
 from tools.cluster.daemons import Daemon, answers
-from tools.cluster.pools import MARK_SELECTOR, stages
+from tools.cluster.pools import MARK_SELECTOR
 from tools.cluster.programs import program
 
 HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ class Servers:
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.url = f"https://{address}:{self.ports['api']}"
         self.authority = Authority(folder / "pki", "caloscale-ca")
-        self._tokens = write_signing_key(folder / "pki")
+        self._tokens = self.authority.issue("service-accounts", "service-accounts")
         self._kubelet = self.authority.issue("kubelet", "kubelet", hosts=SERVICE_HOSTS)
         hosts = sorted({*SERVICE_HOSTS, address})
         self._api = self.authority.issue("kube-apiserver", "kube-apiserver", hosts=hosts)
@@ -115,11 +115,11 @@ class Servers:
 
     def kwok(self) -> Daemon:
         """kwok: keeps fake nodes alive and lets their pods run and end."""
-        logs = self.folder / "fake-pod.log"
+        logs, configuration = self.folder / "fake-pod.log", self.folder / "stages.yaml"
         # In the form in which a container runtime writes logs.
         logs.write_text("2026-01-01T00:00:00.000000000Z stdout F a fake pod writes no log\n", encoding="utf-8")
-        configuration = self.folder / "stages.yaml"
-        configuration.write_text(stages(logs), encoding="utf-8")
+        stages = (HERE / "stages.yaml").read_text(encoding="utf-8")
+        configuration.write_text(stages.replace("LOGS_FILE", str(logs)), encoding="utf-8")
         port = self.ports["kwok"]
         options = {
             "kubeconfig": self.kubeconfig,
