@@ -30,7 +30,7 @@ from caloscale.spec import (
     load_solver_run,
 )
 from caloscale.status import RunCost, RunStatus
-from tools.custom_resource import custom_resource_definition, preset_paths, schema_of
+from tools.custom_resource import custom_resource_definition, schema_of
 
 VERSION = custom_resource_definition()["spec"]["versions"][0]
 SPEC = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -187,29 +187,17 @@ def _bounded(document: Any, schema: dict[str, Any]) -> Any:
             yield document, name, inner
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", [*PRESETS, *SOLVER_PRESETS])
 def test_presets_and_resolved_documents_pass_unchanged(preset: str) -> None:
-    run = load_run(preset=preset, overrides=["data.showers=1000", "hardware={}"])
-    for document in (load_preset(preset), yaml.safe_load(dump_run(run))):
-        stored = defaulted({**document, "hardware": {}}, SPEC)
-        DRAFT4.validate(stored)
-        assert build_run(stored) == build_run({**document, "hardware": {}})
-
-
-def test_a_preset_keeps_its_values_when_the_server_fills_in_defaults() -> None:
-    stored = defaulted({"model": {"preset": "compact"}, "train": {}, "hardware": {}}, SPEC)
-    assert build_run(stored) == load_run(preset="compact", overrides=["hardware={}"])
-    assert "train.optimizer" in preset_paths() and "optimizer" not in stored["train"]
-
-
-@pytest.mark.parametrize("preset", SOLVER_PRESETS)
-def test_solver_runs_pass_unchanged(preset: str) -> None:
-    run = load_solver_run(preset=preset, overrides=["hardware={}"])
-    for document in (load_preset(preset), yaml.safe_load(dump_run(run)), {"solver": {"preset": preset}}):
+    """What the server fills in replaces no value of a preset, and makes no training of a run of the solver."""
+    solves = preset in SOLVER_PRESETS
+    run = (load_solver_run if solves else load_run)(preset=preset, overrides=["hardware={}"])
+    named = {"solver" if solves else "model": {"preset": preset}}
+    for document in (load_preset(preset), yaml.safe_load(dump_run(run)), named):
         stored = defaulted({**document, "hardware": {}}, SPEC)
         DRAFT4.validate(stored)
         assert build_any_run(stored) == run
-        assert not {"model", "train", "checkpoint"} & set(stored)  # nothing makes it a training
+        assert not (solves and {"model", "train", "checkpoint"} & set(stored))
 
 
 def test_it_is_structural_and_every_field_has_a_description() -> None:

@@ -53,7 +53,10 @@ class UI:
         element = f"document.getElementById('{field}')"
         self.browser.wait(element)
         self.browser.value(f"{element}.focus(); {element}.select()")
-        self.browser.call("Input.insertText" if text else "Input.dispatchKeyEvent", **_typed(text))
+        if text:
+            self.browser.call("Input.insertText", text=text)
+        else:
+            self.browser.call("Input.dispatchKeyEvent", type="keyDown", key="Backspace", windowsVirtualKeyCode=8)
 
     def value(self, field: str) -> str:
         self.browser.wait(f"document.getElementById('{field}')")
@@ -145,10 +148,6 @@ class UI:
         )
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(asked) as answer:
             return json.load(answer)
-
-
-def _typed(text: str) -> dict[str, Any]:
-    return {"text": text} if text else {"type": "keyDown", "key": "Backspace", "windowsVirtualKeyCode": 8}
 
 
 @pytest.fixture(scope="module")
@@ -287,11 +286,8 @@ def test_runs_of_a_schedule_have_folders_of_their_own(ui: UI) -> None:
     (job,) = ui.api("recurringruns")["recurringRuns"]
     assert job["status"] == "ENABLED" and "periodic_schedule" in job["trigger"]
     often = {name: job[name] for name in ("pipeline_version_reference", "runtime_config", "mode", "service_account")}
-    often |= {
-        "display_name": "often",
-        "max_concurrency": "2",
-        "trigger": {"periodic_schedule": {"interval_second": 20}},
-    }
+    often |= {"display_name": "often", "max_concurrency": "2"}
+    often["trigger"] = {"periodic_schedule": {"interval_second": 20}}
     made = ui.api("recurringruns", often)["recurring_run_id"]
     try:
         while len(runs := [r["run_id"] for r in ui.api("runs")["runs"] if r.get("recurring_run_id") == made]) < 2:
