@@ -56,12 +56,6 @@ MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
 
-def about(values: Floats, factor: float, where: Floats, design: Floats) -> Floats:
-    """Values (N,) whose distance from a linear fit of the design (N, P) is scaled in some showers (N,)."""
-    expected = design @ np.linalg.lstsq(design, values)[0]
-    return np.where(where > 0, expected + factor * (values - expected), values)
-
-
 def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[str, ...], Observed]]:
     """Quantities, and the population whose differences in them equal the tolerances.
 
@@ -76,7 +70,9 @@ def hypotheses(pool: Observed, run: Run, side: float) -> Iterator[tuple[tuple[st
         return np.where(inside > 0, values * (1 + limit), values)
 
     def widened(values: Floats, limit: float, where: Floats, design: Floats = ranges) -> Floats:
-        return about(values, 1 + limit, where, design)
+        """Values (N,) whose distance from a linear fit of the design (N, P) is scaled in some showers (N,)."""
+        expected = design @ np.linalg.lstsq(design, values)[0]
+        return np.where(where > 0, expected + (1 + limit) * (values - expected), values)
 
     def column(moments: Floats, k: int, values: Floats) -> Floats:
         changed = moments.copy()
@@ -240,10 +236,9 @@ def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Accept
 
 def rates(counts: Acceptances, draws: Mapping[str, int], digits: int) -> str:
     """Acceptances of each gate in per cent, Markdown; draws: by quantity."""
-    order = list(TITLES)
     rows = [
         [f"`{name}`", str(draws[name]), *(f"{100 * counts[name, size] / draws[name]:.{digits}f}%" for size in SIZES)]
-        for name in sorted(draws, key=lambda name: order.index(name) if name in order else len(order))
+        for name in sorted(draws, key=[*TITLES, *draws].index)
     ]
     return table(["gate", "draws", *(f"{size} showers" for size in SIZES)], rows)
 

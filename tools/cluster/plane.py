@@ -66,11 +66,10 @@ class ControlPlane(Access):
         if wait:
             daemon.wait()
 
-    def restart(self, name: str, *, kill: bool = False) -> None:
-        """End one program, or kill it, start it again and wait until it is ready."""
-        daemon = self.daemons[name]
-        daemon.stop(kill=kill)
-        self.run(daemon)
+    def restart(self, name: str) -> None:
+        """Kill a program, start it again and wait until it is ready."""
+        self.daemons[name].stop(kill=True)
+        self.run(self.daemons[name])
 
     @property
     def kubeconfig(self) -> Path:

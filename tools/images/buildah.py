@@ -32,10 +32,10 @@ def build_command(
     image: str,
     revision: str,
     *,
-    base: str = "",
-    extras: str | None = None,
+    base: str,
+    extras: str | None,
     secrets: dict[str, Path],
-    folders: Iterable[Path] = (),
+    folders: Iterable[Path],
 ) -> list[str]:
     """The command that builds an image.
 

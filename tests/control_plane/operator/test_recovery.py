@@ -168,7 +168,7 @@ def test_the_operator_is_killed_again_and_again(
             remove_nodes(names[:1])
             add_nodes(pool="mixed", count=1, spot=True)
         if kill % 10 == 5:
-            control_plane.restart("kube-apiserver", kill=True)
+            control_plane.restart("kube-apiserver")
         operator.start()
     for index in range(count):
         status = runs.phase(f"r{index}", "Succeeded", "Failed", seconds=240)
