@@ -54,6 +54,7 @@ def test_plain_files_of_other_programs(tmp_path: Path, geometry) -> None:
     [
         ({"energy_gev": None}, "energy_gev: array is missing"),
         ({"cells_gev": np.ones((3, 2, 4, 5))}, r"another shape than data.geometry.cells \[6, 4, 5\]"),
+        ({"angle_rad": None, "theta": np.ones(3)}, "theta: is not read, and without angle_rad all .* perpendicular"),
         ({"angle_rad": np.ones(2)}, r"angle_rad: does not go with cells_gev of shape \(3, 6, 4, 5\)"),
         ({"angle_rad": np.full(3, 90.0)}, "angle_rad: shower 0 has an angle that is not within 0 and pi"),
         ({"energy_gev": np.array([1.0, -1.0, 1.0])}, "energy_gev: shower 1 has an energy that is not positive"),

@@ -14,7 +14,7 @@ import numpy as np
 from caloscale.errors import ShowerFileError
 from caloscale.installation import load_package
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers
+from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers, check_name_of_angle
 from caloscale.showers.hdf5.reader import check_cells, check_primaries
 from caloscale.showers.hdf5.reader import read_showers as read_hdf5
 from caloscale.showers.hdf5.writer import write_showers as write_hdf5
@@ -45,6 +45,7 @@ def read_showers(
         if name not in arrays:
             remedy = "write cells_gev (N, X, Y, Z) and energy_gev (N,) in GeV, angle_rad (N,) in rad"
             raise ShowerFileError("array is missing", file=path, field=name, value=", ".join(arrays), remedy=remedy)
+    check_name_of_angle(path, arrays, "angle_rad")
     cells, part = arrays["cells_gev"], slice(start, stop)
     whole = tuple(geometry.cells)
     summed = tuple(number // factor for number, factor in zip(whole, rebin))
@@ -116,6 +117,7 @@ def _read_root(path: Path) -> dict[str, Any]:
                 remedy = f"name the tree {TREE}"
                 raise ShowerFileError("does not have one tree", file=path, field="trees", value=trees, remedy=remedy)
             tree = file[TREE if TREE in trees else trees[0]]
+            check_name_of_angle(path, tree.keys(), "angle_rad")
             names = [name for name in tree.keys() if name in ("cells_gev", "energy_gev", "angle_rad", *FURTHER)]  # noqa: SIM118
             return {name: np.asarray(tree[name].array(library="np")) for name in names}
     except ShowerFileError:

@@ -180,6 +180,12 @@ def renamed(name: str, to: str) -> Change:
     return lambda file: file.move(name, to)
 
 
+def further(file: h5py.File, name: str, units: str) -> None:
+    """Add a column of the table of primaries."""
+    file[name] = np.ones(5)
+    file[name].attrs["units"] = units
+
+
 FAULTS: dict[str, tuple[Change, list[str]]] = {
     "nan cell": (cell(math.nan), ["ECAL", "shower 2", "not finite", "nan"]),
     "infinite cell": (cell(math.inf), ["ECAL", "shower 2", "not finite", "inf"]),
@@ -203,6 +209,8 @@ FAULTS: dict[str, tuple[Change, list[str]]] = {
     "unit": (lambda file: file.attrs.update(unitsPerGev=-1.0), ["unitsPerGev", "-1.0"]),
     "cells in MeV": (lambda file: file["ECAL"].attrs.update(units="MeV"), ["ECAL", "mev", "unitsPerGev: 1000"]),
     "energies in MeV": (lambda file: file["energy"].attrs.update(unit=np.bytes_(b"MeV")), ["energy", "mev", "gev"]),
+    "azimuths in degrees": (lambda file: further(file, "azimuth_rad", "deg"), ["azimuth_rad", "deg", "store rad"]),
+    "entries in cm": (lambda file: further(file, "entry_x_mm", "cm"), ["entry_x_mm", "cm", "store mm"]),
     "angles in degrees": (lambda file: file["theta"].attrs.update(units="degrees"), ["theta", "degrees", "rad"]),
 }
 
@@ -242,6 +250,14 @@ def test_shower_number_counts_from_the_beginning_of_the_file(tmp_path: Path, geo
         read_showers(path, geometry=geometry, start=1, stop=4)
     assert len(read_showers(path, geometry=geometry, start=3)) == 2
     assert len(read_showers(path, geometry=geometry, start=5)) == 0
+
+
+def test_angles_of_another_name_are_not_left_out(tmp_path: Path, geometry: Geometry) -> None:
+    path = write_published(tmp_path / "bad.h5", make_showers(5), "calochallenge", libver="v110")
+    with h5py.File(path, "a") as file:
+        file["incident_theta"] = np.ones(5)
+    with pytest.raises(ShowerFileError, match="incident_theta: is not read, and without theta all"):
+        read_showers(path, geometry=geometry)
 
 
 def test_target_must_hold_the_energy(tmp_path: Path, geometry: Geometry) -> None:

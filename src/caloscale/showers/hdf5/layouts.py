@@ -3,7 +3,7 @@
 import difflib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -312,19 +312,32 @@ def _check_datasets(opened: OpenFile) -> None:
     if opened.cells.ndim != rank:
         remedy = "store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)")
         raise opened.error("has the wrong number of axes", opened.cells_field, opened.cells.shape, remedy)
+    if opened.layout != "variable-angle":
+        check_name_of_angle(opened.path, opened.file, "theta")
     _check_units(opened, angle)
+
+
+def check_name_of_angle(path: Path, names: Iterable[str], read: str) -> None:
+    """Raise ShowerFileError for angles that have another name than is read: all showers would be perpendicular."""
+    angles = [name for name in names if "theta" in name.lower() or "angle" in name.lower()]
+    if angles and read not in angles:
+        problem = f"is not read, and without {read} all showers are taken as perpendicular"
+        remedy = f"name it {read} (rad, between direction and face), or remove it"
+        raise ShowerFileError(problem, file=path, field=angles[0], remedy=remedy)
 
 
 def _check_units(opened: OpenFile, angle: str) -> None:
     """Refuse a dataset whose attribute names another unit than it is read in."""
     energy_unit = "mev" if opened.layout == "calochallenge" else "gev"
-    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle)):
+    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
         if name not in opened.file:
             continue
         attributes = read_attributes(opened.path, opened.file[name])
         unit = str(attributes.get("units", attributes.get("unit", ""))).strip().lower()
-        if name == angle:
-            differs, remedy = unit.startswith("deg"), "store rad"
+        if name in (angle, "azimuth_rad"):
+            differs, remedy = unit.startswith(("deg", "mrad")), "store rad"
+        elif name in FURTHER:
+            differs, remedy = unit in ("m", "cm", "um"), "store mm"
         elif name == opened.cells_field:
             now = opened.units_per_gev
             differs = not math.isclose(UNITS.get(unit, now), now)
