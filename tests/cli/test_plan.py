@@ -96,14 +96,18 @@ def test_a_warm_up_that_is_longer_than_the_training_is_named(command, tmp_path, 
     assert ("warning: train.warmupEpochs 2 is more than train.epochs 1," in done.err) is warned
 
 
+def own_prices(folder: Path, provider: str, region: str) -> Path:
+    (folder / "own.csv").write_text(
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
+        f"{provider},{region},gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
+    )
+    return folder / "own.csv"
+
+
 def test_old_prices_and_own_prices(command, document, tmp_path):
     old = json.loads(command("plan", document, "--json", "--as-of", "2022-06-01").out)
     assert old["chosen"]["usdPerHour"] == pytest.approx(4 * (64 * 0.007325 + 240 * 0.000987 + 8 * 0.74))
-    own = tmp_path / "own.csv"
-    own.write_text(
-        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
-        "gcp,europe-west4,gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
-    )
+    own = own_prices(tmp_path, "gcp", "europe-west4")
     made = json.loads(command("plan", document, "--json", "--as-of", "2026-11-21", "--prices", own).out)
     node = NODE_HOUR_2026 - 8 * (1.0443 - 0.5)
     assert made["chosen"]["usdPerHour"] == pytest.approx(4 * node)
@@ -111,12 +115,7 @@ def test_old_prices_and_own_prices(command, document, tmp_path):
 
 @pytest.mark.parametrize(("provider", "region"), [("gcp", "europe-west4"), ("gcp", "europe-west44"), ("none", "cern")])
 def test_rows_of_a_mistyped_region_are_reported(command, tmp_path, provider, region):
-    own = tmp_path / "own.csv"
-    own.write_text(
-        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
-        f"{provider},{region},gpu,nvidia-tesla-v100,gpu,spot,0.5,2026-11-01,2026-11-20,our invoice\n"
-    )
-    done = command("prices", "--prices", own)
+    done = command("prices", "--prices", own_prices(tmp_path, provider, region))
     warning = "warning: --prices: no machine of the catalogue has all its prices in the region europe-west44,"
     assert done.code == 0 and (warning in done.err) == ("44" in region) == bool(done.err)
 
@@ -410,8 +409,7 @@ def test_nonsense_in_a_usage_file(command, folder, tmp_path, change, says):
 
 
 def test_nonsense_in_a_file_of_measurements_stays_as_it_is(command, folder, tmp_path):
-    file = tmp_path / "m.csv"
-    file.write_text("network,steps\nvariable-angle,-3\n")
-    done = command("calibrate", folder, "-o", file)
+    (tmp_path / "m.csv").write_text("network,steps\nvariable-angle,-3\n")
+    done = command("calibrate", folder, "-o", tmp_path / "m.csv")
     assert done.code == 2 and "m.csv:2" in done.err
-    assert file.read_text().startswith("network,steps\n")
+    assert (tmp_path / "m.csv").read_text().startswith("network,steps\n")

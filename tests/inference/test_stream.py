@@ -38,13 +38,6 @@ def test_showers_do_not_depend_on_batches_streams_and_commands(folder, runtime):
             np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-7)  # GeV; a cell is 2e-5 or more
 
 
-def test_as_many_as_are_asked_for(folder):
-    runtime = open_runtime(folder)
-    sizes = [len(part) for part in stream(runtime, ALL, seed=1, count=10, batch=4)]
-    assert sizes == [4, 4, 2]
-    assert list(stream(runtime, ALL, seed=1, count=0)) == []
-
-
 class Counting(Runtime):
     """Empty showers, and how many batches were begun and computed at once; the first of all streams meet."""
 
@@ -138,8 +131,10 @@ def test_cells_that_are_not_finite(folder):
         list(stream(runtime, ALL, seed=1, count=2))
 
 
-def test_numbers_below_the_least(folder):
+def test_as_many_as_are_asked_for_and_no_numbers_below_the_least(folder):
     runtime = Counting(read_card(folder), streams=1)
+    assert [len(part) for part in stream(runtime, ALL, seed=1, count=10, batch=4)] == [4, 4, 2]
+    assert list(stream(runtime, ALL, seed=1, count=0)) == []
     for options in ({"batch": 0}, {"count": -1}, {"first": -1}):
         with pytest.raises(InputError, match="must be at least"):
             list(stream(runtime, ALL, seed=1, **{"count": 1, **options}))

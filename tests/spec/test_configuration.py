@@ -66,13 +66,9 @@ BAD = {
     "model.preset=compct": ("model.preset", "did you mean 'compact'"),
     "train.epochs=zero": ("train.epochs", "write a whole number at least 1, such as 60"),
     "train.maxMinutes=0": ("train.maxMinutes", "write a finite number greater than 0, or leave it out"),
-    "train.labelFlip=0.5": ("train.labelFlip", "write a finite number at least 0 and less than 0.5, such as 0.05"),
-    "train.loop=own": ("train.loop", "write one of: custom, builtin, such as custom"),
-    "train.deterministic=perhaps": ("train.deterministic", "write true or false"),
     "budget.pricedAs.region=3": ("budget.pricedAs.region", "write a text, such as us-central1"),
     "hardware.topology=2y2": ("hardware.topology", "write a text that matches"),
     "train=3": ("train", "write a mapping with some of the keys epochs, maxMinutes"),
-    "data.energyGev=[40, 5]": ("data", "0 < lower <= upper"),
     "data.energyGev=[5]": ("data.energyGev.1", "write a finite number"),
     "data.energyGev=[.nan, 5]": ("data.energyGev.0", ""),
     "data.geometry.cells=[51, 51, 24]": ("data.geometry", "add up to cells[2]"),
@@ -155,13 +151,6 @@ def test_errors_name_the_source_of_each_value(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as caught:
         spec.load_run(file)
     assert caught.value.file == f"{file}:4"
-    file.write_text("model:\n  preset: compct\n")
-    with pytest.raises(ConfigurationError) as caught:
-        spec.load_run(file)
-    assert caught.value.file == f"{file}:2"
-    with pytest.raises(ConfigurationError) as caught:
-        spec.build_run({"model": {"preset": "compact"}, "train": {"epochs": 0}})
-    assert caught.value.file is None
 
 
 def test_every_field_says_what_it_is() -> None:

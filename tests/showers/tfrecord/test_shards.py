@@ -171,19 +171,6 @@ def test_every_shower_is_kept_or_counted(
     assert manifest.dropped["angle outside data.angleDeg"] == 4
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_file_in_degrees_is_refused_by_name(
-    folder_of_showers: MakeFolder, data: Data, tmp_path: Path, seed: int
-) -> None:
-    source = folder_of_showers(20, 20, 20)
-    showers = make_showers(20, seed=9)
-    showers.angle_rad[:] = np.degrees(showers.angle_rad)
-    write_showers(source / "degrees.h5", showers, attributes={})
-    with pytest.raises(ShowerFileError, match=r"degrees\.h5: theta: shower 0 has an angle[\s\S]*convert degrees"):
-        preprocess_showers(data.model_copy(update={"seed": seed, "showers": 25}), source, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_files_that_are_not_needed_are_not_read(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:
     source = folder_of_showers(10, 10, 10, 10)
     few = data.model_copy(update={"source": "simulate", "showers": 5, "validation_fraction": 0.25})
