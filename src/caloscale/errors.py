@@ -263,13 +263,10 @@ class RankLostError(CaloscaleError):
     def __init__(self, rank: int | None, signal: int | None, epoch: int | None, log: object) -> None:
         who = "a rank" if rank is None else f"rank {rank}"
         how = "ended without a message" if signal is None else f"was killed by signal {signal}"
-        super().__init__(
-            f"{who} {how}; all ranks have ended",
-            file=log,
-            remedy="no epoch of all ranks is left in the folder ranks: restore its files, or choose another --name"
-            if epoch is None
-            else f"the same command, with the --name of this run, resumes from epoch {epoch}",
-        )
+        remedy = "no epoch of all ranks is left in the folder ranks: restore its files, or choose another --name"
+        if epoch is not None:
+            remedy = f"the same command, with the --name of this run, resumes from epoch {epoch}"
+        super().__init__(f"{who} {how}; all ranks have ended", file=log, remedy=remedy)
 
 
 class SupersededError(CaloscaleError):
@@ -281,11 +278,9 @@ class SupersededError(CaloscaleError):
     exit_code = 145
 
     def __init__(self, holder: str, uri: str) -> None:
-        super().__init__(
-            f"{holder} has taken over these checkpoints; this attempt has stopped",
-            file=uri,
-            remedy="none is needed: the later attempt continues from the checkpoints",
-        )
+        remedy = "none is needed: the later attempt continues from the checkpoints"
+        problem = f"{holder} has taken over these checkpoints; this attempt has stopped"
+        super().__init__(problem, file=uri, remedy=remedy)
 
 
 class DeviceError(CaloscaleError):

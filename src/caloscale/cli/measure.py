@@ -28,7 +28,7 @@ from caloscale.cli.options import (
 )
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
 from caloscale.installation import install_command, load_package
-from caloscale.spec import Run, load_run
+from caloscale.spec import load_run
 from caloscale.spec.block import read_block
 from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN, load_tensorflow_quietly
 
@@ -63,7 +63,13 @@ def profile(
     if source is not None and source.is_dir():
         result, output = _kept_profile(source), output or source / "figures"
     else:
-        run, size = _measured(source, preset, overrides, batch)
+        from caloscale.models import family_of
+        from caloscale.training.processor import set_processor
+
+        run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
+        size = batch or family_of(run.model).batch_of_measurements
+        set_processor(run, os.environ)
+        load_tensorflow_quietly()
         from caloscale.bench.profiling import profile_step
 
         result = profile_step(run, size, steps=steps, dataset=dataset)
@@ -83,19 +89,6 @@ def _kept_profile(folder: Path) -> Profile:
         remedy = "trainings of at least 40 steps make one; or give --preset to measure some steps now"
         raise ConfigurationError("holds no profile", file=folder, remedy=remedy)
     return read_block(Profile, kept, remedy="give --preset to measure some steps now")
-
-
-def _measured(
-    source: Path | None, preset: str | None, overrides: list[str] | None, batch: int | None
-) -> tuple[Run, int]:
-    """What is profiled, and the batch; loads TensorFlow."""
-    from caloscale.models import family_of
-    from caloscale.training.processor import set_processor
-
-    run = load_run(source, preset=preset or (None if source else "compact"), overrides=overrides or ())
-    set_processor(run, os.environ)
-    load_tensorflow_quietly()
-    return run, batch or family_of(run.model).batch_of_measurements
 
 
 Precision = Literal["float32", "bfloat16", "int8"]

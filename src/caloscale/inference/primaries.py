@@ -107,12 +107,10 @@ def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
     """InputError unless these are the further columns that a model was trained with."""
     given, wanted = set(further), set(trained.spans)
     if unknown := sorted(given - wanted):
-        raise InputError(
-            f"is no condition of this model, which was trained with {', '.join(trained.columns)}",
-            field=unknown[0],
-            remedy="leave it out, or give a model that was trained with a range of it "
-            f"({_FIELDS.get(unknown[0], 'data')})",
-        )
+        problem = f"is no condition of this model, which was trained with {', '.join(trained.columns)}"
+        field = _FIELDS.get(unknown[0], "data")
+        remedy = f"leave it out, or give a model that was trained with a range of it ({field})"
+        raise InputError(problem, field=unknown[0], remedy=remedy)
     if missing := [name for name in trained.spans if name not in given]:
         remedy = f"give the column {missing[0]}, one number per shower: {_known(missing[0], trained)}"
         raise InputError("is a condition of this model and is not given", field=missing[0], remedy=remedy)
@@ -216,9 +214,8 @@ def _of_file(path: Path, trained: PrimaryRanges, seed: int) -> Primaries:
 def _codes(text: str) -> Floats:
     names = [name.strip() for name in text.split(",")]
     if unknown := [name for name in names if name not in PDG_CODES]:
-        raise InputError(
-            "is not a known primary", field="particles", value=unknown[0], remedy=f"write {', '.join(PDG_CODES)}"
-        )
+        remedy = f"write {', '.join(PDG_CODES)}"
+        raise InputError("is not a known primary", field="particles", value=unknown[0], remedy=remedy)
     return np.array([PDG_CODES[name] for name in names], np.float32)  # type: ignore[index]
 
 

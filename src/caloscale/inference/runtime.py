@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from queue import LifoQueue
@@ -96,25 +97,21 @@ class PerBatch(Generic[T]):
     make: for a size of batch. Each one computes one batch at a time: its memory stays with the core that used it last.
     """
 
-    _KEPT = 4
-
     def __init__(self, make: Callable[[int], Iterable[T]]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._idle: dict[int, LifoQueue[T]] = {}
+        @lru_cache(maxsize=4)
+        def queue_of(batch: int) -> LifoQueue[T]:
+            queue: LifoQueue[T] = LifoQueue()
+            for one in make(batch):
+                queue.put(one)
+            return queue
+
+        self._queue_of, self._lock = queue_of, threading.Lock()
 
     @contextmanager
     def idle(self, batch: int) -> Iterator[T]:
         """One that is idle, for a batch of this size; waits until there is one."""
         with self._lock:
-            if batch not in self._idle:
-                while len(self._idle) >= self._KEPT:
-                    self._idle.pop(next(iter(self._idle)))
-                made: LifoQueue[T] = LifoQueue()
-                for one in self._make(batch):
-                    made.put(one)
-                self._idle[batch] = made
-            queue = self._idle[batch]
+            queue = self._queue_of(batch)
         one = queue.get()
         try:
             yield one

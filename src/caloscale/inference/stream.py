@@ -152,12 +152,9 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
 
 def _check_finite(showers: Showers) -> None:
     """Refuse cells that are not finite: no file may hold them."""
-    if not np.isfinite(showers.cells_gev).all():
-        bad = int(np.flatnonzero(~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3)))[0])
-        raise InputError(
-            "makes cells that are not finite",
-            field="the generator",
-            value=f"{showers.energy_gev[bad]:g} GeV, {math.degrees(showers.angle_rad[bad]):g} degrees",
-            remedy="stay within the energies and angles that it was trained on; a generator that makes them there is "
-            "rejected by `caloscale validate`",
-        )
+    if (bad := ~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3))).any():
+        energy_gev, angle_deg = showers.energy_gev[bad][0], math.degrees(showers.angle_rad[bad][0])
+        value = f"{energy_gev:g} GeV, {angle_deg:g} degrees"
+        remedy = "stay within the energies and angles that it was trained on; a generator that makes them there is "
+        remedy += "rejected by `caloscale validate`"
+        raise InputError("makes cells that are not finite", field="the generator", value=value, remedy=remedy)

@@ -134,14 +134,11 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
         layout, source = opened.layout, opened.source
         found = ", ".join(opened.particles)
         if not set(opened.particles) & set(data.particles):
-            raise ShowerFileError(
-                f"holds showers of {found}, the run configuration is one of {data.particle_text}",
-                file=path,
-                field="pdg" if "pdg" in opened.further else f"attribute {PARTICLE_ATTRIBUTE}",
-                value=found,
-                remedy=f"set data.particle to {found}, give other files, or write the attribute "
-                f"{PARTICLE_ATTRIBUTE} into a file that does not say its primary",
-            )
+            attribute = f"attribute {PARTICLE_ATTRIBUTE}"
+            problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
+            field = "pdg" if "pdg" in opened.further else attribute
+            remedy = f"set data.particle to {found}, give other files, or write the {attribute} into a file that does "
+            raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}not say its primary")
     check_primaries(path, layout, primaries)
     return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data))
 

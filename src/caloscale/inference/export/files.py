@@ -166,13 +166,11 @@ def _record(path: Path) -> TargetRecord | None:
 def _model_of(file: Path) -> Path:
     record = _record(file.parent / RECORD)
     if record is None or not Path(record.model).is_dir():
-        raise InputError(
-            "the model that it was made from is not known" if record is None else "its model is not there any more",
-            file=file,
-            field="--model",
-            value=None if record is None else record.model,
-            remedy="give the model folder with --model",
-        )
+        problem, folder = "the model that it was made from is not known", None
+        if record is not None:
+            problem, folder = "its model is not there any more", record.model
+        remedy = "give the model folder with --model"
+        raise InputError(problem, file=file, field="--model", value=folder, remedy=remedy)
     return Path(record.model)
 
 

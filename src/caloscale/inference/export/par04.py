@@ -90,12 +90,9 @@ class Par04(Target):
 
     def __init__(self, card: ModelCard, noise_size: int) -> None:
         if first_particle(card) in HADRONS:
-            raise InputError(
-                "is no particle for which Par04 calls the generator: it does so for electrons, positrons and photons",
-                field="data.particle",
-                value=card.particle_text,
-                remedy="use --target onnx or ddml",
-            )
+            problem = "is no particle for which Par04 calls the generator: electrons, positrons and photons"
+            remedy = "use --target onnx or ddml"
+            raise InputError(problem, field="data.particle", value=card.particle_text, remedy=remedy)
         super().__init__(card, noise_size)
         self._cell_mm = [card.geometry.cell_mm * factor for factor in card.preprocessing.rebin[:2]]
         depths = sensor_depth_mm(card.geometry, card.preprocessing.rebin[2])
@@ -103,12 +100,10 @@ class Par04(Target):
         least, most = card.angle_deg
         self._thetas_deg = np.linspace(least, most, math.ceil(most - least) + 1)
         if math.prod(self.mesh.cells) > MOST_CELLS:
-            raise InputError(
-                f"needs a mesh of {math.prod(self.mesh.cells)} cells in Par04, {MOST_CELLS} are supported",
-                field="data.preprocessing.rebin",
-                value=list(card.preprocessing.rebin),
-                remedy="train with larger cells (data.preprocessing.rebin), or use --target onnx",
-            )
+            field, rebin = "data.preprocessing.rebin", list(card.preprocessing.rebin)
+            problem = f"needs a mesh of {math.prod(self.mesh.cells)} cells in Par04, {MOST_CELLS} are supported"
+            remedy = f"train with larger cells ({field}), or use --target onnx"
+            raise InputError(problem, field=field, value=rebin, remedy=remedy)
 
     @cached_property
     def mesh(self) -> Mesh:

@@ -122,13 +122,11 @@ def fixed_columns(card: ModelCard, target: str) -> dict[str, float]:
             fixed[name] = PDG_CODES[first_particle(card)]
             continue
         if not low <= 0 <= high:
-            field = "data.azimuthDeg" if name == "azimuth_rad" else "data.entryMm"
-            raise InputError(
-                f"does not contain 0, and {target} passes no {name}",
-                field=field,
-                value=list((card.azimuth_deg if name == "azimuth_rad" else card.entry_mm) or ()),
-                remedy=f"train with a {field} that contains 0, or use --target onnx",
-            )
+            is_azimuth = name == "azimuth_rad"
+            field, span = ("data.azimuthDeg", card.azimuth_deg) if is_azimuth else ("data.entryMm", card.entry_mm)
+            problem = f"does not contain 0, and {target} passes no {name}"
+            remedy = f"train with a {field} that contains 0, or use --target onnx"
+            raise InputError(problem, field=field, value=list(span or ()), remedy=remedy)
         fixed[name] = 0.0
     return fixed
 
