@@ -4,6 +4,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, get_args
@@ -72,6 +73,8 @@ def test_what_was_generated_is_read_back(
         np.testing.assert_array_equal(read_one(output, 2)[0].cells_gev, found.cells_gev[2:3])
         some = generation.Generation(output=tmp_path / "some.h5", count=2, energies=str(output))
         assert "2 of the 5 primaries" in stages.generate(folder, some).warnings[0]
+        with pytest.raises(InputError, match="count: must be at least 1"):
+            stages.generate(folder, replace(some, count=0))
     if model_name == "rebinned":
         other = generator.run.model_copy(
             update={
