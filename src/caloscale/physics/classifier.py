@@ -56,17 +56,8 @@ def classifier_features(observed: Observed) -> Floats:
     energy, sparsity, radius, measured angle. NaN (an empty shower) stays: the classifier knows missing values."""
     with np.errstate(divide="ignore", invalid="ignore"):
         shares = observed.longitudinal / observed.ecal_sum_gev[:, None]
-    columns = [
-        observed.energy_gev,
-        observed.angle_rad,
-        observed.further,
-        observed.sampling_fraction,
-        observed.hits / observed.energy_gev,
-        observed.sparsity,
-        observed.radius90_mm,
-        observed.angle_error_rad,
-    ]
-    return np.column_stack([*columns, shares, observed.moments_z, observed.moments_x, observed.moments_y])
+    primary = [observed.energy_gev, observed.angle_rad, observed.further]
+    return np.column_stack([*primary, observed.sampling_fraction, *_shape(observed), shares, *_moments(observed)])
 
 
 def layer_features(observed: Observed) -> Floats:
@@ -77,18 +68,16 @@ def layer_features(observed: Observed) -> Floats:
 
 def distance_features(observed: Observed) -> Floats:
     """What FPD and KPD see (N, 16): no column is a sum of others; an empty shower has 0 where it has no value."""
-    columns = [
-        observed.sampling_fraction,
-        observed.fractions[:, :2],
-        observed.hits / observed.energy_gev,
-        observed.sparsity,
-        observed.radius90_mm,
-        observed.angle_error_rad,
-        observed.moments_z,
-        observed.moments_x,
-        observed.moments_y,
-    ]
+    columns = [observed.sampling_fraction, observed.fractions[:, :2], *_shape(observed), *_moments(observed)]
     return np.nan_to_num(np.column_stack(columns))
+
+
+def _shape(o: Observed) -> list[Floats]:
+    return [o.hits / o.energy_gev, o.sparsity, o.radius90_mm, o.angle_error_rad]
+
+
+def _moments(o: Observed) -> list[Floats]:
+    return [o.moments_z, o.moments_x, o.moments_y]
 
 
 def split_by_primary(

@@ -13,18 +13,9 @@ NAMES = (*(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)), "sum", "E
 
 def correlation_features(observed: Observed) -> Floats:
     """Moments 1 to 3 in x, y, z, ECAL sum, energy, hits, R1-R3, measured angle: (N, 16), NaN in empty showers."""
-    return np.column_stack(
-        [
-            observed.moments_x,
-            observed.moments_y,
-            observed.moments_z,
-            observed.ecal_sum_gev,
-            observed.energy_gev,
-            observed.hits,
-            observed.fractions,
-            observed.angle_rad + observed.angle_error_rad,
-        ]
-    )
+    moments = [observed.moments_x, observed.moments_y, observed.moments_z]
+    sizes = [observed.ecal_sum_gev, observed.energy_gev, observed.hits, observed.fractions]
+    return np.column_stack([*moments, *sizes, observed.angle_rad + observed.angle_error_rad])
 
 
 def weighted_correlation(features: Floats, weights: Floats) -> Floats:

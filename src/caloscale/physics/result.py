@@ -160,11 +160,9 @@ class Resolution(Block):
     reason: str | None = None
 
 
-class Distance(Block):
+class Distance(Measured):
     """A distance in many observables at once, or the reason why it is absent."""
 
-    value: float | None = None
-    uncertainty: float | None = None
     null: float | None = None
     """Monte Carlo against Monte Carlo by the same procedure."""
     null_uncertainty: float | None = None

@@ -271,8 +271,7 @@ def _distributions(compared: Sequence[Compared]) -> Drawing:
     for ax, name in zip(axes, names):
         panels = [by_name[name] for by_name in known]
         _overlay(ax, panels, compared, "share of showers")
-        unit = UNITS.get(name)
-        ax.set_title(panels[0].title + (f" [{unit}]" if unit else ""), fontsize=12)
+        ax.set_title(f"{panels[0].title} [{UNITS[name]}]" if name in UNITS else panels[0].title, fontsize=12)
     page.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return Drawing(
         "distributions",

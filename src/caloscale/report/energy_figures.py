@@ -191,16 +191,16 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
         note(left, result.reason or ABSENT)
     else:
         left.plot(result.false_positives, result.true_positives, color=GENERATED, linewidth=1.8)
-        text = f"AUC {with_uncertainty(result.value, result.uncertainty)}\nnull: {names['reference']} against itself "
-        text += with_uncertainty(result.null, result.null_uncertainty)
+        auc, null = measured(result), with_uncertainty(result.null, result.null_uncertainty)
+        text = f"AUC {auc}\nnull: {names['reference']} against itself {null}"
         if result.baseline is not None:
             text += f"\n{names['baseline']} {result.baseline:.3f}"
         left.text(0.97, 0.05, text, transform=left.transAxes, ha="right", va="bottom", fontsize=11, linespacing=1.4)
         points = ", ".join(f"{point.value:.3f} with {point.showers}" for point in result.learning_curve)
         seen = (
-            f"Left: ROC curve with an AUC of {with_uncertainty(result.value, result.uncertainty)}. Middle: the AUC is "
+            f"Left: ROC curve with an AUC of {auc}. Middle: the AUC is {points} training showers of each kind; "
+            f"extrapolated it is {measured(result.limit)}."
         )
-        seen += f"{points} training showers of each kind; extrapolated it is {measured(result.limit)}."
         _learning_curve(middle, evaluation)
     left.set(xlim=(0, 1), ylim=(0, 1.02), xlabel=f"generated classified as {names['reference']}")
     left.set_ylabel(f"{names['reference']} classified as such")
@@ -210,10 +210,10 @@ def classifier_and_regression(evaluation: Evaluation, data: FigureData) -> Drawi
         draw_histogram(right, data.regression, names, ("generated",))
         set_top(right, data.regression, ("reference", "generated"), 1.45)
         right.legend(loc="upper left")
-        widths = (f"{names[s]} {100 * (getattr(width, s).value or 0):.1f} %" for s, _ in PAIR)
-        note(right, "\n".join(["width", *widths]))
-        seen += f" Right: error of the energy, width {percent(width.generated)} in the generator, "
-        seen += f"{percent(width.reference)} in Monte Carlo."
+        texts = (f"{names[s]} {100 * (getattr(width, s).value or 0):.1f} %" for s, _ in PAIR)
+        note(right, "\n".join(["width", *texts]))
+        widths = f"{percent(width.generated)} in the generator, {percent(width.reference)} in Monte Carlo"
+        seen += f" Right: error of the energy, width {widths}."
     return Drawing(
         "classifier_and_regression",
         "Classifier and energy regression",

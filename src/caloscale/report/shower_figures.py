@@ -45,11 +45,9 @@ def shower_and_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
     highest = max(shower.reference.max(), shower.generated.max()) or 1.0
     page = new_page(7.4, 4.2)
     showers, profile = page.subfigures(1, 2, squeeze=False, width_ratios=(1, 1.15))[0]
-    for ax, cells, sample in zip(
-        showers.subplots(2, 1, sharex=True), (shower.reference, shower.generated), ("reference", "generated")
-    ):
-        norm = LogNorm(highest / 1e4, highest)
-        ax.pcolormesh(np.ma.masked_less_equal(cells, 0), norm=norm, cmap="viridis", rasterized=True)
+    for ax, (sample, _) in zip(showers.subplots(2, 1, sharex=True), PAIR):
+        cells, norm = np.ma.masked_less_equal(getattr(shower, sample), 0), LogNorm(highest / 1e4, highest)
+        ax.pcolormesh(cells, norm=norm, cmap="viridis", rasterized=True)
         ax.set(title=names[sample], ylabel="cell")
     ax.set_xlabel(f"layer ({shower.title})")
     top, bottom = profile.subplots(2, 1, height_ratios=(3, 1), sharex=True)
@@ -78,15 +76,15 @@ def longitudinal_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
     page = new_page(4.6 * columns + 0.8, 5.6)
     axes = page.subplots(2, columns, height_ratios=(3, 1), sharex=True, squeeze=False)
     seen = []
-    for column, k in enumerate(chosen):
-        panel, energy, top, bottom = data.longitudinal[k], evaluation.energy_ranges[k], axes[0, column], axes[1, column]
+    for k, top, bottom in zip(chosen, *axes):
+        panel, energy = data.longitudinal[k], evaluation.energy_ranges[k]
         draw_histogram(top, panel, names, ("generated", "baseline"))
         set_top(top, panel, ("reference", "generated"), 1.45)
         top.set_title(f"{energy.label}\n{energy.reference:,} Monte Carlo, {energy.generated:,} generated", fontsize=12)
         note(top, _separation_note(results[k]))
         hide_labels(top)
         draw_ratio(bottom, panel)
-        bottom.set(xlabel="layer", ylabel="" if column else "ratio")
+        bottom.set(xlabel="layer", ylabel="ratio" if bottom is axes[1, 0] else "")
         bottom.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         seen.append(f"{energy.label}: {_peaks(panel)}.")
     axes[0, 0].set_ylabel("mean energy per layer [MeV]")
@@ -110,8 +108,8 @@ def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
     page = new_page(11, 8.2)
     axes = page.subplots(3, 2, height_ratios=(2.2, 2.2, 1), sharex="col")
     seen = []
-    for column, (panel, key) in enumerate(zip(data.transverse, ("transverseProfileX", "transverseProfileY"))):
-        linear, logarithmic, ratio = axes[:, column]
+    keys = ("transverseProfileX", "transverseProfileY")
+    for panel, key, unit, linear, logarithmic, ratio in zip(data.transverse, keys, data.transverse_units, *axes):
         draw_histogram(linear, panel, names, ("generated", "baseline"))
         set_top(linear, panel, ("reference", "generated"))
         linear.set_title(f"across, {panel.title}" + (" (the plane of the angle)" if panel.title == "x" else ""))
@@ -119,7 +117,7 @@ def transverse_profiles(evaluation: Evaluation, data: FigureData) -> Drawing:
         draw_histogram(logarithmic, panel, names, SHOWN)
         set_log(logarithmic, panel)
         draw_ratio(ratio, panel)
-        ratio.set(xlabel=f"{panel.title} [{data.transverse_units[column]}]", ylabel="" if column else "ratio")
+        ratio.set(xlabel=f"{panel.title} [{unit}]", ylabel="ratio" if ratio is axes[2, 0] else "")
         hide_labels(linear)
         hide_labels(logarithmic)
         seen.append(f"In {panel.title}, {_ratio_in_words(panel)}")
@@ -211,12 +209,10 @@ def _histograms(evaluation: Evaluation, panels: Mapping[str, Panel], columns: in
     for ax, (name, panel) in zip(axes, panels.items()):
         draw_histogram(ax, panel, names, SHOWN)
         set_top(ax, panel, ("reference", "generated"), 1.45)
-        unit = UNITS.get(name)
-        ax.set_title(panel.title if not unit else f"{panel.title} [{unit}]", fontsize=12)
+        ax.set_title(f"{panel.title} [{UNITS[name]}]" if name in UNITS else panel.title, fontsize=12)
         ax.xaxis.set_major_locator(MaxNLocator(5))
-        result = evaluation.observables.get(name)
-        if result is not None:
-            note(ax, _separation_note(result))
+        if name in evaluation.observables:
+            note(ax, _separation_note(evaluation.observables[name]))
     for ax in axes[::columns]:
         ax.set_ylabel("share of showers")
     legend_above(page, axes[0])
@@ -231,11 +227,8 @@ def correlations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
     difference = data.correlation_generated - data.correlation_reference
     page = new_page(15.5, 5.6)
     axes = page.subplots(1, 3, sharey=True)
-    for ax, values, title in (
-        (axes[0], data.correlation_reference, names["reference"]),
-        (axes[1], data.correlation_generated, names["generated"]),
-        (axes[2], difference, f"{names['generated']} - {names['reference']}"),
-    ):
+    titles = (names["reference"], names["generated"], f"{names['generated']} - {names['reference']}")
+    for ax, values, title in zip(axes, (data.correlation_reference, data.correlation_generated, difference), titles):
         mesh = ax.imshow(values, cmap="RdBu_r", vmin=-1, vmax=1)
         ticks = range(len(data.correlation_names))
         ax.set_xticks(ticks, data.correlation_names, rotation=90, fontsize=11)
@@ -293,17 +286,17 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
     axes = page.subplots(2, len(maps), sharex=True, sharey=True, squeeze=False)
     top = max(float(pair.reference.max(initial=0)) for pair in maps) or 1.0
     norm = LogNorm(vmin=top / 10**decades, vmax=top)
-    for column, pair in enumerate(maps):
-        for ax, cells in ((axes[0, column], pair.reference), (axes[1, column], pair.generated)):
+    for pair, above, below in zip(maps, *axes):
+        for ax, cells in ((above, pair.reference), (below, pair.generated)):
             layers = np.arange(cells.shape[1] + 1) - 0.5
             x = np.linspace(0.0 if radial else -half, half, cells.shape[0] + 1)
             shown = np.ma.masked_less(cells, top / 10**decades)
             mesh = ax.pcolormesh(layers, x, shown, norm=norm, cmap="magma_r", rasterized=True)
             ax.set_facecolor("#f7f7f7")
             ax.minorticks_off()
-        axes[0, column].set_title(pair.title)
-        axes[1, column].set_xlabel("layer")
-        axes[1, column].xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        above.set_title(pair.title)
+        below.set_xlabel("layer")
+        below.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for ax, name in zip(axes[:, 0], (names["reference"], names["generated"])):
         ax.set_ylabel(f"{name}\n{'radius' if radial else 'x'} [mm]")
     page.colorbar(mesh, ax=axes, label="energy [MeV]", pad=0.015, fraction=0.035)
