@@ -11,7 +11,7 @@ from caloscale import __version__
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.bill import money_section
 from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, Table, Values
-from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_page, new_panels, save_figures
+from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_panels, save_figures
 from caloscale.report.html import render
 from caloscale.sagips.ensemble import Residuals
 from caloscale.sagips.saves import Progress, read_problem
@@ -33,19 +33,14 @@ def solution_page(
     over_time: residuals at the checkpoints; records: progress of each rank at its end.
     """
     solver = run.solver
-    drawings = []
-    names = read_problem(folder).parameters if over_time else ()
-    if over_time:
-        drawings += [partial(residual_curves, over_time, names), partial(last_residuals, over_time[-1], names)]
-    if records and records[0].history:
-        drawings.append(partial(loss_curves, records))
-    figures = {figure.name: figure for figure in save_figures(folder / "figures", drawings)}
     sections = []
     if over_time:
-        table = residual_table(over_time[-1], names)
-        sections.append(Section("Residuals", (figures["residuals"], figures["last_residuals"], table)))
-    if "losses" in figures:
-        sections.append(Section("Losses", (figures["losses"],)))
+        names = read_problem(folder).parameters
+        drawn = save_figures(folder / "figures", [partial(residual_curves, over_time, names)])
+        sections.append(Section("Residuals", (*drawn, residual_table(over_time[-1], names))))
+    if records and records[0].history:
+        drawn = save_figures(folder / "figures", [partial(loss_curves, records)])
+        sections.append(Section("Losses", tuple(drawn)))
     if summary:
         sections.append(Section("Ranks and exchange", (Facts(solution_facts(summary)), *_rank_table(records))))
     provenance = {"caloscale": __version__, "run configuration": dump_run(run)}
@@ -129,27 +124,6 @@ def residual_curves(over_time: Sequence[Residuals], names: Sequence[str]) -> Dra
         "Residuals against wall time",
         "Mean over generators and noise; the band is the standard deviation over the generators.",
         f"From the first to the last checkpoint: {', '.join(seen)}.",
-        page,
-    )
-
-
-def last_residuals(last: Residuals, names: Sequence[str]) -> Drawing:
-    """The residuals of the last checkpoint with both spreads."""
-    page = new_page(8, 4)
-    ax = page.subplots()
-    x = np.arange(len(names))
-    ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
-    ax.errorbar(x - 0.08, last.mean, yerr=last.spread, fmt="o", color=GENERATED, label="spread of the generators")
-    ax.errorbar(x + 0.08, last.mean, yerr=last.noise, fmt="s", color=MONTE_CARLO_EDGE, label="spread over the noise")
-    ax.set_xticks(x, names)
-    ax.set_ylabel("residual (p - p^) / p")
-    ax.legend(loc="best")
-    seen = [f"{name} {m:+.3f}" for name, m in zip(names, last.mean)]
-    return Drawing(
-        "last_residuals",
-        "Residuals at the end",
-        f"After {last.epoch:,} epochs; mean absolute residual {last.mean_absolute:.4f}.",
-        f"Points with error bars: {', '.join(seen)}.",
         page,
     )
 
