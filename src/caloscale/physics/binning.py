@@ -28,6 +28,7 @@ SCALARS: dict[str, tuple[str, Callable[[Observed], Floats]]] = {
     "momentsLongitudinal": ("Longitudinal moments 1 to 3", lambda o: o.moments_z),
     "momentsTransverse": ("Transverse moments 1 to 3, x and y", lambda o: np.column_stack([o.moments_x, o.moments_y])),
     "radius90": ("Radius of 90% of the energy", lambda o: o.radius90_mm),
+    "showerMaximum": ("Layer of the shower maximum", lambda o: o.maximum_layer),
 }
 """Observables that are one number per shower (N,), or several (N, K) whose separations are averaged."""
 
@@ -55,17 +56,14 @@ DEFINITIONS = {
 }
 """What each observable of a shower is. Pages and reports have these sentences."""
 ORDER = tuple(DEFINITIONS)
-TITLES = {name: title for name, (title, _) in (PROFILES | SCALARS).items()} | {
-    "showerMaximum": "Layer of the shower maximum"
-}
+TITLES = {name: title for name, (title, _) in (PROFILES | SCALARS).items()}
 
 
 @dataclass(frozen=True)
 class Binning:
-    """Edges of the scalar observables (K, SCALAR_BINS + 1), from Monte Carlo only, the same for all samples."""
+    """Edges of the scalar observables (K, B + 1), from Monte Carlo only, the same for all samples."""
 
     edges: dict[str, Floats]
-    layers: int
 
     def histograms(self, observed: Observed) -> dict[str, Floats]:
         """The observables of N showers as histograms (N, K, B): K of them, whose separations are averaged."""
@@ -74,8 +72,6 @@ class Binning:
             columns = scalar_columns(name, observed)
             per_column = [_one_hot(column, edges) for column, edges in zip(columns.T, self.edges[name])]
             result[name] = np.stack(per_column, axis=1)
-        layers = np.arange(self.layers + 1) - 0.5
-        result["showerMaximum"] = _one_hot(observed.maximum_layer, layers)[:, None, :]
         return result
 
 
@@ -86,9 +82,10 @@ def scalar_columns(name: str, observed: Observed) -> Floats:
 
 
 def choose_binning(monte_carlo: Observed) -> Binning:
-    """Edges from the quantiles of Monte Carlo showers."""
+    """Edges from the quantiles of Monte Carlo showers; of the shower maximum a bin for each layer."""
     edges = {name: np.stack([_edges(column) for column in scalar_columns(name, monte_carlo).T]) for name in SCALARS}
-    return Binning(edges=edges, layers=monte_carlo.longitudinal.shape[1])
+    layers = np.arange(monte_carlo.longitudinal.shape[1] + 1) - 0.5
+    return Binning(edges | {"showerMaximum": layers[None]})
 
 
 def _edges(values: Floats) -> Floats:

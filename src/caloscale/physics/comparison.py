@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
-from caloscale.physics.binning import PROFILES, SCALARS, TITLES, UNITS, Binning, choose_binning, scalar_columns
+from caloscale.physics.binning import PROFILES, TITLES, UNITS, Binning, choose_binning, scalar_columns
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
@@ -121,12 +121,7 @@ class Comparison:
                 length = profile(self.samples.reference).shape[1]
                 kind = axis.Regular(length, -0.5, length - 0.5, name=name, label=f"{TITLES[name]} [cell]")
             yield name, kind, profile
-        layers = axis.Regular(
-            self.binning.layers, -0.5, self.binning.layers - 0.5, name="showerMaximum", label=TITLES["showerMaximum"]
-        )
-        yield "showerMaximum", layers, lambda observed: observed.maximum_layer
-        for name in SCALARS:
-            edges = self.binning.edges[name]
+        for name, edges in self.binning.edges.items():
             label = f"{TITLES[name]} [{UNITS[name]}]" if name in UNITS else TITLES[name]
             for column, bins in enumerate(edges):
                 own = name if len(edges) == 1 else f"{name}{column + 1}"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator
 
 from caloscale.detector.axes import Axes, Floats
-from caloscale.physics.binning import ORDER, TITLES, Binning, scalar_columns
+from caloscale.physics.binning import TITLES, Binning, scalar_columns
 from caloscale.physics.classifier import energy_regression
 from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
@@ -189,12 +189,11 @@ def _shares(values: Mapping[str, Floats], edges: Floats, title: str = "") -> Pan
 
 def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
     panels = {}
-    for name in ORDER:
-        if name in binning.edges and len(binning.edges[name]) == 1:
+    for name, edges in binning.edges.items():
+        if len(edges) == 1:
             values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
-            panels[name] = _shares(values, binning.edges[name][0], TITLES[name])
-    maxima = {sample: o.maximum_layer for sample, o in observed.items()}
-    return panels | {"showerMaximum": _shares(maxima, np.arange(binning.layers + 1) - 0.5, TITLES["showerMaximum"])}
+            panels[name] = _shares(values, edges[0], TITLES[name])
+    return panels
 
 
 def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
