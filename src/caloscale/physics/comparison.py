@@ -3,6 +3,7 @@ about them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from caloscale.physics.binning import PROFILES, TITLES, UNITS, Binning, choose_b
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
+from caloscale.physics.result import Counts, EnergyRange
 from caloscale.showers.arrays import Showers
 from caloscale.spec.data import PDG_CODES, Data
 from caloscale.spec.validation import Validation
@@ -44,6 +46,18 @@ class Samples:
     training_source: str
     reference_showers: Showers
     generated_showers: Showers
+
+    @property
+    def counts(self) -> Counts:
+        """Numbers of showers."""
+        return Counts(
+            reference=len(self.reference),
+            generated=len(self.generated),
+            training=len(self.training),
+            untrained=0 if self.untrained is None else len(self.untrained),
+            empty=int(self.generated.empty.sum()),
+            unusable=self.unusable,
+        )
 
     @property
     def by_name(self) -> dict[str, Observed]:
@@ -88,6 +102,16 @@ class Comparison:
     binning: Binning
     range_edges_gev: Floats
     validation: Validation
+
+    @property
+    def energy_ranges(self) -> tuple[EnergyRange, ...]:
+        """The ranges of energy with the showers in them."""
+        reference, generated = (self.weighted[name].counts for name in ("reference", "generated"))
+        edges = pairwise(self.range_edges_gev.tolist())
+        return tuple(
+            EnergyRange(low=low, high=high, reference=real, generated=fake)
+            for (low, high), real, fake in zip(edges, reference, generated)
+        )
 
     def histograms(self) -> dict[str, Any]:
         """The observables as hist histograms over the axes ``origin`` (reference, generated, baseline) and the

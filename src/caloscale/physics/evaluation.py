@@ -1,7 +1,6 @@
 """Generated against Monte Carlo showers: every observable with its uncertainty and its null, and the verdict."""
 
 from collections.abc import Mapping
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from caloscale.physics.gates import decide
 from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
 from caloscale.physics.resampling import Resampling, Sample, separate, summarise
-from caloscale.physics.result import Counts, EnergyRange, Evaluation, ObservableResult, ParticleResult, Separation
+from caloscale.physics.result import Counts, Evaluation, ObservableResult, ParticleResult, Separation
 from caloscale.progress import bar
 
 
@@ -29,21 +28,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
     What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
     samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
-    validation = comparison.validation
-    counts = Counts(
-        reference=len(samples.reference),
-        generated=len(samples.generated),
-        training=len(samples.training),
-        untrained=0 if samples.untrained is None else len(samples.untrained),
-        empty=int(samples.generated.empty.sum()),
-        unusable=samples.unusable,
-    )
-    ranges = tuple(
-        EnergyRange(low=low, high=high, reference=reference, generated=generated)
-        for (low, high), reference, generated in zip(
-            pairwise(comparison.range_edges_gev.tolist()), weighted["reference"].counts, weighted["generated"].counts
-        )
-    )
+    validation, counts, ranges = comparison.validation, samples.counts, comparison.energy_ranges
     labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:

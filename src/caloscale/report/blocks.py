@@ -69,10 +69,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; the first cell of a row names the row.
+    """A table; the first cell of a row names the row, with `total` the last row is the sum of the others.
 
-    caption: what it shows. total: the last row is the sum of the others. note: how it is to be read. wide: columns that
-    a narrow terminal does without.
+    note: how it is to be read. wide: columns that a narrow terminal does without.
     """
 
     caption: str

@@ -208,14 +208,20 @@ def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Pa
 
 def _against_energy(weighted: Mapping[str, Weighted], value: Callable[[Observed], Floats]) -> Panel:
     """Mean of a quantity in the fine bins of energy with its standard error."""
-    curves = {}
-    for name, sample in weighted.items():
-        if name == "untrained":
-            continue
-        moments = binned_moments(sample.weights[:1], value(sample.observed), sample.bins)
-        error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
-        curves[name] = Curve(values=moments.mean[0], errors=error, x=mean_energy(sample))
+    curves = {
+        name: _mean_in_bins(value(sample.observed), sample.observed.energy_gev, sample.bins)
+        for name, sample in weighted.items()
+        if name != "untrained"
+    }
     return Panel(curves=curves)
+
+
+def _mean_in_bins(values: Floats, positions: Floats, bins: Floats) -> Curve:
+    """Mean of values (N,) in bins (N, K) with its standard error, at the mean positions (N,)."""
+    moments = binned_moments(np.ones((1, len(values))), values, bins)
+    count = moments.count[0]
+    x = positions @ bins / np.where(count > 0, count, np.nan)
+    return Curve(values=moments.mean[0], errors=moments.sigma[0] / np.sqrt(np.maximum(count, 1)), x=x)
 
 
 def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], Floats]) -> Panel:
@@ -223,14 +229,10 @@ def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], 
     curves = {}
     for name in ("reference", "generated"):
         values = value(weighted[name])
-        curves[name] = Curve(values=values[0], errors=_scatter(values), x=mean_energy(weighted[name]))
+        drawn = np.ma.masked_invalid(values[1:]).std(axis=0)
+        error = np.where(np.isfinite(values[0]), np.ma.filled(drawn, np.nan), np.nan)
+        curves[name] = Curve(values=values[0], errors=error, x=mean_energy(weighted[name]))
     return Panel(curves=curves)
-
-
-def _scatter(values: Floats) -> Floats:
-    """Standard deviation over the bootstraps of columns that have a value in row 0, NaN elsewhere."""
-    drawn = np.ma.masked_invalid(values[1:]).std(axis=0)
-    return np.where(np.isfinite(values[0]), np.ma.filled(drawn, np.nan), np.nan)
 
 
 def _regression(samples: Samples) -> Panel | None:
@@ -258,11 +260,8 @@ def _angle(observed: Mapping[str, Observed]) -> Panel:
     for name, sample in observed.items():
         filled = sample[~sample.empty]
         degrees = np.rad2deg(filled.angle_rad)
-        bins = bin_of_energy(degrees, edges)
-        moments = binned_moments(np.ones((1, len(filled))), degrees + np.rad2deg(filled.angle_error_rad), bins)
-        error = moments.sigma[0] / np.sqrt(np.maximum(moments.count[0], 1))
-        x = degrees @ bins / np.where(moments.count[0] > 0, moments.count[0], np.nan)
-        curves[name] = Curve(values=moments.mean[0], errors=error, x=x)
+        measured = degrees + np.rad2deg(filled.angle_error_rad)
+        curves[name] = _mean_in_bins(measured, degrees, bin_of_energy(degrees, edges))
     return Panel(edges=edges, curves=curves)
 
 

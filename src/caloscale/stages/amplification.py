@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 from caloscale.errors import InputError
@@ -75,7 +74,7 @@ def amplification(
         training = compared.weighted["reference"], compared.weighted["generated"]
     worth = measure_worth(
         pairs,
-        [f"{low:.3g} to {high:.3g} GeV" for low, high in pairwise(comparison.range_edges_gev)],
+        [energy.label for energy in comparison.energy_ranges],
         comparison.samples.axes.depth_x0,
         gated={gate.quantity for gate in run.validation.judging},
         source=reference.source,
