@@ -188,7 +188,7 @@ def differences(sources: Sequence[Observed], parts: Sequence[Part], run: Run) ->
 def separated(quantity: str, sources: Sequence[Floats], parts: Sequence[Part], halves: Floats) -> QuantityResult:
     """The separation of two histograms of the showers of a draw."""
     reference, generated = (Sample(own[indices], rows) for own, (indices, rows) in zip(sources, parts))
-    found, _ = separate(reference, halves, generated, None, None)
+    found, _ = separate(reference, halves, {"generated": generated})
     return of_separation(ObservableResult(title=quantity, **found.model_dump()))
 
 

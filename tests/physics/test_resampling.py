@@ -29,9 +29,9 @@ def draw(reference: int, generated: int, bootstraps: int, seed: int):
 
 def separated(reference, generated, bootstraps, seed, baseline=None):
     drawn = draw(len(reference), len(generated), bootstraps, seed)
-    samples = (Sample(reference, drawn.weights["reference"]), Sample(generated, drawn.weights["generated"]))
-    other = None if baseline is None else Sample(baseline, drawn.weights["generated"])
-    return separate(samples[0], drawn.halves, samples[1], None, other)[0]
+    samples = {"generated": generated} | ({} if baseline is None else {"baseline": baseline})
+    others = {name: Sample(sample, drawn.weights["generated"]) for name, sample in samples.items()}
+    return separate(Sample(reference, drawn.weights["reference"]), drawn.halves, others)[0]
 
 
 def test_draws_are_those_of_a_bootstrap():
@@ -183,12 +183,12 @@ def test_the_untrained_network_has_a_separation_of_its_own():
             (uniform(400, 1), uniform(400, 2), uniform(400, 3, shift=0.3)), (*drawn.weights.values(),) * 2
         )
     )
-    result, values = separate(reference, drawn.halves, generated, untrained, None)
-    alone, _ = separate(reference, drawn.halves, untrained, None, None)
+    result, values = separate(reference, drawn.halves, {"generated": generated, "untrained": untrained})
+    alone, _ = separate(reference, drawn.halves, {"generated": untrained})
     assert result.untrained == alone.separation
     assert result.untrained > 3 * result.separation and set(values) == {"generated", "untrained"}
     few = Sample(untrained.histograms[:7], untrained.weights[:, :7])
-    assert separate(reference, drawn.halves, generated, few, None)[0].untrained is None
+    assert separate(reference, drawn.halves, {"generated": generated, "untrained": few})[0].untrained is None
 
 
 def test_numbers_of_bootstraps():

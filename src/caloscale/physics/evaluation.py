@@ -163,8 +163,7 @@ def _observables(
             name: Sample(histograms[name][observable][member], weighted[name].weights[:, member])
             for name, member in members.items()
         }
-        halves = resampling.halves[:, members["reference"]]
-        return separate(parts["reference"], halves, parts["generated"], parts.get("untrained"), parts["baseline"])
+        return separate(parts.pop("reference"), resampling.halves[:, members["reference"]], parts)
 
     results, separations = {}, {}
     for name in ORDER:

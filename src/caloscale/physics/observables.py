@@ -187,18 +187,14 @@ def _transverse_moments(cells: NDArray[np.float32], profiles: tuple[Floats, Floa
 def profile_moments(profiles: Floats, positions: Floats) -> Floats:
     """Moments of profiles (N, B) about their barycentre, at positions (B,): (N, 3).
 
-    Barycentre sum(e x)/sum(e); rms, the root of the second central moment; skewness, the third central moment
-    over the third power of the rms (0 for a profile without width). NaN for an empty profile.
+    Barycentre, rms, and skewness (0 for a profile without width). NaN for an empty profile.
     """
-    total = profiles.sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = profiles / total[:, None]
-    mean = share @ positions
-    from_mean = positions - mean[:, None]
-    variance = np.einsum("nb,nb->n", share, from_mean**2)
-    third = np.einsum("nb,nb->n", share, from_mean**3)
-    rms = np.sqrt(variance)
-    with np.errstate(divide="ignore", invalid="ignore"):
+        share = profiles / profiles.sum(axis=1)[:, None]
+        mean = share @ positions
+        from_mean = positions - mean[:, None]
+        variance, third = (np.einsum("nb,nb->n", share, from_mean**power) for power in (2, 3))
+        rms = np.sqrt(variance)
         skewness = np.where(variance > 0, third / rms**3, np.where(np.isnan(variance), np.nan, 0.0))
     return np.stack([mean, rms, skewness], axis=1)
 
@@ -239,9 +235,8 @@ def _radius(
     axes: Axes,
     moments: Sequence[Floats],
 ) -> Floats:
-    """Radius about the axis that holds nine tenths of the energy, mm (N,); the axis goes through the shower's
-    barycentre in the direction of the primary. Interpolated in rings of a quarter of a cell, whose middles are its
-    multiples."""
+    """Radius about the axis, through the barycentre in the direction of the primary, that holds nine tenths of the
+    energy, mm (N,). Interpolated in rings of a quarter of a cell, whose middles are its multiples."""
     angle = primaries["angle_rad"]
     count = len(angle)
     _, x_mean, y_mean = (m[:, 0] for m in moments)

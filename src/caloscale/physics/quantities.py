@@ -248,8 +248,8 @@ def _filled(sample: Weighted) -> Weighted:
 def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observed], Floats]) -> Floats:
     """Ratio of the widths of a quantity about what Monte Carlo has at the same energy and angle, pooled: (1 + B, 1).
 
-    quantity: its values (N,). What the primary determines is a polynomial in log(E) and cos^2(angle) that is fitted to
-    the Monte Carlo showers, whose widths are corrected for its terms.
+    quantity: its values (N,). The polynomial of `of_primaries` is fitted to the Monte Carlo showers, whose widths are
+    corrected for its terms.
     """
     filled = [_filled(s) for s in (reference, generated)]
     designs = [of_primaries(s.observed) for s in filled]
@@ -263,8 +263,8 @@ def _spread(reference: Weighted, generated: Weighted, quantity: Callable[[Observ
 
 
 def _hits(reference: Weighted, generated: Weighted) -> Floats:
-    """Ratio of the mean numbers of hits (1 + B, R), as of the same primaries: what the primary determines, which varies
-    more within a range than all else, is fitted to the Monte Carlo showers as in `_spread`, and taken from both."""
+    """Ratio of the mean numbers of hits (1 + B, R) of the same primaries: what these determine is fitted, as in
+    `_spread`, and taken from both."""
     designs = [of_primaries(s.observed) for s in (reference, generated)]
     coefficients = np.linalg.lstsq(designs[0], reference.observed.hits)[0]
     expected = binned_moments(np.ones((1, len(designs[0]))), designs[0] @ coefficients, reference.ranges).mean
@@ -297,9 +297,8 @@ def _transverse_widths(reference: Weighted, generated: Weighted) -> Floats:
 def measure_diversity(reference: Observed, generated: Observed) -> Difference:
     """Mean distance to the nearest shower of the same sample, generated over Monte Carlo - 1, per cent.
 
-    Both are searched among equally many showers, in features that the energy and the angle hardly determine, in
-    standard deviations of Monte Carlo. Repeated showers have distance 0, so a generator that ignores its noise has
-    -100 %. The uncertainty takes neighbouring distances for fully correlated in pairs.
+    Both are searched among equally many showers, in features that energy and angle hardly determine, in standard
+    deviations of Monte Carlo. The uncertainty takes neighbouring distances for fully correlated in pairs.
     """
     among = min(len(reference), len(generated), NEIGHBOURS_AMONG)
     if among < 5 * FEWEST:

@@ -92,27 +92,20 @@ class Sample:
         return np.asarray(total).reshape(len(self.weights), *self.histograms.shape[1:])
 
 
-def separate(
-    reference: Sample, halves: Floats, generated: Sample, untrained: Sample | None, baseline: Sample | None
-) -> tuple[Separation, dict[str, Floats]]:
+def separate(reference: Sample, halves: Floats, samples: Mapping[str, Sample]) -> tuple[Separation, dict[str, Floats]]:
     """The separation of samples from the reference with its uncertainty and expected null; and the separations of
     the samples in all bootstraps (1 + B,), by name.
 
-    halves (D, n) are the divisions of the reference. A sample with too few showers gives the reason instead of
-    numbers.
+    samples: generated, and untrained and baseline where they are compared. halves (D, n) are the divisions of the
+    reference. A sample with too few showers gives the reason instead of numbers.
     """
-    if len(reference) < FEWEST or len(generated) < FEWEST:
-        reason = (
-            f"needs {FEWEST} showers of each kind, there are {len(reference)} Monte Carlo and {len(generated)} "
-            "generated"
-        )
-        return Separation(reason=reason), {}
+    generated = samples["generated"]
+    if min(len(reference), len(generated)) < FEWEST:
+        found = f"there are {len(reference)} Monte Carlo and {len(generated)} generated"
+        return Separation(reason=f"needs {FEWEST} showers of each kind, {found}"), {}
     monte_carlo = reference.total()
-    others = {"generated": generated, "untrained": untrained, "baseline": baseline}
     values = {
-        name: _mean_separation(monte_carlo, sample.total())
-        for name, sample in others.items()
-        if sample is not None and len(sample) >= FEWEST
+        name: _mean_separation(monte_carlo, sample.total()) for name, sample in samples.items() if len(sample) >= FEWEST
     }
     between_halves, of_halves, null, scatter = _null(reference.histograms, halves, len(generated))
     value, uncertainty = summarise(values["generated"])
@@ -166,8 +159,7 @@ def _density(histograms: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def excess_uncertainty(bootstrapped: float, null: float) -> float:
-    """Standard deviation of a separation, from that of its bootstraps and that of the separation of equal
-    distributions (0-d).
+    """Standard deviation of a separation, from that of its bootstraps and that of the null.
 
     A separation is a squared distance: with a true distance D and fluctuations of variance s^2 in each of B bins its
     variance is 4 D^2 s^2 + 2 B s^4, of which the second term is the null's. A bootstrap resamples a distance that
@@ -209,12 +201,8 @@ def _mean_separation(first: Floats, second: Floats) -> Floats:
 
 
 def _null(histograms: Floats, halves: Floats, generated: int) -> tuple[float, float, float, float]:
-    """What equal distributions have: mean and standard deviation of the separation between halves, and at the sizes
-    that are compared.
-
-    Fluctuations enter a separation squared, so its mean and its standard deviation for one distribution go as
-    1/n + 1/m: halves of a small sample lie farther apart than the whole from a large one.
-    """
+    """Mean and standard deviation of the separation of equal distributions: between halves, and at the sizes that are
+    compared. Fluctuations enter a separation squared, so both go as 1/n + 1/m."""
     first, second = Sample(histograms, halves), Sample(histograms, 1 - halves)
     values = _mean_separation(first.total(), second.total())
     sizes1, sizes2 = halves.sum(axis=1), (1 - halves).sum(axis=1)

@@ -82,9 +82,8 @@ def fit_line(weights: Floats, energy: Floats, sums: Floats, bins: Floats) -> tup
     the mean energy - 1|, of bins with FEWEST showers or more. NaN where fewer than three bins are left or all energies
     are equal.
     """
-    inverse, one, linear, y_inverse, y = (
-        weights @ column for column in (1 / energy, np.ones_like(energy), energy, sums / energy, sums)
-    )
+    columns = (1 / energy, np.ones_like(energy), energy, sums / energy, sums)
+    inverse, one, linear, y_inverse, y = (weights @ column for column in columns)
     with np.errstate(divide="ignore", invalid="ignore"):
         determinant = inverse * linear - one**2
         determinant = np.where(determinant > 1e-9 * one**2, determinant, np.nan)
