@@ -85,6 +85,8 @@ def test_equal_members_are_bounded_by_their_sampling() -> None:
     """The same generator twice: its scatter is 0, and n is at least that of the sampling error, 100 showers here."""
     found = of_scatter(np.array([1.0, 1.0]), np.array([0.2, 0.2]), per_shower=2.0)
     assert found.value is None and found.high is None and found.low == pytest.approx(100)
+    with pytest.raises(InputError, match="two"):
+        of_scatter(np.ones(1), np.ones(1), per_shower=2.0)
 
 
 def test_a_common_bias_is_observed_but_not_predicted() -> None:
@@ -117,11 +119,12 @@ def test_worth_saturates_at_the_equivalent_number() -> None:
     assert equivalent(10, 1e9) == pytest.approx(10)
     bounded = worth_of(Number(value=None, low=1600, high=None), 1600)
     assert bounded == Number(value=None, low=800, high=1600)
-
-
-def test_one_member_has_no_scatter() -> None:
-    with pytest.raises(InputError, match="two"):
-        of_scatter(np.ones(1), np.ones(1), 1.0)
+    assert equivalent(100, 0) == 0
+    worth = worth_of(Number(value=100, low=25, high=300), 100)
+    assert (worth.value, worth.low, worth.high) == pytest.approx((50, 20, 75))
+    assert str(Number(value=None, low=1234.4, high=None)) == "at least 1,234"
+    assert str(Number(value=9.4, low=0.123, high=None)) == "9.4 (0.12 to no bound)"
+    assert str(Number(value=12, low=9.5, high=2000)) == "12 (10 to 2,000)"
 
 
 @pytest.mark.parametrize(
@@ -139,9 +142,6 @@ def test_runs_that_are_no_ensemble_are_refused(tmp_path: Path, second: tuple[str
         (folder / "run.yaml").write_text(dump_run(load_run(preset="compact", overrides=overrides)), encoding="utf-8")
     with pytest.raises(InputError, match=reason):
         amplification(folders)
-
-
-def test_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no finished run"):
         amplification([tmp_path])
 

@@ -26,11 +26,15 @@ def quantity(*values: tuple[float, float], unit: str = "%") -> QuantityResult:
     return QuantityResult(title="Mean response", unit=unit, differences=differences)
 
 
-def decide_one(tolerance: float, *values: tuple[float, float], showers: Counts = SHOWERS):
-    gate = Gate(quantity="response", tolerance=tolerance)
-    (result,), decision, _ = decide([gate], {"response": quantity(*values)}, showers, [])
+def judge_alone(gate: Gate, *differences: Difference, showers: Counts = SHOWERS):
+    found = {gate.quantity: QuantityResult(title="Mean response", unit="%", differences=differences)}
+    (result,), decision, _ = decide([gate], found, showers, [])
     assert (decision == "rejected") == (result.decision == "rejected")
     return result
+
+
+def decide_one(tolerance: float, *values: tuple[float, float]):
+    return judge_alone(Gate(quantity="response", tolerance=tolerance), *quantity(*values).differences)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +94,7 @@ def test_error_rates_are_those_that_are_stated():
 @pytest.mark.parametrize("true", [0.5, 3.2])
 def test_the_further_showers_would_decide(true):
     """With as many more Monte Carlo showers the interval just reaches the tolerance."""
-    result = decide_one(2, (true, 1.2), showers=SHOWERS)
+    result = decide_one(2, (true, 1.2))
     assert result.decision == "undecided" and result.further_showers > 0
     assert f"{result.further_showers} more held-out Monte Carlo showers are needed" in result.statement
 
@@ -125,16 +129,10 @@ def test_without_a_value_or_an_uncertainty_nothing_is_measured():
     for difference in (Difference(where="", value=5.0), Difference(where="", uncertainty=1.0)):
         assert exceeding_sigmas(gate, difference) is None
     for where, text in (("", "because"), ("low", "at low: because")):
-        difference = Difference(where=where, value=5.0, reason="because")
-        found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
-        (result,), *_ = decide([gate], found, SHOWERS, [])
+        result = judge_alone(gate, Difference(where=where, value=5.0, reason="because"))
         assert (result.decision, result.reason) == ("undecided", text)
-
-
-def test_a_range_without_a_value_keeps_the_gate_open():
     differences = Difference(where="low", value=1.0, uncertainty=0.1), Difference(where="high", reason="nothing there")
-    found = {"hits": QuantityResult(title="Hits", unit="%", differences=differences)}
-    (result,), *_ = decide([Gate(quantity="hits", tolerance=5)], found, SHOWERS, [])
+    result = judge_alone(gate, *differences)
     assert (result.decision, result.where, result.further_showers) == ("undecided", "low", None)
     assert result.reason == "at high: nothing there"
 
@@ -144,20 +142,17 @@ def test_a_difference_at_the_tolerance_has_no_number_of_showers():
     assert result.further_showers is None and "too near to the tolerance" in result.statement
 
 
-def test_separations_and_aucs_have_one_bad_side():
-    gates = [
-        Gate(quantity="hitsSeparation", tolerance=0.02),
-        Gate(quantity="classifierAuc", tolerance=0.8, showers=500),
-    ]
+def test_separations_and_aucs_have_one_bad_side_and_an_auc_at_another_size_does_not_decide():
+    below = Difference(where="", value=-0.05, uncertainty=0.01)
+    assert judge_alone(Gate(quantity="hitsSeparation", tolerance=0.02), below).decision == "accepted"
     curve = [
         Difference(where=f"{n} showers of each kind", value=v, uncertainty=0.01) for n, v in ((250, 0.7), (500, 0.9))
     ]
-    found = {
-        "hitsSeparation": quantity((-0.05, 0.01), unit=""),
-        "classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=tuple(curve)),
-    }
-    separation, auc = decide(gates, found, SHOWERS, [])[0]
-    assert (separation.decision, auc.decision, auc.value) == ("accepted", "rejected", 0.9)
+    auc, elsewhere = (
+        judge_alone(Gate(quantity="classifierAuc", tolerance=0.8, showers=n), *curve) for n in (500, 1000)
+    )
+    assert (auc.decision, auc.value, elsewhere.decision) == ("rejected", 0.9, "undecided")
+    assert "on 1000 of each kind: it has 250, 500" in elsewhere.statement
 
 
 @pytest.mark.parametrize(
@@ -169,26 +164,19 @@ def test_ratios_are_compared_on_their_logarithm(value, decision):
     exp(.1316) = .798, rejected above 1.3 x exp(.1316) = 1.483 and below .7 / exp(.1316) = .614."""
     sigma = 0.08 * (100 + value)
     difference = Difference(where="", scale="ratio", value=value, uncertainty=sigma)
-    found = {"response": QuantityResult(title="", unit="%", differences=(difference,))}
-    (result,), *_ = decide([Gate(quantity="response", tolerance=30)], found, SHOWERS, [])
+    result = judge_alone(Gate(quantity="response", tolerance=30), difference)
     assert result.decision == decision
     ends = [abs((100 + value) * np.exp(side * norm.ppf(0.95) * 0.08) - 100) for side in (-1, 1)]
     assert (result.low, result.high) == pytest.approx(sorted(ends) if abs(value) > 15 else (result.low, max(ends)))
 
 
 def test_nothing_at_all_is_beyond_a_tolerance_without_an_uncertainty_and_no_difference_is_not_measured():
-    nothing = Difference(where="", scale="ratio", value=-100.0, uncertainty=0.0)
-    equal = Difference(where="", scale="ratio", value=0.0, uncertainty=0.0)
-    perfect = Difference(where="500 showers", value=1.0, uncertainty=0.0)
-    gates = [Gate(quantity=name, tolerance=20) for name in ("hits", "depthSpread")]
-    gates.append(Gate(quantity="layerAuc", tolerance=0.8, showers=500))
-    found = {
-        gate.quantity: QuantityResult(title="", unit="", differences=(difference,))
-        for gate, difference in zip(gates, (nothing, equal, perfect))
-    }
-    results, *_ = decide(gates, found, SHOWERS, [])
-    assert [result.decision for result in results] == ["rejected", "undecided", "rejected"]
-    assert "not measurable here: the uncertainty is zero" in results[1].statement
+    hits, auc = Gate(quantity="hits", tolerance=20), Gate(quantity="layerAuc", tolerance=0.8, showers=500)
+    nothing, equal = (Difference(where="", scale="ratio", value=value, uncertainty=0.0) for value in (-100.0, 0.0))
+    assert judge_alone(hits, nothing).decision == "rejected"
+    assert judge_alone(auc, Difference(where="500 showers", value=1.0, uncertainty=0.0)).decision == "rejected"
+    same = judge_alone(hits, equal)
+    assert same.decision == "undecided" and "not measurable here: the uncertainty is zero" in same.statement
 
 
 def test_a_separation_at_the_tolerance_is_accepted_as_rarely_as_stated():
@@ -209,14 +197,6 @@ def test_a_separation_at_the_tolerance_is_accepted_as_rarely_as_stated():
         quantity = of_separation(ObservableResult(title="Hits", **separation.model_dump()))
         accepted += decide([gate], {"hitsSeparation": quantity}, SHOWERS, [])[0][0].decision == "accepted"
     assert 0 < accepted / 250 < 0.05 + 0.028  # two standard deviations of 250 draws
-
-
-def test_an_auc_at_another_size_does_not_decide():
-    gate = Gate(quantity="classifierAuc", tolerance=0.8, showers=1000)
-    curve = (Difference(where="500 showers of each kind", value=0.6, uncertainty=0.01),)
-    found = {"classifierAuc": QuantityResult(title="Classifier AUC", unit="", differences=curve)}
-    (result,), _, _ = decide([gate], found, SHOWERS, [])
-    assert result.decision == "undecided" and "on 1000 of each kind: it has 500" in result.statement
 
 
 def test_no_gates_and_faults():

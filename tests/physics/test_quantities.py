@@ -26,8 +26,10 @@ from caloscale.physics.observables import concatenate
 from caloscale.physics.quantities import (
     measure_copying,
     measure_differences,
+    measure_diversity,
     measure_quantities,
     names_of_differences,
+    of_classifier,
     of_separation,
     results_of_differences,
 )
@@ -38,7 +40,6 @@ from caloscale.physics.result import (
     LearningPoint,
     ObservableResult,
 )
-from caloscale.physics.worth import Number, equivalent, worth_of
 from caloscale.spec import Gate, Validation
 from tests.physics.conftest import DATA, make_showers
 
@@ -333,21 +334,17 @@ def test_the_slope_of_a_separation_is_that_of_its_bootstraps():
     assert flat.slope == 0
 
 
-def test_a_number_is_in_one_bin_and_the_last_bin_has_its_upper_edge():
-    edges = np.array([0.0, 1.0, 2.0])
-    values = np.array([-0.1, 0.0, 0.9, 1.0, 2.0, 2.1, np.nan])
-    assert _one_hot(values, edges).argmax(axis=1).tolist() == [0, 1, 1, 2, 2, 3, 4]
-    assert (_one_hot(values, edges).sum(axis=1) == 1).all() and _one_hot(values, edges).shape == (7, 5)
-
-
-def test_edges_hold_ninety_nine_per_cent_of_the_numbers():
+def test_a_number_is_in_one_bin_and_edges_hold_ninety_nine_per_cent():
+    numbers = np.array([-0.1, 0.0, 0.9, 1.0, 2.0, 2.1, np.nan])  # the last bin has its upper edge
+    in_bins = _one_hot(numbers, np.array([0.0, 1.0, 2.0]))
+    assert in_bins.shape == (7, 5) and (in_bins.sum(axis=1) == 1).all()
+    assert in_bins.argmax(axis=1).tolist() == [0, 1, 1, 2, 2, 3, 4]
     values = np.r_[np.random.default_rng(1).normal(size=5000), np.nan]
     edges = _edges(values)
     assert len(edges) == SCALAR_BINS + 1 and np.ptp(np.diff(edges)) < 1e-12
     assert (edges[0], edges[-1]) == pytest.approx(np.quantile(values[:-1], [0.005, 0.995]))
-    for same, ends in ((0.5, (0.0, 1.0)), (-8.0, (-12.0, -4.0)), (0.0, (-0.5, 0.5))):
-        assert (_edges(np.full(9, same))[0], _edges(np.full(9, same))[-1]) == ends
-    assert (_edges(np.array([np.nan]))[0], _edges(np.array([]))[-1]) == (0.0, 1.0)
+    for same, ends in ((0.5, (0, 1)), (-8, (-12, -4)), (0, (-0.5, 0.5)), (np.nan, (0, 1))):
+        assert tuple(_edges(np.full(9, float(same)))[[0, -1]]) == ends
 
 
 def test_histograms_count_each_shower_once(comparison):
@@ -396,16 +393,6 @@ def test_correlations_of_two_samples_differ_by_the_mean_over_the_pairs(pair, com
     assert "needs 8 showers" in compare_correlations(first_of(pair[0], 7), pair[1], comparison.resampling).reason
 
 
-def test_numbers_of_showers_as_texts():
-    assert equivalent(100, 0) == 0
-    worth = worth_of(Number(value=100, low=25, high=None), 100)
-    assert (worth.value, worth.low, worth.high) == pytest.approx((50, 20, 100))
-    assert worth_of(Number(value=None, low=25, high=300), 100).high == pytest.approx(75)
-    assert str(Number(value=None, low=1234.4, high=None)) == "at least 1,234"
-    assert str(Number(value=9.4, low=0.123, high=None)) == "9.4 (0.12 to no bound)"
-    assert str(Number(value=12, low=9.5, high=2000)) == "12 (10 to 2,000)"
-
-
 def first_of(sample: Weighted, count: int) -> Weighted:
     """The first showers of a sample."""
     return Weighted(sample.observed[:count], sample.weights[:, :count], sample.ranges[:count], sample.bins[:count])
@@ -416,10 +403,7 @@ def test_diversity_is_the_distance_to_the_nearest_shower(comparison):
     reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
 
     def diversity(fake: Weighted) -> Difference:
-        (difference,) = measure_quantities(reference.observed, reference, fake, ("a", "b", "c"), DEPTH_X0, {}, {})[
-            "diversity"
-        ].differences
-        return difference
+        return measure_diversity(reference.observed, fake.observed)
 
     def nearest(observed, scale) -> np.ndarray:
         points = distance_features(observed) / scale
@@ -460,13 +444,9 @@ def test_copies_of_training_showers_are_nearer_to_them_than_held_out_showers(com
     assert measure_copying(training[:39], reference, generated).reason == "needs 40 showers of each kind, there are 39"
 
 
-def test_an_auc_is_a_difference_for_each_number_of_training_showers(comparison):
-    reference, generated = (comparison.weighted[name] for name in ("reference", "generated"))
+def test_an_auc_is_a_difference_for_each_number_of_training_showers():
     curve = tuple(LearningPoint(showers=n, value=v, uncertainty=u) for n, v, u in ((250, 0.5, 0.0), (500, 0.6, 0.05)))
-    classifier = Classifier(learning_curve=curve, reason="few")
-    found = measure_quantities(
-        reference.observed, reference, generated, ("a", "b", "c"), DEPTH_X0, {}, {"layerAuc": classifier}
-    )["layerAuc"]
+    found = of_classifier("layerAuc", Classifier(learning_curve=curve, reason="few"))
     assert [(d.where, d.value, d.uncertainty, d.sigmas) for d in found.differences] == [
         ("250 showers of each kind", 0.5, 0.0, None),
         ("500 showers of each kind", 0.6, 0.05, pytest.approx(2)),

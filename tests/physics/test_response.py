@@ -59,20 +59,13 @@ def test_widths_are_mean_absolute_deviations():
     assert relative_widths(weights, values, bins)[0, 2] == pytest.approx(found[0, 2] / mean)
 
 
-def test_a_width_of_few_showers_is_missing():
+def test_a_bin_of_few_showers_has_no_width_and_no_mean():
     values = np.r_[np.linspace(-1, 1, 100), 1e6]
     few = np.zeros((101, 2))
     few[:7, 0], few[7:15, 1] = 1, 1
-    found = widths(np.stack([np.ones(101), np.zeros(101)]), values, few)
-    assert np.isnan(found[:, 0]).all() and np.isfinite(found[0, 1]) and np.isnan(found[1, 1])
-
-
-def test_a_bin_with_few_showers_has_no_moments():
-    bins = np.zeros((10, 2))
-    bins[:8, 0], bins[8:, 1] = 1, 1
-    found = binned_moments(np.ones((1, 10)), np.arange(10.0), bins)
-    assert np.isfinite(found.mean[0, 0])
-    assert np.isnan(found.mean[0, 1])
+    weights = np.stack([np.ones(101), np.zeros(101)])
+    for found in (widths(weights, values, few), binned_moments(weights, values, few).mean):
+        assert np.isnan(found[:, 0]).all() and np.isfinite(found[0, 1]) and np.isnan(found[1, 1])
 
 
 def test_the_line_is_that_of_polyfit_with_the_same_weights():

@@ -304,21 +304,14 @@ def test_a_run_without_physics_is_not_assessed():
 
 def test_cost_and_speed_are_shown():
     node = {"machine_type": "n1-standard-2", "region": "us-central1", "capacity_type": "on-demand"}
-    held = NodeUse(**node, nodes=1, seconds=sum(s.seconds for s in STAGES.values()))
-    attempts = (Attempt(nodes=(held,), training_seconds=held.seconds),)
+    held = NodeUse(**node, nodes=1, seconds=150)
+    attempts = (Attempt(nodes=(held,), training_seconds=150),)
     use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=attempts, own_machine=True, epochs=1)
     billed = bill(use, load_prices(), generation=(held.model_copy(update={"seconds": 0.0}), 987.0))
     html = page(money_section(billed), Section("Provenance", (Values(PROVENANCE),)))
     Reader(html)
-    rate = billed.nodes[0].usd_per_node_hour
-    for text in (
-        *node.values(),
-        f"{billed.usd:.4f}",
-        f"{rate:.4f}",
-        "2026-06-01",
-        "not converted",
-        "The prices that the rates come from",
-    ):
+    money = f"{billed.usd:.4f}", f"{billed.nodes[0].usd_per_node_hour:.4f}", "The prices that the rates come from"
+    for text in (*node.values(), *money, "2026-06-01", "not converted"):
         assert text in html
     assert "ab" * 32 in html and "preset: compact" in html
     assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())

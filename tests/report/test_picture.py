@@ -36,15 +36,12 @@ def test_origin_is_in_the_picture(tmp_path: Path, source: str) -> None:
     assert f"({names.get(source, source)})" in text and "deposited in" in text and "[GeV]" in text
 
 
-def test_empty_shower(tmp_path: Path) -> None:
-    showers = make_showers(1)
+def test_an_empty_shower_is_drawn_and_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    showers = make_showers(3)
+    for index in (-1, 3):
+        with pytest.raises(InputError, match=r"there are 3 showers[\s\S]*choose 0 to 2"):
+            draw_shower(showers, index, tmp_path / "a.png")
+    assert not list(tmp_path.iterdir())
     showers.cells_gev[:] = 0
     draw_shower(showers, 0, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
-
-
-@pytest.mark.parametrize("index", [-1, 3])
-def test_no_such_shower(tmp_path: Path, index: int) -> None:
-    with pytest.raises(InputError, match=r"there are 3 showers[\s\S]*choose 0 to 2"):
-        draw_shower(make_showers(3), index, tmp_path / "a.png")
-    assert not list(tmp_path.iterdir())
