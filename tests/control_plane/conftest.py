@@ -22,7 +22,6 @@ WORK = (
     {"group": "jobset.x-k8s.io", "version": "v1alpha2", "plural": "jobsets"},
 )
 """Objects that make pods."""
-HOW_TO_BUILD = "no control plane: `make control-plane-build` builds it once (up to half an hour)"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def control_plane() -> Iterator[ControlPlane]:
     """etcd, API server, controllers, scheduler, kwok, training-operator, JobSet; one for all tests."""
     if not is_built():
-        pytest.skip(HOW_TO_BUILD)
+        pytest.skip("no control plane: `make control-plane-build` builds it once (up to half an hour)")
     with ControlPlane() as plane:
         yield plane
 

@@ -88,9 +88,7 @@ class Runs:
         """Its status."""
         return dict((self.server.get(names.KIND, self.namespace, name) or {}).get("status", {}))
 
-    def until(
-        self, name: str, holds: Callable[[dict[str, Any]], object], what: str, seconds: float = 600
-    ) -> dict[str, Any]:
+    def until(self, name: str, holds: Holds, what: str, seconds: float = 600) -> dict[str, Any]:
         """Wait until something holds of a run's status; returns the status."""
         end = time.monotonic() + seconds
         while not holds(status := self.status(name)):

@@ -50,8 +50,7 @@ def check(*, programs: bool = True) -> None:
 
 def missing_packages() -> list[str]:
     """Debian packages to install."""
-    found = {command for command in COMMANDS if where(command)}
-    missing = {package for command, package in COMMANDS.items() if command not in found}
+    missing = {package for command, package in COMMANDS.items() if not where(command)}
     return sorted(missing | (set() if cni_folder() else {CNI_PACKAGE}))
 
 
