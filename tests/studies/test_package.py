@@ -49,18 +49,6 @@ def test_whole_runs_that_compare_strategies_or_workers_have_one_precision(name):
             assert all(inputs["train.precision"] != "auto" for inputs in sweep.points())
 
 
-@pytest.mark.parametrize("name", MEASURES)
-def test_what_a_measure_loads_late_is_there_and_takes_what_it_gets(name, tmp_path):
-    """The folder of a point, or that of all points, beside the inputs."""
-    module, _, function = MEASURES[name].compute.__qualname__.partition(".")
-    if not function:
-        return  # it is in the module of measures
-    parameters = inspect.signature(getattr(import_module(f"caloscale.studies.{module}"), function)).parameters
-    places = MEASURES[name].compute.__closure__[0].cell_contents
-    needed = [parameter for parameter in parameters.values() if parameter.default is parameter.empty]
-    assert len(needed) == (1 if places == "none" else 2)
-
-
 @pytest.mark.parametrize("name", study_names())
 def test_a_study_gives_its_measures_inputs_that_they_know(name, tmp_path, monkeypatch):
     """Every point of a study whose measure begins with the validation of its inputs; nothing is measured."""

@@ -46,7 +46,6 @@ class Exchanging(Block):
 
     method: Literal[ExchangeMethod, Server] = "ring"
     ranks: int = Field(4, ge=1)
-    """Workers."""
     group: int = Field(4, ge=1)
     """Workers of a group; the last group has the rest."""
     outer_every: int = Field(5, ge=1)
@@ -85,7 +84,6 @@ class Ranks(Exchanging):
     stragglers: float = Field(0.0, ge=0, le=1)
     """Share of the epochs that take `stragglerFactor` times as long."""
     straggler_factor: float = Field(4.0, ge=1)
-    """How many times."""
 
     def computing_seconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Times of all epochs and workers, (epochs, ranks), s."""
@@ -170,19 +168,14 @@ class EventInputs(Ranks):
     method: Modelled = "ring"
     epochs: int = Field(30, ge=1)
     floats: int = Field(PUBLISHED_FLOATS, ge=1)
-    """Floats of the vector."""
     latency_seconds: float = Field(10e-6, ge=0)
     """Of a message between nodes."""
     bytes_per_second: float = Field(10e9, gt=0)
-    """Between nodes."""
     inside_latency_seconds: float = Field(1e-6, ge=0)
-    """Of a message within a node."""
     inside_bytes_per_second: float = Field(6e9, gt=0)
-    """Within a node."""
     window_latency_seconds: float = Field(5e-6, ge=0)
     """Of a look into remote memory within a node."""
     window_bytes_per_second: float = Field(44e9, gt=0)
-    """Of a copy from there."""
 
 
 def model_events(inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,9 +66,9 @@ class Outcome:
     computing: Times
     """The given computing times, s: (epochs, ranks)."""
     contributions: int = 0
-    """Vectors of other ranks that were read from remote memory and used, of all ranks and epochs."""
+    """Vectors that all ranks read from remote memory and used."""
     stale: int = 0
-    """Of these, such from an earlier epoch."""
+    """Of these, from an earlier epoch."""
     repeated: int = 0
     """Slots that had not changed."""
     missing: int = 0
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def slots(self) -> int:
-        """Slots that were read."""
+        """All that were read."""
         return self.contributions + self.repeated + self.missing
 
 

@@ -108,7 +108,6 @@ class ClassifierInputs(Block):
     workers: int = Field(1, ge=1, le=64)
     """Processes; each averages its gradients with those of the others in every step."""
     threads: int = Field(1, ge=1)
-    """Threads of a worker."""
     batch_per_worker: int | None = Field(None, ge=1)
     """Images of a worker's step (weak scaling); absent: globalBatch over the workers (strong scaling)."""
     global_batch: int = Field(8, ge=1)
@@ -143,11 +142,9 @@ class InputInputs(Block):
     """An input pipeline of images, and the step that consumes its batches."""
 
     images: int = Field(256, ge=1)
-    """Images, JPEG of 256 x 256 pixels, in TFRecords of ImageNet's format."""
+    """JPEG of 256 x 256 pixels, in TFRecords of ImageNet's format."""
     shards: int = Field(4, ge=1)
-    """Files."""
     batch: int = Field(32, ge=1)
-    """Images of a step."""
     epochs: int = Field(2, ge=1)
     """Passes; the first one fills the cache, and only the later ones are timed when there are several."""
     step_milliseconds: float = Field(50.0, ge=0)

@@ -27,9 +27,7 @@ class Convolution(NamedTuple):
     size: int
     """Rows and columns of its images."""
     channels: int
-    """Input channels."""
     filters: int
-    """Output channels."""
     width: int
     """Rows and columns of the kernel."""
 
@@ -46,11 +44,9 @@ class LayoutInputs(Block):
     """A layer, how its data are laid out, and how many images it gets."""
 
     layer: Layer = "googlenet2"
-    """Convolution."""
     layout: Layout = "NHWC"
     """NHWC, NCHW, or matrix: patches of NHWC images times the kernel."""
     batch: int = Field(8, ge=1)
-    """Images."""
     steps: int = Field(5, ge=1)
     """Steps that are timed, after one that is not."""
     threads: int = Field(1, ge=1)

@@ -33,7 +33,7 @@ class Context:
 
     @functools.cached_property
     def price_list(self) -> Prices:
-        """The prices."""
+        """Of the catalogue and the files."""
         return load_prices(self.prices)
 
     @functools.cached_property
@@ -71,23 +71,18 @@ class EpochInputs(Block):
     network: str = "variable-angle"
     """Preset."""
     provider: str = "gcp"
-    """Cloud that it ran on."""
     accelerator: str
     """GPU model or TPU generation."""
     count: int
     """GPUs, or TPU chips."""
     nodes: int | None = None
-    """Nodes; absent: any."""
+    """Absent: any, as of the next two."""
     workers: int | None = None
-    """Workers; absent: any."""
     batch_per_replica: int | None = None
-    """Of the showers; absent: any."""
     region: str
-    """Region of the prices."""
+    """Of the prices, as the next two."""
     capacity_type: CapacityType
-    """spot or on-demand."""
     as_of: dt.date
-    """Day of the prices."""
     host: str | None = None
     """Machine type that is rented for the accelerators; absent: none."""
     hosts: int | None = None

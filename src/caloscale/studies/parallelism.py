@@ -31,9 +31,8 @@ class ParallelismInputs(Block):
     method: Literal["data", "model"] = "data"
     """What is divided among the workers."""
     workers: int = Field(1, ge=1, le=64)
-    """Processes."""
     threads: int = Field(1, ge=1)
-    """Threads of a worker."""
+    """Of a worker."""
     batch: int = Field(32, ge=1)
     """Images of a step of all workers."""
     widths: tuple[int, ...] = Field((9216, 4096, 4096, 1000), min_length=2)

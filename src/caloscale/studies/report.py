@@ -38,7 +38,7 @@ class SweepTable:
 
     sweep: Sweep
     points: list[Point]
-    """Its points: of each repetition, in the order of the sweep."""
+    """Of each repetition, in the order of the sweep."""
 
     @property
     def kind(self) -> str:
@@ -105,9 +105,7 @@ class Outcome:
     as_of: dt.date
     """Day that `today` stood for."""
     tables: list[SweepTable]
-    """One a sweep."""
     statements: list[Statement]
-    """What follows."""
 
     def as_json(self) -> str:
         """Everything as JSON."""
@@ -227,9 +225,8 @@ def _require_conclusions(study: Study) -> None:
     if name not in CONCLUSIONS:
         remedy = f"one of {', '.join(CONCLUSIONS)}, or leave them out"
         raise ConfigurationError("are not known", field="conclusions", value=name, remedy=remedy)
-    missing = [sweep for sweep in CONCLUSIONS[name][1] if sweep not in {each.name for each in study.sweeps}]
-    if missing:
-        problem = f"need a sweep {', '.join(missing)}"
+    if missing := set(CONCLUSIONS[name][1]) - {sweep.name for sweep in study.sweeps}:
+        problem = f"need a sweep {', '.join(sorted(missing))}"
         raise ConfigurationError(problem, field="conclusions", value=name, remedy="leave them out")
 
 

@@ -72,7 +72,6 @@ class Sweep(Block):
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     """Name of its table and files."""
     title: str
-    """What the table says."""
     measure: str
     """What a point computes: see the table of measures in docs/studies.md."""
     given: dict[str, Any] = {}
@@ -82,15 +81,12 @@ class Sweep(Block):
     columns: dict[str, str] = Field(min_length=1)
     """Columns of the table: heading (with its unit) and where the value is, an input or a path in the result."""
     plot: Plot | None = None
-    """Figure."""
     repetitions: int = Field(default=1, ge=1, le=1000)
     """How often each point is computed. Rounds are interleaved: all points once, then all points again."""
     seed: str | None = None
     """Input that is the number of the repetition, from 1, such as train.seed. Absent: repetitions have equal inputs."""
     speed_up: SpeedUp | None = None
-    """Speed-up and efficiency as further columns."""
     published: tuple[Published, ...] = ()
-    """Published results for the same columns."""
     note: str = ""
     """What a reader of the table should know: what agrees with the published results, what differs and why."""
 
@@ -106,7 +102,7 @@ class Sweep(Block):
                     f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
                     remedy="give each as many, or make them axes of their own",
                 )
-        names = [name for axis in self.vary for name in axis]
+        names = self.varied
         if self.seed in {*names, *self.given}:
             problem = f"{self.seed} is the number of the repetition, and it has a value beside that"
             remedy = f"leave out the value, or the key seed; repetitions: 5 computes {self.seed} 1 to 5"
@@ -133,6 +129,11 @@ class Sweep(Block):
         return self
 
     @property
+    def varied(self) -> list[str]:
+        """Inputs of the axes."""
+        return [name for axis in self.vary for name in axis]
+
+    @property
     def headings(self) -> tuple[str, ...]:
         """The columns, and those of the speed-up."""
         return (*self.columns, *(SPEED_UP if self.speed_up is not None else ()))
@@ -142,7 +143,7 @@ class Sweep(Block):
         """Columns that a narrow table keeps: those of the plot, or without one the first result."""
         if self.plot is not None:
             return (self.plot.x, self.plot.y, *self.plot.series)
-        inputs = {*self.given, *(name for axis in self.vary for name in axis)}
+        inputs = {*self.given, *self.varied}
         return tuple(name for name, path in self.columns.items() if not {path, path.split(".")[0]} & inputs)[:1]
 
     def points(self) -> list[dict[str, Any]]:
@@ -156,11 +157,9 @@ class Study(Block):
 
     name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
     title: str
-    """Question."""
     about: str = ""
     """What a reader should know: sources, assumptions."""
     sweeps: tuple[Sweep, ...] = Field(min_length=1)
-    """Its parts."""
     conclusions: str | None = None
     """Which statements are drawn from the points; absent: none."""
 
@@ -193,7 +192,7 @@ class Study(Block):
                 sweeps = [sweep for sweep in sweeps if any(name in axis for axis in sweep["vary"])] or sweeps
             taken = [sweep for sweep in sweeps if _change(sweep, name, value)]
             if not taken:
-                known = {n for sweep in self.sweeps for n in (*sweep.given, *(k for axis in sweep.vary for k in axis))}
+                known = {name for sweep in self.sweeps for name in (*sweep.given, *sweep.varied)}
                 remedy = suggest(name, known) or f"one of {', '.join(sorted(known))}"
                 raise ConfigurationError("is an input of no sweep", file="--set", value=name, remedy=remedy)
         return validated(Study, raw, f"study {self.name} with --set")
