@@ -42,7 +42,8 @@ def our_step(configuration, batch):
     if os.environ.get("BROKEN"):
         raise SystemExit(3)
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-    Path(os.environ["SEEN"], str(os.getpid())).write_text(f"{cores} {batch} {os.environ.get('SETTING')}")
+    settings = [os.environ.get(name) for name in ("SETTING", "NONE")]
+    Path(os.environ["SEEN"], str(os.getpid())).write_text(f"{cores} {batch} {settings[0]} {settings[1]}")
     return (lambda units: None), {}
 
 
@@ -71,11 +72,12 @@ def written(folder):
 
 def test_processes_are_pinned_to_different_cores_and_have_their_environment(seen, monkeypatch):
     cores = sorted(os.sched_getaffinity(0))
+    monkeypatch.setenv("NONE", "of this process")
     inputs = {"model.preset": "compact", "train.batchPerReplica": 12, "environment": {"SETTING": 7, "NONE": None}}
     if len(cores) > 1:
         found = time_steps({**inputs, "processes": 2, "coresPerProcess": 1, "steps": 3})
         assert found["showersPerSecond"] > 0 and found["peakMemoryMib"] > 0
-        assert written(seen) == sorted([str(core), "12", "7"] for core in cores[:2])
+        assert written(seen) == sorted([str(core), "12", "7", "None"] for core in cores[:2])
     with pytest.raises(ConfigurationError, match="coresPerProcess"):
         time_steps({**inputs, "processes": len(cores) + 1, "coresPerProcess": 1})
     monkeypatch.setenv("BROKEN", "1")
@@ -210,7 +212,7 @@ def test_the_layers_of_keras_and_geant4_are_timed_as_runtimes():
 def test_variables_of_processes_come_before_those_of_the_run_configuration():
     run = configured_run({"model.preset": "compact", "train.oneDnn": False, "train.threads.intra": 3})
     asked = contenders.StepInputs(environment={"A": 1, "B": None, "TF_NUM_INTRAOP_THREADS": 2})
-    assert asked.variables(run) == {"A": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "2"}
+    assert asked.variables(run) == {"A": "1", "TF_ENABLE_ONEDNN_OPTS": "0", "TF_NUM_INTRAOP_THREADS": "2", "B": None}
 
 
 def test_what_a_watch_raises_ends_the_run(tmp_path):

@@ -31,10 +31,10 @@ class Contender:
         work: str,
         settings: Mapping[str, Any],
         *,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str | None] | None = None,
         cores: Sequence[int] | None = None,
     ) -> None:
-        """environment: variables beside those of this process. cores: to which it is pinned; absent: as this one."""
+        """environment: variables beside those of this process; None removes one. cores: to which it is pinned."""
         self.name, self._order = name, {"work": work, **settings}
         self._environment, self._cores = environment or {}, cores
         self.seconds: list[float] = []
@@ -46,14 +46,14 @@ class Contender:
 
     def __enter__(self) -> "Contender":
         self._errors = TemporaryFile()
-        environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
+        variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "caloscale.bench.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env={name: value for name, value in variables.items() if value is not None},
         )
         try:
             if self._cores is not None:

@@ -29,12 +29,12 @@ class _Processes(Block):
     """Processes of a run configuration."""
 
     environment: dict[str, Any] = {}
-    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null leaves one as it is."""
+    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null: without the one of this process."""
 
-    def variables(self, run: Run) -> dict[str, str]:
+    def variables(self, run: Run) -> dict[str, str | None]:
         """The environment of the processes, with what the run configuration sets."""
-        given = {name: str(value) for name, value in self.environment.items() if value is not None}
-        return processor_variables(run.train) | given
+        given = {name: None if value is None else str(value) for name, value in self.environment.items()}
+        return {**processor_variables(run.train), **given}
 
 
 class StepInputs(_Processes):
