@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from caloscale.cluster.workload.backends import render_mpijob
-from tests.client.test_reporting import Server, server
+from tests.client.server import ApiServer
+from tests.client.test_reporting import server
 from tests.cluster import examples as ex
 from tests.training.conftest import eagerly, quickly, shards, small_run
 from tests.training.quick_networks import QUICK
@@ -16,7 +17,7 @@ __all__ = ["eagerly", "quickly", "server", "shards"]
 
 
 def test_a_worker_trains_reports_and_leaves_the_model(
-    server: Server,
+    server: ApiServer,
     shards: Path,
     quickly: None,
     eagerly: None,
@@ -39,7 +40,7 @@ def test_a_worker_trains_reports_and_leaves_the_model(
     assert done.code == 0, done.err
     assert (tmp_path / "workspace" / "training" / "model" / "generator.keras").is_file()
     assert not (tmp_path / "workspace" / "report.html").exists()  # with a dataset it is a step of a longer chain
-    path, body = server.seen[-1]
+    _, path, _, _, body = server.asked[-1]
     shown = body["progress"]
     assert path.endswith("/namespaces/physics/trainingprogresses/gan-progress")
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epochs"]) == (5, 5, 5, 1)
@@ -47,7 +48,7 @@ def test_a_worker_trains_reports_and_leaves_the_model(
 
 @pytest.mark.integration
 def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
-    server: Server, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One rank, which needs no MPI; a started launcher finds its run again."""
     toy = "solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]"
@@ -68,7 +69,7 @@ def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
         assert (summary["ranks"], summary["epochs"]) == (1, 6)
     assert (folder / "report.html").is_file()
     assert "TrainingRun" in json.loads((folder / "bill.json").read_text())["noPrice"]
-    shown = server.seen[-1][1]["progress"]
+    shown = server.asked[-1][-1]["progress"]
     assert (shown["step"], shown["steps"], shown["checkpointStep"], shown["epoch"]) == (6, 6, 6, 6.0)
     assert shown["showersPerSecond"] is None  # null clears what an earlier report said
 
