@@ -18,9 +18,9 @@ from caloscale.spec import load_run
 from caloscale.stages import train as train_stage
 from caloscale.storage.objects import download, read_object
 from caloscale.training import input as showers_input
+from caloscale.training import loop
 from caloscale.training.checkpoint.format import decode
 from caloscale.training.checkpoint.store import POINTER, Pointer
-from caloscale.training.coordination import failures
 from caloscale.training.loop import train
 
 from .conftest import small_run
@@ -48,7 +48,7 @@ def tear(shards):
 
 def test_a_shard_that_breaks_in_the_middle_stops_with_a_checkpoint(fragile, tmp_path, monkeypatch, behind_checkpoint):
     """Lost: nothing; with the shard mended the training resumes from the step before."""
-    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(loop, "PAUSES_SECONDS", (0.01, 0.01))
     output = tmp_path / "out"
     run = small_run(*QUICK, "train.epochs=30")
     torn = []
@@ -85,7 +85,7 @@ def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(
     fragile, tmp_path, monkeypatch, caplog, behind_checkpoint
 ):
     """Lost: nothing, and the training does not stop."""
-    monkeypatch.setattr(failures, "PAUSES_SECONDS", (0.01, 0.01))
+    monkeypatch.setattr(loop, "PAUSES_SECONDS", (0.01, 0.01))
     torn = []
     behind_checkpoint(2, lambda: torn.append(tear(fragile)))
 
@@ -104,7 +104,7 @@ def test_a_signal_while_showers_cannot_be_read_does_not_wait(
     fragile, tmp_path, monkeypatch, caplog, behind_checkpoint, number, raised
 ):
     """Lost: nothing; the pause before another attempt ends, and the steps before it are saved."""
-    monkeypatch.setattr(failures, "PAUSES_SECONDS", (1000.0,))
+    monkeypatch.setattr(loop, "PAUSES_SECONDS", (1000.0,))
     output = tmp_path / "out"
     behind_checkpoint(2, lambda: tear(fragile))
     with at_unreadable_showers(lambda: os.kill(os.getpid(), number)), pytest.raises(raised):

@@ -103,7 +103,7 @@ def delete_object(uri: str) -> None:
 
 
 def download(
-    uri: str, folder: Path, pattern: str | tuple[str, ...] = "*", *, without: tuple[str, ...] = ()
+    uri: str, folder: Path, patterns: tuple[str, ...] = ("*",), *, without: tuple[str, ...] = ()
 ) -> list[Path]:
     """Copy the objects below a URI such as ``gs://bucket/prefix`` into ``folder``; their paths, sorted.
 
@@ -112,7 +112,6 @@ def download(
     StorageError with the URI: missing bucket, refused, damaged on the way, disk full; UnreachableError: no answer.
     """
     store, prefix = locate(uri)
-    patterns = (pattern,) if isinstance(pattern, str) else pattern
     wanted = [
         (found, relative)
         for found in store.list(prefix)

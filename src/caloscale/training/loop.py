@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from caloscale.models.families.step import Batch, Losses
 from caloscale.models.optimizers import Schedule
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.training.coordination.failures import Retries, brief, failed, is_of_input, unreadable
+from caloscale.training.coordination.failures import brief, failed, is_of_input, unreadable
 from caloscale.training.coordination.peers import Peers, rendezvous
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.record import TrainingRecord
@@ -26,6 +27,8 @@ from caloscale.training.trainer import Trainer
 log = logging.getLogger(__name__)
 ALARM_SECONDS = 120
 """How long TensorFlow may take to connect workers that have all started; then the kernel ends the process (142)."""
+PAUSES_SECONDS = (1.0, 5.0, 15.0)
+"""Pauses before showers that could not be read are read again; then the training stops."""
 
 
 def train(
@@ -96,16 +99,18 @@ class _Loop:
         self.trainer, self.calendar, self.checkpoints = trainer, trainer.calendar, trainer.checkpoints
         self.out_of_time = False
         self.stopped_by: int | None = None
+        self.failures: Counter[int] = Counter()
+        """Times that the showers of a step could not be read."""
 
     def run_to_end(self) -> TrainingRecord:
         """All steps, then the release. Raises as `CheckpointManager.stop` after a stop signal."""
-        trainer, retries = self.trainer, Retries(self.checkpoints.signals.wait)
+        trainer = self.trainer
         with trainer.reporting():
             while self._continues():
                 try:
                     self._make_steps()
                 except tf.errors.OpError as error:
-                    self._prepare_retry(error, retries)
+                    self._prepare_retry(error)
         trainer.check_finite()
         try:
             if self.stopped_by is not None:
@@ -163,7 +168,7 @@ class _Loop:
         trainer.report_step()
         return self._continues()
 
-    def _prepare_retry(self, error: tf.errors.OpError, retries: Retries) -> None:
+    def _prepare_retry(self, error: tf.errors.OpError) -> None:
         """Return when the steps that remain can be tried again; else raise the cause, with a checkpoint if possible."""
         trainer, showers = self.trainer, self.trainer.showers
         if not is_of_input(error):
@@ -171,7 +176,9 @@ class _Loop:
                 raise error
             raise failed(error) from error
         log.warning("step %d: showers cannot be read: %s", trainer.number + 1, brief(error))
-        if retries.pause(trainer.number):
+        earlier = self.failures[trainer.number]
+        self.failures[trainer.number] += 1
+        if earlier < len(PAUSES_SECONDS) and not self.checkpoints.signals.wait(PAUSES_SECONDS[earlier]):
             return
         # A step begins with its batch: without one nothing of it was done.
         trainer.save()

@@ -59,14 +59,11 @@ class Saver:
             self._thread = None
         self.check()
 
-    def finish(self, seconds: float | None = None) -> None:
-        """Return when all is saved, in the bucket, too. StorageError: the bucket did not take it in time.
-
-        seconds: how long the bucket is waited for; absent: FINAL_SECONDS.
-        """
+    def finish(self, seconds: float = FINAL_SECONDS) -> None:
+        """Return when all is saved, in the bucket, too. StorageError: the bucket did not take it within ``seconds``."""
         self.wait()
         if self._copies is not None:
-            self._copies.finish(FINAL_SECONDS if seconds is None else seconds)
+            self._copies.finish(seconds)
 
     def _start(self, write: Callable[[], Path]) -> None:
         self.wait()

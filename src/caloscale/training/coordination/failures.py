@@ -1,14 +1,11 @@
 """Errors of TensorFlow in a training: which are those of its input, and what the user can do."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import tensorflow as tf
 
 from caloscale.errors import ShowerFileError, TrainingError
 
-PAUSES_SECONDS = (1.0, 5.0, 15.0)
-"""Pauses before showers that could not be read are read again; then the training stops."""
 _OF_INPUT = (
     tf.errors.DataLossError, tf.errors.FailedPreconditionError, tf.errors.InvalidArgumentError,
     tf.errors.NotFoundError, tf.errors.OutOfRangeError, tf.errors.PermissionDeniedError, tf.errors.UnknownError,
@@ -43,17 +40,3 @@ def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
     """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
     remedy = f"lower train.learningRate, or delete the newest of {checkpoints} to resume from an older one"
     return TrainingError(f"{what} not finite (NaN or infinite) at step {step}", remedy=remedy)
-
-
-class Retries:
-    """Counts failures at the same step. wait: waits for some seconds; true: the training is asked to stop."""
-
-    def __init__(self, wait: Callable[[float], bool]) -> None:
-        self._wait = wait
-        self._step, self._failures = -1, 0
-
-    def pause(self, step: int) -> bool:
-        """Wait before another attempt at this step; False: there were enough, or the training is asked to stop."""
-        self._failures = self._failures + 1 if step == self._step else 1
-        self._step = step
-        return self._failures <= len(PAUSES_SECONDS) and not self._wait(PAUSES_SECONDS[self._failures - 1])
