@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +81,16 @@ class GoogleStore:
         from google.api_core.exceptions import NotFound
 
         with self._explained(name):
+            lost: int | None = None
             # A download that fails leaves its response unread, and with it a connection.
             while (found := client().bucket(self._bucket).get_blob(name, **self._options())) is not None:
                 blob = client().bucket(self._bucket).blob(name, generation=found.generation)
-                with suppress(NotFound):  # another process has written a newer version meanwhile
+                try:
                     return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
+                except NotFound:  # another process has written a newer version meanwhile
+                    if found.generation == lost:
+                        raise
+                    lost = found.generation
             # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
             next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
             return None, NO_VERSION
