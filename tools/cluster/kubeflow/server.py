@@ -110,28 +110,23 @@ class Server:
         controller["data"]["artifactRepository"] = text.replace("$(kfp-artifact-bucket-name)", BUCKET)
         secret = {"metadata": {"name": "mlpipeline-minio-artifact"}, "apiVersion": "v1", "kind": "Secret"}
         secret |= {"stringData": {"accesskey": KEY, "secretkey": SECRET}}
-        runner = [
-            manifests / "base" / "pipeline" / f"pipeline-runner-{part}.yaml" for part in ("sa", "role", "rolebinding")
-        ]
+        runner = (
+            manifests / "base/pipeline" / f"pipeline-runner-{part}.yaml" for part in ("sa", "role", "rolebinding")
+        )
         self.cluster.apply([{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}])
         for name, ports in SERVICES.items():
             numbers = {port: ("TCP", PORTS[port], PORTS[port]) for port in ports}
             self.cluster.apply(host_service(name, NAMESPACE, self.address, numbers))
-        self.cluster.apply(
-            [controller, secret, *(each for path in runner for each in _documents(path))], namespace=NAMESPACE
-        )
+        account = [each for path in runner for each in _documents(path)]
+        self.cluster.apply([controller, secret, *account], namespace=NAMESPACE)
 
     def database(self) -> Daemon:
         """MariaDB, without users: it listens on this machine alone."""
         data = self.folder / "mariadb"
         data.mkdir()
-        options = [
-            f"--datadir={data}",
-            f"--bind-address={self.address}",
-            f"--socket={data}/socket",
-            f"--port={PORTS['mariadb']}",
-        ]
-        return self._daemon("mariadb", [MARIADB, "--no-defaults", "--user=root", "--skip-grant-tables", *options])
+        command = [MARIADB, "--no-defaults", "--user=root", "--skip-grant-tables", f"--datadir={data}"]
+        command += [f"--bind-address={self.address}", f"--port={PORTS['mariadb']}", f"--socket={data}/socket"]
+        return self._daemon("mariadb", command)
 
     def objects_store(self) -> Daemon:
         """moto, in place of SeaweedFS: objects in memory."""
@@ -140,15 +135,8 @@ class Server:
 
     def metadata(self) -> Daemon:
         """ML Metadata for steps and for the UI."""
-        ports = [str(PORTS["metadata"]), str(PORTS["web"])]
-        command = [
-            sys.executable,
-            "-m",
-            "tools.cluster.kubeflow.metadata",
-            str(place() / "metadata"),
-            self.address,
-            *ports,
-        ]
+        command = [sys.executable, "-m", "tools.cluster.kubeflow.metadata", str(place() / "metadata")]
+        command += [self.address, str(PORTS["metadata"]), str(PORTS["web"])]
         return self._daemon("metadata", command, "web")
 
     def apiserver(self) -> Daemon:
@@ -160,9 +148,8 @@ class Server:
         store = {"Host": self.address, "Port": str(PORTS["store"]), "Secure": "false"}
         configuration["ObjectStoreConfig"] |= {**store, "AccessKey": KEY, "SecretAccessKey": SECRET}
         (self.folder / "config.json").write_text(json.dumps(configuration), encoding="utf-8")
-        listen = [
-            f"--{name}PortFlag={self.address}:{PORTS[port]}" for name, port in (("http", "apiserver"), ("rpc", "grpc"))
-        ]
+        flags = {"http": "apiserver", "rpc": "grpc"}
+        listen = [f"--{name}PortFlag={self.address}:{PORTS[port]}" for name, port in flags.items()]
         images = {"V2_DRIVER_IMAGE": IMAGE, "V2_LAUNCHER_IMAGE": IMAGE, "PUBLISH_LOGS": "true"}
         none = {f"ML_PIPELINE_VISUALIZATIONSERVER_SERVICE_{part}": "none" for part in ("HOST", "PORT")}
         return self._daemon("apiserver", [_program("apiserver"), f"--config={self.folder}", *listen], **images, **none)
