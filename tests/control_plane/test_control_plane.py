@@ -57,17 +57,6 @@ def test_pods_take_over_how_their_namespace_lets_them_end(
     assert ended() == {"inherits": 3, "says-itself": 0}
 
 
-def test_logs_of_fake_pods_can_be_read(
-    control_plane: ControlPlane, namespace: str, api: client.ApiClient, add_nodes: Callable[..., list[str]]
-) -> None:
-    add_nodes("cpu", 1, accelerator="")
-    core = client.CoreV1Api(api)
-    spec = {"containers": [{"name": "only", "image": "none"}]}
-    core.create_namespaced_pod(namespace, {"metadata": {"name": "talks"}, "spec": spec})
-    control_plane.wait_until(lambda: core.read_namespaced_pod("talks", namespace).status.phase == "Running", "it runs")
-    assert core.read_namespaced_pod_log("talks", namespace) == "a fake pod writes no log\n"
-
-
 def test_a_service_account_has_its_rights_only(control_plane: ControlPlane, namespace: str) -> None:
     kubeconfig = control_plane.kubeconfig_of("default", namespace)
     with pytest.raises(ClusterError, match=f"system:serviceaccount:{namespace}:default.*cannot list resource"):

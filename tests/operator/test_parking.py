@@ -283,14 +283,6 @@ def test_the_first_of_a_class_is_tried_when_a_pool_has_what_it_needs() -> None:
     assert made.leave(TWO) is None and made.firsts() == set() and made.wake(A, 9) == set()
 
 
-def test_other_nodes_concern_those_whose_plan_depends_on_them_until_they_were_tried() -> None:
-    made = parked(Need(None, changed=True))
-    assert made.wake(A, 99) == set() and made.waits(ONE, none_free)
-    assert made.wake(A, 0, changed=True) == {ONE} and not made.waits(ONE, none_free)
-    made.park(ONE, "class", {A: Need(None, changed=True)})
-    assert made.waits(ONE, none_free)
-
-
 def test_a_run_that_has_changed_is_of_another_class() -> None:
     made = parked(Need(2, changed=False))
     made.park(TWO, "another", {B: Need(1, changed=False)})

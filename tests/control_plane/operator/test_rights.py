@@ -1,15 +1,13 @@
 """The operator's rights are enough and none too many: what it asked of the API server, beside what it may ask."""
 
-import copy
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
+from caloscale.cluster import names
 from tests.control_plane import audit
 from tests.control_plane.operator.conftest import Runs
 from tests.control_plane.operator.process import OperatorProcess
@@ -116,7 +114,7 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
     for name, blocks in KINDS.items():
         runs.create(name, **blocks, **({"cluster": {"ttlSecondsAfterFinished": 1}} if name == "tfjob" else {}))
     runs.phase("jobset", "Succeeded")
-    runs.plane.wait_until(lambda: not _statuses(runs, "tfjob"), "a finished run is deleted after its time to live")
+    runs.until("tfjob", lambda status: not status, "a finished run is deleted after its time to live")
     runs.fake_pods(None)
     for name, blocks in KINDS.items():
         runs.create(f"stopped-{name}", **blocks)
@@ -139,96 +137,9 @@ def read(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_without_any_right_something_is_denied(
-    runs: Runs, operator: OperatorProcess, control_plane: ControlPlane, add_nodes: Callable[..., list[str]]
-) -> None:
-    """Each is taken away from an operator that starts and reconciles a run of every kind."""
-    add_nodes("v100", 4)
-    add_nodes("cpu", 2, gpus=0, accelerator="", machine_type="n1-standard-4", cpu="4")
-    runs.fake_pods("5s")
-    superfluous = []
-    for right in sorted(granted()):
-        operator.kill()
-        control_plane.kubectl("delete", "leases", "--all", "-n", "caloscale-system")
-        seen = len(audit.requests(control_plane))
-        with _without(control_plane, right):
-            operator.start(wait=False)
-            if not _denied(runs, control_plane, seen, quota=right.resource == "events"):
-                superfluous.append(right)
-        control_plane.kubectl("delete", "trainingruns,resourcequotas", "--all", "-n", runs.namespace, "--wait=false")
-    operator.kill()
-    operator.start()
-    assert superfluous == []
-
-
-@contextmanager
-def _without(plane: ControlPlane, right: Right) -> Iterator[None]:
-    """The operator's roles less one right."""
-    objects = [each for each in read(RBAC) if "rules" in each]
-    for each in objects:
-        if each["kind"] == "Role":
-            each["metadata"]["namespace"] = "caloscale-system"
-    less = copy.deepcopy(objects)
-    for role in less:
-        role["rules"] = [
-            {"apiGroups": rule["apiGroups"], "resources": [resource], "verbs": kept}
-            for rule in role["rules"]
-            for resource in rule["resources"]
-            if (kept := [v for v in rule["verbs"] if (right.resource, right.verb) != (resource, v)])
-        ]
-    plane.apply(less)
-    try:
-        yield
-    finally:
-        plane.apply(objects)
-
-
-def _denied(runs: Runs, plane: ControlPlane, seen: int, *, quota: bool, seconds: float = 60) -> bool:
-    """Whether the operator is refused something while runs of all kinds live, end and are stopped.
-
-    What is refused may be something else: nobody may give others (workers) a right that he has not.
-    """
-    for name, blocks in KINDS.items():
-        # Others than those of the right before, which may still be on their way out.
-        runs.create(
-            f"done-{name}-{seen}", **{**blocks, "cluster": {**blocks.get("cluster", {}), "ttlSecondsAfterFinished": 1}}
-        )
-        runs.create(f"stopped-{name}-{seen}", **blocks)
-    for name, (_, blocks) in MADE.items():
-        runs.create(f"stopped-{name}-{seen}", **blocks)
-    if quota:
-        runs.quota(gpus=0)
-    stopped: set[str] = set()
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        for request in audit.requests(plane, seen):
-            if request.user == OPERATOR and (not request.allowed or request.code == 403):
-                return True
-        for name in {f"stopped-{name}-{seen}" for name in KINDS} - stopped:
-            if runs.status(name).get("phase") == "Running":
-                _suspend(runs, name)
-                stopped.add(name)
-        for each, (kind, _) in MADE.items():
-            if (name := f"stopped-{each}-{seen}") not in stopped and _has(runs, kind):
-                _suspend(runs, name)
-                stopped.add(name)
-        time.sleep(0.2)
-    return False
-
-
 def _has(runs: Runs, kind: str) -> bool:
     return any(True for _ in runs.server.each(kind, runs.namespace))
 
 
 def _suspend(runs: Runs, name: str) -> None:
-    runs.plane.kubectl(
-        "patch", "trainingrun", name, "-n", runs.namespace, "--type=merge",
-        '--patch={"spec": {"cluster": {"suspend": true}}}',
-    )  # fmt: skip
-
-
-def _statuses(runs: Runs, name: str) -> list[dict[str, Any]]:
-    items = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
-    return [each.get("status", {}) for each in items if each["metadata"]["name"] == name]
+    runs.server.merge(names.KIND, runs.namespace, name, {"spec": {"cluster": {"suspend": True}}})
