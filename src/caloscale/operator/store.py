@@ -190,11 +190,11 @@ class Store:
                 self.others[name] = use
             return concerned | (self._clients.get(name, set()) if was_there == has_ended else set())
         pod = pod_of(raw)
-        if pod == before or pod.run is None:
+        if pod == before:
             return set()
         self._use(self.others.pop(name, None), None)
         if before is not None and (before.run != pod.run or before.uid != pod.uid):
-            if before.run is not None and before.uid not in self._went.get(before.run, {}):
+            if before.uid not in self._went.get(before.run, {}):
                 self._remember(before)
             self._lose_pod(name, before)
             before = None
@@ -209,8 +209,6 @@ class Store:
         """A pod of a run is here no more."""
         self.pods.pop(name, None)
         self._use(pod.use, None)
-        if pod.run is None:
-            return set()
         own = self._pods_of[pod.run]
         own.discard(name)
         if not own:
@@ -260,7 +258,7 @@ class Store:
         if kind == "Node":
             self.capacity.remove(name[1])
             self._ready = None
-            return {pod.run for pod in self.pods.values() if pod.node == name[1] and pod.run is not None}
+            return {pod.run for pod in self.pods.values() if pod.node == name[1]}
         if kind == "Pod":
             pod = self.pods.get(name)
             if pod is not None:
@@ -301,7 +299,7 @@ class Store:
 
     def _remember(self, pod: Pod) -> None:
         """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
-        if pod.run is not None:
+        if pod.run.name:
             ended = pod.ended or dt.datetime.now(dt.UTC).replace(microsecond=0)
             self._went.setdefault(pod.run, {})[pod.uid] = replace(pod, ended=ended)
 

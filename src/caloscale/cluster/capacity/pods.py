@@ -34,8 +34,8 @@ class Pod:
 
     name: str
     uid: str
-    run: RunKey | None
-    """None: no run of ours."""
+    run: RunKey
+    """Without a name: no run of ours."""
     attempt: int
     works: bool
     """Whether it is a worker, with a node of the plan; the launcher of an MPIJob is none."""
@@ -83,11 +83,10 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         bound = bound or status.get("startTime") or metadata.get("creationTimestamp")
     disruption, reason = conditions.get("DisruptionTarget", {}), status.get("reason", "")
     texts = (end.get("message"), disruption.get("message"), status.get("message"), end.get("reason"), reason)
-    run = labels.get(names.RUN_LABEL)
     return Pod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=RunKey(namespace, run, labels.get(names.UID_LABEL, "")) if run else None,
+        run=RunKey(namespace, labels.get(names.RUN_LABEL, ""), labels.get(names.UID_LABEL, "")),
         attempt=int(labels.get(names.ATTEMPT_LABEL, 0)),
         works=labels.get(names.COMPONENT) != names.LAUNCHER,
         use=use_of(raw),
