@@ -3,10 +3,8 @@
 import json
 import re
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
@@ -14,6 +12,7 @@ import pytest
 from caloscale.cli import measure
 from caloscale.installation import install_command
 from tests.cli.test_main import COMMANDS
+from tests.client.server import ApiServer, kubeconfig_of
 
 
 @pytest.fixture(autouse=True)
@@ -42,51 +41,22 @@ def test_the_machine_is_described(command: Callable, monkeypatch: pytest.MonkeyP
     assert re.search(r"Geant4 +missing\n +get it: .*pip install", shown)
 
 
-class ApiServer(BaseHTTPRequestHandler):
-    """Allows everything but deletions; has no custom resource."""
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        allowed = asked["spec"]["resourceAttributes"]["verb"] != "delete"
-        self.answer(201, {**asked, "status": {"allowed": allowed}})
-
-    def do_GET(self) -> None:
-        self.answer(404, {"kind": "Status", "code": 404})
-
-    def answer(self, code: int, body: dict[str, object]) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
 def test_rights_on_a_cluster(command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), ApiServer)
-    Thread(target=server.serve_forever, daemon=True).start()
-    address = f"http://127.0.0.1:{server.server_port}"
-    (tmp_path / "config").write_text(
-        json.dumps(
-            {
-                "current-context": "c",
-                "clusters": [{"name": "c", "cluster": {"server": address}}],
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "physics"}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
+    """It allows everything but deletions, and has no custom resource."""
+    server = ApiServer()
+    review = {"kind": "SelfSubjectAccessReview", "metadata": {}}
+    reviews = [review | {"status": {"allowed": allowed}} for allowed in (True, True, False)]
+    server.answers = [*((201, review) for review in reviews), (404, {"kind": "Status", "code": 404})]
+    config = kubeconfig_of(server.address)
+    config["contexts"][0]["context"]["namespace"] = "physics"
+    (tmp_path / "config").write_text(json.dumps(config))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
-    try:
-        done = command("doctor", "--json")
-    finally:
-        server.shutdown()
-        server.server_close()
+    done = command("doctor", "--json")
+    server.stop()
+    verbs = [body["spec"]["resourceAttributes"]["verb"] for *_, body in server.asked if body]
+    assert verbs == ["create", "get", "delete"]
     found = {check["what"]: check for check in json.loads(done.out)}
-    assert found["cluster"]["found"] == address
+    assert found["cluster"]["found"] == server.address
     assert found["rights"]["found"] == "create, get trainingruns in physics"
     assert "--clusterrole=edit" in found["rights"]["remedy"] and "-n physics" in found["rights"]["remedy"]
     assert not found["operator"]["found"] and "make deploy" in found["operator"]["remedy"]
