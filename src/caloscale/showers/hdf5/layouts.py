@@ -1,6 +1,5 @@
 """The three published layouts of shower files, recognised by what is in the file."""
 
-import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,6 +18,7 @@ from caloscale.showers.hdf5.datasets import file_error, find_dataset
 from caloscale.showers.hdf5.sandbox import Plain, check_structure, read_attributes, superblock_version
 from caloscale.showers.primaries import FURTHER, Floats
 from caloscale.spec.data import PDG_CODES, CellShape, Geometry, Particle
+from caloscale.spec.problem import suggest
 
 Layout = Literal["variable-angle", "fixed-angle", "calochallenge"]
 LAYOUTS: dict[Layout, tuple[str, ...]] = {
@@ -297,10 +297,10 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
         problem = "has none of the known layouts"
         raise ShowerFileError(problem, file=path, field="datasets", value=found[:20], remedy=f"known layouts: {_KNOWN}")
     name = missing[layout][0]
-    near = difflib.get_close_matches(name.lower(), [d.lower() for d in found if d not in LAYOUTS[layout]], n=1)
-    hint = next((f"did you mean {d!r}? " for d in found if near and d.lower() == near[0]), "")
+    hint = suggest(name, set(found) - set(LAYOUTS[layout]))
     problem = f"dataset is missing (it looks like the {layout} layout)"
-    raise ShowerFileError(problem, file=path, field=name, value=found[:20], remedy=f"{hint}known layouts: {_KNOWN}")
+    remedy = f"{f'{hint} ' if hint else ''}known layouts: {_KNOWN}"
+    raise ShowerFileError(problem, file=path, field=name, value=found[:20], remedy=remedy)
 
 
 def _check_datasets(opened: OpenFile) -> None:
