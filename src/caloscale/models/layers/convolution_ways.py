@@ -85,7 +85,6 @@ class Cells(Direct):
     def forward(
         self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
     ) -> Tensor:
-        """As in `Direct`."""
         counts, behind = self._counts(shape), self._behind(shape)
         found = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
         if bias is not None:
@@ -98,7 +97,6 @@ class Cells(Direct):
         return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
-        """As in `Direct`."""
         turned = tf.transpose(tf.reverse(kernel, _AXES), (0, 1, 2, 4, 3))
         before, behind = (
             triple(width - 1 - zeros for width, zeros in zip(shape.kernel, side))
@@ -107,7 +105,6 @@ class Cells(Direct):
         return self.forward(gradient, turned, Shape(shape.outputs, shape.kernel, before, behind))
 
     def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
-        """As in `Direct`."""
         counts, channels = self._counts(shape), gradient.shape[4]
         missing = triple(count * size - output for count, size, output in zip(counts, self.size, shape.outputs))
         gradient = _with_zeros(gradient, (0, 0, 0), missing)

@@ -242,9 +242,9 @@ def test_showers_of_another_shape_are_refused_with_a_remedy(preset):
 
 def test_the_fixed_angle_network_refuses_several_angles():
     """It would be trained with showers of all of them, and generate any for the angle that is asked for."""
-    with pytest.raises(
-        ConfigurationError, match=r"not given the angle, data\.angleDeg is \[60\.0, 120\.0\]"
-    ) as refused:
-        load_run(preset="fixed-angle", overrides=["data.angleDeg=[60, 120]"])
-    assert refused.value.exit_code == 2 and "data.angleDeg" in refused.value.remedy
+    for overrides in (["data.angleDeg=[60, 120]"], ["data.angleDeg=[80, 80]", "data.mirror=true"]):
+        with pytest.raises(ConfigurationError, match=r"not given the angle, data\.angleDeg is") as refused:
+            load_run(preset="fixed-angle", overrides=overrides)
+        assert refused.value.exit_code == 2 and "data.angleDeg" in refused.value.remedy
     assert load_run(preset="fixed-angle", overrides=["data.angleDeg=[80, 80]"]).data.angle_deg == (80, 80)
+    assert load_run(preset="fixed-angle", overrides=["data.mirror=true"]).data.mirror

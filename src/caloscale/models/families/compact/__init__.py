@@ -32,7 +32,6 @@ class Compact(Gan):
         return build_compact(model, data)
 
     def load_layers(self) -> None:
-        """Those of `layers`, and the ones of all families."""
         import caloscale.models.families.compact.network  # noqa: F401
 
     def for_training(self, networks: Networks) -> Computed:

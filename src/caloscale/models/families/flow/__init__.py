@@ -93,7 +93,6 @@ class Flow(Family):
         return Arithmetic(flop / 1e9, reduced_megabytes=(4e-6 * parameters,), activation_mib=activation_mib)
 
     def load_layers(self) -> None:
-        """Those of this family."""
         import caloscale.models.families.flow.network  # noqa: F401
 
     def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
@@ -110,18 +109,15 @@ class Flow(Family):
         return train_step(step)
 
     def adapted_weights(self, network: tf.keras.Model) -> list[tf.Variable]:
-        """Those of `layer_flow.Whitening`, of `network.Finish` and of `layer_flow.FaintLayers`."""
         flow = network.get_layer("flow")
         return [*flow.whitening.weights, *flow.finish, *flow.faint.weights]
 
     def adapt(self, run: Run, networks: Networks, draw: Draw) -> Mapping[str, Weights]:
-        """See `training.measure_whitening`."""
         from caloscale.models.families.flow.training import measure_whitening
 
         return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
 
     def calibrate(self, run: Run, network: tf.keras.Model, draw: Draw) -> Weights:
-        """See `training.calibrate`."""
         from caloscale.models.families.flow.training import calibrate
 
         return calibrate(run, network, draw(_SHOWERS_OF_STATISTICS))

@@ -36,7 +36,6 @@ class Gan(Family):
         super().check(model, data)
 
     def train_step(self, step: Step) -> Losses:
-        """Four tapes, see `step`."""
         from caloscale.models.families.gan.step import train_step
 
         return train_step(step, self.for_training(step.networks))

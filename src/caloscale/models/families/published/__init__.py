@@ -23,7 +23,6 @@ class _Published(Gan):
     """Cells of the showers that the networks are made for."""
 
     def check(self, model: Model, data: Data) -> None:
-        """Showers of another shape."""
         super().check(model, data)
         if data.shape != self.shape:
             raise InvalidValueError(
@@ -34,13 +33,11 @@ class _Published(Gan):
             )
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-        """Generator and discriminator."""
         from caloscale.models.families.published.networks import build_published
 
         return build_published(model, data, synchronized=synchronized)
 
     def load_layers(self) -> None:
-        """Constraints, convolutions, dropout and batch normalisation."""
         import caloscale.models.families.published.networks  # noqa: F401
 
     def fast_form(self, network: tf.keras.Model, run: Run, runtime: str, precision: str) -> FastForm:
@@ -65,10 +62,13 @@ class FixedAngle(_Published):
     def check(self, model: Model, data: Data) -> None:
         """Showers of several angles, which the generator is not given."""
         super().check(model, data)
-        if data.angle_deg[0] != data.angle_deg[1]:
+        low, high = data.angle_deg
+        if low != high or (data.mirror and low != 90):
+            mirrored = " with data.mirror" if data.mirror else ""
             raise InvalidValueError(
-                f"the {self.name} network is not given the angle, data.angleDeg is {list(data.angle_deg)}",
-                remedy="set data.angleDeg to one angle, such as [90, 90], or use the preset variable-angle or compact",
+                f"the {self.name} network is not given the angle, data.angleDeg is {[low, high]}{mirrored}",
+                remedy="set data.angleDeg to [90, 90], or to another single angle with data.mirror false; "
+                "or use the preset variable-angle or compact",
             )
 
     def noise_size(self, model: Model, data: Data) -> int:
