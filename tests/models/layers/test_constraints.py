@@ -158,11 +158,6 @@ class TestMeasuredAngle:
         np.testing.assert_allclose(layer(cells[:, ::-1]), math.pi - layer(cells), rtol=1e-12)
         np.testing.assert_allclose(layer(cells[:, :, ::-1]), layer(cells), rtol=1e-12)
 
-    @given(st.floats(1e-4, 1e4))
-    def test_does_not_depend_on_the_unit_of_energy(self, factor):
-        cells = random_cells()
-        np.testing.assert_allclose(angle_layer()(cells * factor), angle_layer()(cells), rtol=1e-10)
-
     def test_empty_shower_has_the_published_value_and_no_gradient(self):
         cells = np.zeros((1, 3, 3, 4, 1))
         assert not np.any(gradient(angle_layer(), cells))
