@@ -43,10 +43,8 @@ def test_faint_layers_get_the_quantiles_of_showers_and_as_many_are_empty():
     layers = FaintLayers(3)
     layers.build()
     np.testing.assert_allclose(layers.call(tf.exp(tf.constant(made, tf.float32))), np.exp(made), rtol=1e-4)
-    depth = {**detector.asdict(), "shape": [16, 9, 3]}
-    for weight, value in zip(
-        (layers.least, layers.knots, layers.images), training._fit_faint(real, made, Detector.read(depth))
-    ):
+    three = detector.model_copy(update={"shape": (16, 9, 3)})
+    for weight, value in zip((layers.least, layers.knots, layers.images), training._fit_faint(real, made, three)):
         weight.assign(value)
     found = np.log(layers.call(tf.exp(tf.constant(made, tf.float32))))
     np.testing.assert_allclose(found[:, 1:], made[:, 1:], atol=1e-4)

@@ -26,7 +26,9 @@ def detector(**data) -> Detector:
 
 @pytest.mark.parametrize("weights", [(1.0,) * 5, (1.0, 1.0, 2.0, 2.0, 2.0), (1.0, 2.0, 3.0)])
 def test_layers_come_back_from_their_numbers(weights):
-    one = Detector.read({**detector().asdict(), "layer_weight": list(weights), "shape": [3, 3, len(weights)]})
+    one = Detector.model_validate(
+        {**detector().model_dump(), "layer_weight": list(weights), "shape": [3, 3, len(weights)]}
+    )
     layers = np.exp(np.random.default_rng(0).normal(-5, 3, (200, len(weights)))).astype(np.float32)
     energy = np.linspace(5, 40, 200, dtype=np.float32)
     numbers = layer_numbers(tf.constant(layers), tf.constant(energy), one)
@@ -35,7 +37,7 @@ def test_layers_come_back_from_their_numbers(weights):
 
 
 def test_the_first_number_is_the_weighted_response_and_a_logit_the_share_of_a_layer():
-    one = Detector.read({**detector().asdict(), "layer_weight": [1.0, 1.0, 2.0], "shape": [3, 3, 3]})
+    one = detector().model_copy(update={"layer_weight": (1.0, 1.0, 2.0), "shape": (3, 3, 3)})
     numbers = layer_numbers(tf.constant([[1.0, 3.0, 2.0]]), tf.constant([10.0]), one).numpy()
     # 1 + 3 + 2 * 2 of 10 GeV; 4 in front against 4 behind; 1 against 3 in the front group.
     np.testing.assert_allclose(numbers, [[np.log(0.8), 0.0, np.log(1 / 3)]], rtol=1e-6, atol=1e-7)
@@ -50,7 +52,7 @@ def test_empty_layers_get_values_below_the_faintest_cell():
 
 def test_moments_of_two_cells():
     """One layer, cells at -1 and +1 about the axis with 1 and 3 units: mean 1/2, variance 3/4, third moment -3/4."""
-    one = Detector.read({**detector().asdict(), "shape": [5, 5, 1], "layer_weight": [1.0]})
+    one = detector().model_copy(update={"shape": (5, 5, 1), "layer_weight": (1.0,)})
     cells = np.zeros((1, 5, 5, 1), np.float32)
     cells[0, 1, 2, 0], cells[0, 3, 2, 0] = 1, 3
     got = moments(tf.constant(cells), tf.zeros((1, 2, 1)), one).numpy()[0]

@@ -1,17 +1,16 @@
-"""Constants of a run that the layers of the flow need: a dictionary that Keras saves with them."""
+"""Constants of a run that the layers of the flow need: a block that Keras saves with them as a dictionary."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from caloscale.detector.axes import axes_of, axis_shift
 from caloscale.detector.sampling import mip_gev
 from caloscale.spec import Data
+from caloscale.spec.block import Block
 
 FAINTEST_MIP = 0.15
 """Faintest cell where the run has no threshold, in units of a minimum-ionising particle's loss in the sensor."""
@@ -21,8 +20,7 @@ MOMENTS, CONCENTRATION = 12, 9
 """Numbers of `representation.moments`, which needs TensorFlow (this module does not), and place of one of them."""
 
 
-@dataclass(frozen=True)
-class Detector:
+class Detector(Block):
     """shape: cells X, Y, Z, those of a cylinder azimuths, radii, depths. floor_gev: a cell below counts as empty.
     hit_gev: of the counted cells. mip_gev: of a minimum-ionising particle. layer_weight (Z,): absorber before a layer
     relative to the first. shift_x, shift_y (Z,): cells by which the axis of a shower with cot a = 1 is off the middle
@@ -71,18 +69,6 @@ class Detector:
             condition=data.condition_size,
             cylinder=geometry.cell_shape == "cylinder",
         )
-
-    @classmethod
-    def read(cls, saved: dict[str, Any]) -> Detector:
-        """From `asdict`, whose tuples a file holds as lists."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()
-        }
-        return cls(**values)
-
-    def asdict(self) -> dict[str, Any]:
-        """As a dictionary."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @property
     def groups(self) -> tuple[tuple[int, int], ...]:

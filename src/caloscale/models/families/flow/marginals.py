@@ -98,11 +98,10 @@ class Marginals(PlainLayer):
     """The parameters of the cells (`Factors`) from numbers, energies of the layers and primary."""
 
     def __init__(
-        self, detector: dict[str, Any], numbers: int, style: int, terms: int, dropout: float, **options: Any
+        self, detector: Detector, numbers: int, style: int, terms: int, dropout: float, **options: Any
     ) -> None:
         super().__init__(**options)
-        self.detector, self.numbers = Detector.read(detector), int(numbers)
-        self.style, self.terms, self.dropout = int(style), int(terms), float(dropout)
+        self.detector, self.numbers, self.style, self.terms = detector, numbers, style, terms
         cells_x, cells_y, depth = self.detector.shape
         self.wavelengths = wavelengths_of(cells_x, cells_y)
 
@@ -111,8 +110,8 @@ class Marginals(PlainLayer):
 
         small = tf.keras.initializers.RandomNormal
         self.first, self.second = dense(HIDDEN, "numbers", activation="silu"), dense(self.style, "style")
-        self.drop_numbers = EventDropout(self.dropout / 2, dtype="float32", name="dropout_numbers")
-        self.drop_hidden = EventDropout(self.dropout, dtype="float32", name="dropout_hidden")
+        self.drop_numbers = EventDropout(dropout / 2, dtype="float32", name="dropout_numbers")
+        self.drop_hidden = EventDropout(dropout, dtype="float32", name="dropout_hidden")
         self.positions = [
             (
                 dense(POSITION_HIDDEN, f"{axis}1"),
@@ -242,15 +241,6 @@ class Marginals(PlainLayer):
             kernels = [layers[at].kernel.shape for at in (0, 3, 4)]
             count += depth * cells * sum(int(first) * int(last) for first, last in kernels)
         return 2 * (count + PARAMETERS * depth * cells_x * (cells_y + 1) * self.terms)
-
-    def get_config(self) -> dict[str, Any]:
-        return self._with(
-            detector=self.detector.asdict(),
-            numbers=self.numbers,
-            style=self.style,
-            terms=self.terms,
-            dropout=self.dropout,
-        )
 
 
 def number_count(detector: Detector) -> int:

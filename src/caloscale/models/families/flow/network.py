@@ -59,27 +59,15 @@ class ShowerFlow(PlainLayer):
 
     def __init__(self, detector: dict[str, Any], settings: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
-        self.detector, self.settings = Detector.read(detector), dict(settings)
+        self.detector, self.settings = Detector.model_validate(detector), dict(settings)
         self.numbers = number_count(self.detector)
         one = self.detector
         self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
         self.faint = FaintLayers(one.shape[2], name="faint")
-        self.layer_flow = LayerFlow(
-            self.numbers,
-            one.primary_size,
-            width=settings["width"],
-            dropout=settings["layer_dropout"],
-            steps=settings["layer_steps"],
-            name="layer_flow",
-        )
-        self.marginals = Marginals(
-            detector,
-            self.numbers,
-            style=settings["style"],
-            terms=settings["terms"],
-            dropout=settings["cell_dropout"],
-            name="marginals",
-        )
+        width, dropout, steps = (settings[name] for name in ("width", "layer_dropout", "layer_steps"))
+        self.layer_flow = LayerFlow(self.numbers, one.primary_size, width, dropout, steps, name="layer_flow")
+        style, terms, dropout = (settings[name] for name in ("style", "terms", "cell_dropout"))
+        self.marginals = Marginals(one, self.numbers, style, terms, dropout, name="marginals")
 
     def build(self, _: Any = None) -> None:
         for part in (self.whitening, self.faint, self.layer_flow, self.marginals):
@@ -242,11 +230,11 @@ class ShowerFlow(PlainLayer):
         return 3 * (of_layers + self.marginals.arithmetic())
 
     def get_config(self) -> dict[str, Any]:
-        return self._with(detector=self.detector.asdict(), settings=self.settings)
+        return self._with(detector=self.detector.model_dump(mode="json"), settings=self.settings)
 
 
 def build_generator(detector: Detector, settings: dict[str, Any], latent_size: int) -> tf.keras.Model:
     """Latent (B, latentSize) -> showers (B, X, Y, Z, 1)."""
     latent = tf.keras.Input((latent_size,), name="latent")
-    shower = ShowerFlow(detector.asdict(), settings, name="flow")(latent)
+    shower = ShowerFlow(detector.model_dump(mode="json"), settings, name="flow")(latent)
     return tf.keras.Model(latent, shower, name="generator")
