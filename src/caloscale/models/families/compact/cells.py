@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.detector.geometry import cylinder_mm
-from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION, sine_coefficients
+from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION, sine_of_turn
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, Differentiable, Function, differentiable
 
 
@@ -85,15 +85,9 @@ def logarithm(x: Tensor) -> Tensor:
 
 
 def sine(x: Tensor) -> Tensor:
-    """sin(x), error 1e-6 for |x| < 1000: x less whole turns, and an odd polynomial."""
+    """sin(x), error 1e-6 for |x| < 1000: x less whole turns, and a polynomial."""
     n = tf.round(x * (0.5 / np.pi))
-    turns = ((x - n * 6.28125) - n * 1.9353071795864769e-3) * (0.5 / np.pi)
-    *coefficients, last = sine_coefficients()
-    square = turns * turns
-    y = square * last
-    for coefficient in reversed(coefficients[1:]):
-        y = (y + coefficient) * square
-    return (y + coefficients[0]) * turns
+    return sine_of_turn(((x - n * 6.28125) - n * 1.9353071795864769e-3) * (0.5 / np.pi))
 
 
 _logarithms = compiled(logarithm)

@@ -77,8 +77,6 @@ class _Compact:
         self._weights = {
             name: [np.asarray(one, float) for one in layer.get_weights()] for name, layer in self._layers.items()
         }
-        self._primary, self._response = self._layers["primary"], self._layers["response"]
-        self._exponentials, self._deposit = self._layers["exponentials"], self._layers["shower"]
         self._dense_of_style()
         self._functions_of_x()
         self._functions_of_y()
@@ -87,9 +85,8 @@ class _Compact:
 
     def __call__(self, latent: Tensor) -> Tensor:
         rows, columns, depth = self.shape
-        primary = self._primary(latent)
-        noise = latent[:, 2:]
-        exponentials = self._exponentials(noise)
+        layers, noise = self._layers, latent[:, 2:]
+        primary, exponentials = layers["primary"](latent), layers["exponentials"](noise)
         style = tf.concat([primary, noise, exponentials], axis=1)
         for name in ("style1", "style2"):
             style = tf.nn.silu(self._dense(style, name))
@@ -106,9 +103,9 @@ class _Compact:
         value = maps + shift + self._softplus(width) * speckle + bend * tf.maximum(speckle, KINK)
         powers = tf.exp(tf.raw_ops.ClipByValue(t=value, clip_value_min=0.0, clip_value_max=SATURATION))
 
-        faintest = self._deposit.faintest
-        response = self._response([mean, fluctuations, latent])
-        total = latent[:, 0] * self._deposit.units * tf.exp(response[:, 0])
+        faintest = layers["shower"].faintest
+        response = layers["response"]([mean, fluctuations, latent])
+        total = latent[:, 0] * layers["shower"].units * tf.exp(response[:, 0])
         found = faintest * (tf.reduce_sum(powers, axis=(1, 2, 3)) - float(rows * columns * depth))
         factor = total / (found + faintest) * (faintest / self.units_per_gev)
         factor = tf.reshape(factor, (-1, 1, 1, 1))
@@ -203,8 +200,9 @@ class _Compact:
         ]
 
     def _speckle(self, noise: Tensor) -> Tensor:
-        sine = _sine_of_turns if self.form.sine_polynomial else tf.sin
-        waves = [sine(tf.matmul(noise, directions) + phases) for directions, phases in self._sines]
+        angles = [tf.matmul(noise, directions) + phases for directions, phases in self._sines]
+        turns = self.form.sine_polynomial
+        waves = [sine_of_turn(angle - tf.round(angle)) if turns else tf.sin(angle) for angle in angles]
         factor = (2 / len(waves)) ** 0.5
         total = waves[0] if len(waves) == 1 else tf.add_n(waves) if len(waves) > 2 else waves[0] + waves[1]
         total = total if factor == 1 else total * factor
@@ -260,10 +258,9 @@ class _Compact:
         return (-1, count, 1, 1) if self.form.channels_first else (-1, 1, 1, count)
 
 
-def _sine_of_turns(turns: Tensor) -> Tensor:
-    """sin(2 pi t): t less the nearest integer, and an odd polynomial of degree 13 there, error below 1e-7."""
-    *coefficients, value = sine_coefficients()
-    t = turns - tf.round(turns)
+def sine_of_turn(t: Tensor) -> Tensor:
+    """sin(2 pi t) for |t| <= 1/2: an odd polynomial of degree 13, error below 1e-7."""
+    *coefficients, value = _sine_coefficients()
     square, polynomial = t * t, tf.constant(value, tf.float32)
     for coefficient in reversed(coefficients):
         polynomial = polynomial * square + coefficient
@@ -271,7 +268,7 @@ def _sine_of_turns(turns: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=1)
-def sine_coefficients() -> tuple[float, ...]:
+def _sine_coefficients() -> tuple[float, ...]:
     """Of sin(2 pi t) / t as a polynomial of t^2, for |t| <= 1/2."""
     x = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
     fitted = np.polynomial.chebyshev.Chebyshev.fit(x * x, np.sin(2 * np.pi * x) / x, 6, domain=[0, 0.25])
