@@ -22,7 +22,7 @@ from caloscale.models import Networks, family_of
 from caloscale.models.scopes import PARTS, phase_and_part
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
-from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, annotation, recording
+from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, recording
 from caloscale.spec import Run
 from caloscale.storage.atomic import write_text
 
@@ -233,7 +233,7 @@ class StepProfiler:
     def _annotate(self, name: str) -> None:
         self._annotation.close()
         if self._stack is not None:
-            self._annotation.enter_context(annotation(name))
+            self._annotation.enter_context(tf.profiler.experimental.Trace(name))
 
 
 def keeper(run: Run, networks: Networks, batch: int, file: Path) -> Callable[[Trace], None]:

@@ -69,11 +69,6 @@ def recording() -> Iterator[list[Trace]]:
             found.append(read_trace(files[0].read_bytes()))
 
 
-def annotation(name: str) -> Any:
-    """A context that appears in the trace as an interval; without cost while nothing is recorded."""
-    return tf.profiler.experimental.Trace(name)
-
-
 def read_trace(content: bytes) -> Trace:
     """The trace in a serialised XSpace."""
     from tensorflow.tsl.profiler.protobuf import xplane_pb2

@@ -17,9 +17,6 @@ from tensorflow import Tensor
 
 from caloscale.models.layers.folding import Triple, activated, triple
 
-_ONES = [1, 1, 1, 1, 1]
-_AXES = range(3)
-
 
 @dataclass(frozen=True)
 class Shape:
@@ -97,7 +94,7 @@ class Cells(Direct):
         return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
-        turned = tf.transpose(tf.reverse(kernel, _AXES), (0, 1, 2, 4, 3))
+        turned = tf.transpose(tf.reverse(kernel, (0, 1, 2)), (0, 1, 2, 4, 3))
         before, behind = (
             triple(width - 1 - zeros for width, zeros in zip(shape.kernel, side))
             for side in (shape.before, shape.behind)
@@ -114,7 +111,8 @@ class Cells(Direct):
             gradient = tf.transpose(gradient, (0, 1, 3, 5, 2, 4, 6, 7))
         gradient = tf.reshape(gradient, (-1, *counts, math.prod(self.size) * channels))
         x = with_own_zeros(x, shape.before, self._behind(shape))
-        found = _kernel_gradient(x, gradient, self._width(shape.kernel), self.size)
+        widths = triple(width + size - 1 for width, size in zip(shape.kernel, self.size))
+        found = _kernel_gradient(x, gradient, widths, self.size)
         found = tf.reshape(found, (*found.shape[:4], math.prod(self.size), channels))
         parts = [
             found[i : i + shape.kernel[0], j : j + shape.kernel[1], k : k + shape.kernel[2], :, number]
@@ -124,9 +122,6 @@ class Cells(Direct):
 
     def _counts(self, shape: Shape) -> Triple:
         return triple(-(-output // size) for output, size in zip(shape.outputs, self.size))
-
-    def _width(self, kernel: Triple) -> Triple:
-        return triple(width + size - 1 for width, size in zip(kernel, self.size))
 
     def _behind(self, shape: Shape) -> Triple:
         """Zeros behind the volume, so that all cells of the last stride are made."""
@@ -164,7 +159,7 @@ def needs_plane(channels: int, width: int) -> bool:
 def _input_gradient(gradient: Tensor, kernel: Tensor, inputs: Triple) -> Tensor:
     sizes = tf.concat([tf.shape(gradient)[:1], [*inputs, kernel.shape[3]]], axis=0)
     found = tf.raw_ops.Conv3DBackpropInputV2(
-        input_sizes=sizes, filter=kernel, out_backprop=gradient, strides=_ONES, padding="VALID"
+        input_sizes=sizes, filter=kernel, out_backprop=gradient, strides=[1] * 5, padding="VALID"
     )
     return tf.ensure_shape(found, (None, *inputs, kernel.shape[3]))
 
