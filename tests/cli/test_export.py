@@ -17,11 +17,8 @@ from caloscale.cli import model as commands
 from caloscale.inference import generator
 from caloscale.inference.export import files, formats
 from caloscale.inference.export.runtimes import exported
-from caloscale.models import build
-from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.random import latent_noise
-from caloscale.spec import load_run
-from tests.inference.model_folders import COMPACT
+from tests.inference.model_folders import COMPACT, make_model
 
 SHAPE, NOISE = (5, 4, 3), 4
 
@@ -29,11 +26,7 @@ SHAPE, NOISE = (5, 4, 3), 4
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A compact model of 5 x 4 x 3 cells, trained on 5 to 40 GeV and 60 to 120 degrees, accepted."""
-    folder = tmp_path_factory.mktemp("model")
-    run = load_run(preset="compact", overrides=COMPACT)
-    build(run.model, run.data)["generator"].save(str(folder / GENERATOR))
-    card = ModelCard.of(run, source="geant4", versions={}, parameters={})
-    (folder / CARD).write_text(card.model_dump_json(by_alias=True))
+    folder = make_model(tmp_path_factory.mktemp("accepted") / "model", "compact", COMPACT)
     (folder / "verdict.json").write_text('{"decision": "accepted", "reasons": ["all gates"]}')
     return folder
 

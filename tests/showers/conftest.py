@@ -9,6 +9,7 @@ import pytest
 
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import Data, Geometry, LayerGroup, Preprocessing
 
 CELLS = (6, 4, 5)
@@ -57,6 +58,13 @@ def folder_of_showers(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture
+def prepared(folder_of_showers: Callable[..., Path], data: Data, tmp_path: Path) -> Path:
+    """A folder of shards of two files with 20 and 10 showers, beside the folder of the files."""
+    preprocess_showers(data, folder_of_showers(20, 10), tmp_path / "out")
+    return tmp_path / "out"
 
 
 def write_published(path: Path, showers: Showers, layout: str, *, libver: str = "earliest") -> Path:

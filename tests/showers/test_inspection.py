@@ -16,19 +16,11 @@ from caloscale.showers.inspection import (
     describe,
     read_one,
 )
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
-from caloscale.spec import Data
+from caloscale.showers.tfrecord.shards import read_split
 
 from .conftest import make_showers, write_published
 
 MakeFolder = Callable[..., Path]
-
-
-@pytest.fixture
-def prepared(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> Path:
-    """A folder of shards."""
-    preprocess_showers(data, folder_of_showers(20, 10), tmp_path / "out")
-    return tmp_path / "out"
 
 
 def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:

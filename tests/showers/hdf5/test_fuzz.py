@@ -3,7 +3,6 @@
 import contextlib
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -17,8 +16,8 @@ from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe
 from caloscale.showers.tfrecord.manifest import check_shards
-from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split
-from caloscale.spec import Data, Geometry
+from caloscale.showers.tfrecord.shards import read_manifest, read_split
+from caloscale.spec import Geometry
 from tests.showers.conftest import make_showers, write_published
 
 quick = settings(
@@ -119,13 +118,6 @@ def test_damage_that_hangs_hdf5(tmp_path: Path, geometry: Geometry, monkeypatch:
     path.write_bytes(content[:heap] + bytes(16) + content[heap + 16 :])
     with pytest.raises(InputError, match="does not finish reading it"):
         read_showers(path, geometry=geometry)
-
-
-@pytest.fixture
-def prepared(folder_of_showers: Callable[..., Path], data: Data, tmp_path: Path) -> Path:
-    """A folder of shards."""
-    preprocess_showers(data, folder_of_showers(6, 3), tmp_path / "out")
-    return tmp_path / "out"
 
 
 def test_shards(prepared: Path) -> None:

@@ -291,13 +291,6 @@ def test_failure_leaves_what_was_there(
     assert sorted(path.name for path in tmp_path.iterdir()) == (["out", "showers"] if earlier else ["showers"])
 
 
-@pytest.fixture
-def prepared(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> Path:
-    """A folder of shards."""
-    preprocess_showers(data, folder_of_showers(20, 10), tmp_path / "out")
-    return tmp_path / "out"
-
-
 def relabel(folder: Path, name: str, content: bytes, showers: int | None = None) -> None:
     """Put another shard in place, with a manifest that vouches for it."""
     raw = json.loads((folder / "manifest.json").read_text())
