@@ -135,8 +135,10 @@ def test_a_finished_training_is_not_repeated(whole, shards):
 
 
 @pytest.mark.usefixtures("eagerly")
-@pytest.mark.parametrize("moment", ["release", "TrainingRecord"])
-@pytest.mark.parametrize(("number", "raised"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
+@pytest.mark.parametrize(
+    ("moment", "number", "raised"),
+    [("release", signal.SIGTERM, Terminated), ("TrainingRecord", signal.SIGINT, KeyboardInterrupt)],
+)
 def test_a_signal_after_the_last_step_ends_the_command(shards, tmp_path, monkeypatch, moment, number, raised):
     """Lost: nothing; all is saved and released, and the next stage does not begin."""
     usual = getattr(trainer, moment)

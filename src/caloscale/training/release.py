@@ -22,7 +22,7 @@ def versions() -> dict[str, str]:
         "caloscale": caloscale.__version__,
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
-        "keras": f"{tf.keras.Model.__module__.split('.')[0]} {getattr(tf.keras, '__version__', '')}".strip(),
+        "keras": f"keras {tf.keras.__version__}",
         "numpy": np.__version__,
     }
 

@@ -170,9 +170,9 @@ def visible_devices() -> Devices:
     return Devices(cpus=len(split or ()) or 1, gpus=gpus, tpus=len(tf.config.list_physical_devices("TPU")))
 
 
-def open_context(run: Run, environment: Mapping[str, str], devices: Devices | None = None) -> DistributionContext:
+def open_context(run: Run, environment: Mapping[str, str]) -> DistributionContext:
     """Create the strategy of this worker; with several it waits for all, and must be the first call of TensorFlow."""
-    placement = resolve(run, environment, devices or visible_devices())
+    placement = resolve(run, environment, visible_devices())
     strategy = _create(placement)
     if placement.strategy == "tpu":
         placement = replace(placement, replicas_per_worker=strategy.num_replicas_in_sync)
