@@ -46,6 +46,8 @@ def test_a_folder_that_refuses_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     objects, name = locate(str(tmp_path / "file" / "below"))
     assert objects.get(name) is None
+    with pytest.raises(StorageError, match="cannot be read: Is a directory"):
+        read_object(str(tmp_path))
     for change in (lambda: objects.put(name, b"x"), lambda: objects.delete(name)):
         with pytest.raises(StorageError, match="a component of the path is a file"):
             change()

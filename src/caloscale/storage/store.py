@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from caloscale.errors import StorageError
 from caloscale.storage.atomic import atomic_writer, storage_error
 
 _clients: dict[tuple[str | None, ...], Any] = {}
@@ -111,7 +112,8 @@ class LocalStore:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            raise storage_error(error, self._root / name) from error
+            problem = f"cannot be read: {error.strerror}"
+            raise StorageError(problem, file=self._root / name, remedy="give a file that you may read") from error
 
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
         """See `ObjectStore`."""
