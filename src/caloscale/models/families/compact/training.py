@@ -178,7 +178,10 @@ class _Generator:
             with tf.name_scope("maps_and_noise"):
                 both = [tf.cast(one, dtype) for one in (tf.stop_gradient(maps), tf.reshape(speckle, shape))]
                 x = tf.concat(both, axis=3)
-            x = self._first_convolution(maps, x)
+            of_maps, x = (_around(self._layers, "conv1", one) for one in (maps, x))
+            with tf.name_scope("conv1"):
+                kernel, padding = tf.cast(self._weight("conv1"), dtype), self._layers["conv1"].padding.upper()
+                x = _convolution(of_maps, x, kernel, padding)
             with tf.name_scope("styled"):
                 x = _styled(x, self._weight("conv1", "bias"), style)
             x = _leaky(self._layers, "conv2", x)
@@ -192,12 +195,6 @@ class _Generator:
 
     def _weight(self, layer: str, name: str = "kernel") -> Tensor:
         return tf.convert_to_tensor(getattr(self._layers[layer], name))
-
-    def _first_convolution(self, maps: Tensor, x: Tensor) -> Tensor:
-        maps, x = (_around(self._layers, "conv1", one) for one in (maps, x))
-        with tf.name_scope("conv1"):
-            kernel, padding = tf.cast(self._weight("conv1"), x.dtype), self._layers["conv1"].padding.upper()
-            return _convolution(maps, x, kernel, padding)
 
     def _maps(self, primary: Tensor, of_style: Tensor, amplitude: Tensor, along_y: Tensor, offset: Tensor) -> Tensor:
         """`SeparableMaps` (B, X, Y, L). Layers come first until the end, so that each product of matrices is large."""

@@ -59,12 +59,14 @@ class Whitening(PlainLayer):
         """Whiten: numbers (B, D), primary (B, P) -> (B, D)."""
         terms = expectation_terms(primary)
         rest = (numbers - tf.matmul(terms, self.mean)) * tf.exp(-tf.matmul(terms, self.log_width))
-        normal = bend(rest, tf.convert_to_tensor(self.knots), _normal_knots())
+        normal = bend(rest, tf.convert_to_tensor(self.knots), tf.constant(NORMAL_KNOTS[:, None]))
         return tf.matmul(tf.clip_by_value(normal, -FARTHEST, FARTHEST), self.inverse)
 
     def undo(self, whitened: tf.Tensor, primary: tf.Tensor) -> tf.Tensor:
         """Whitened numbers (B, D), primary (B, P) -> numbers (B, D)."""
-        rest = bend(tf.matmul(whitened, self.root), _normal_knots(), tf.convert_to_tensor(self.knots))
+        rest = bend(
+            tf.matmul(whitened, self.root), tf.constant(NORMAL_KNOTS[:, None]), tf.convert_to_tensor(self.knots)
+        )
         terms = expectation_terms(primary)
         return rest * tf.exp(tf.matmul(terms, self.log_width)) + tf.matmul(terms, self.mean)
 
@@ -129,10 +131,6 @@ def _angle_features(angle: tf.Tensor) -> tf.Tensor:
 def _product(values: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """(..., D) by (D, N). A tensordot has many operations on shapes in an exported file."""
     return tf.matmul(values, kernel) if len(values.shape) == 2 else tf.tensordot(values, kernel, 1)
-
-
-def _normal_knots() -> tf.Tensor:
-    return tf.constant(NORMAL_KNOTS[:, None])
 
 
 @register

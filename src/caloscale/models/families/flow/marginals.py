@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from caloscale.models.families.flow.detector import MOMENTS, Detector
+from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.scores import BINS, PARAMETERS
 from caloscale.models.layers.dropout import EventDropout
 from caloscale.models.layers.plain import PlainLayer, centred, fourier_features, register, wavelengths_of
@@ -241,8 +241,3 @@ class Marginals(PlainLayer):
             kernels = [layers[at].kernel.shape for at in (0, 3, 4)]
             count += depth * cells * sum(int(first) * int(last) for first, last in kernels)
         return 2 * (count + PARAMETERS * depth * cells_x * (cells_y + 1) * self.terms)
-
-
-def number_count(detector: Detector) -> int:
-    """Numbers of a shower: its layers and moments."""
-    return detector.shape[2] + MOMENTS

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from caloscale.models.families.flow import scores
 from caloscale.models.families.flow.cells import AllCells, SomeCells
-from caloscale.models.families.flow.detector import Detector
+from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.models.families.flow.layer_flow import END, FaintLayers, LayerFlow, Whitening
-from caloscale.models.families.flow.marginals import Factors, Marginals, number_count
+from caloscale.models.families.flow.marginals import Factors, Marginals
 from caloscale.models.families.flow.neighbours import coefficient_count, correlate
 from caloscale.models.families.flow.representation import (
     LEAST_LAYER,
@@ -60,8 +60,8 @@ class ShowerFlow(PlainLayer):
     def __init__(self, detector: dict[str, Any], settings: dict[str, Any], **options: Any) -> None:
         super().__init__(**options)
         self.detector, self.settings = Detector.model_validate(detector), dict(settings)
-        self.numbers = number_count(self.detector)
         one = self.detector
+        self.numbers = one.shape[2] + MOMENTS
         self.whitening = Whitening(self.numbers, 2 * one.primary_size + 2, name="whitening")
         self.faint = FaintLayers(one.shape[2], name="faint")
         width, dropout, steps = (settings[name] for name in ("width", "layer_dropout", "layer_steps"))

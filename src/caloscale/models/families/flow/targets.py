@@ -96,7 +96,9 @@ def hold_moments(
     hits: 1 for a cell with energy. axis (B, 2, L). Each cell is multiplied by functions of x and of y with the
     exponents a d + b d^2 + c d^3 + e d z, d the distance from the barycentre, z the layer, and of the radius.
     """
-    frames = [_functions(moments, axis, at, detector) for at in (0, 1)]
+    # Distances of the `places` from the barycentre (B, L, X). Grappler loses a new axis beside an index of a stack.
+    centres = [(axis[:, at] + moments[:, 4 * at : 4 * at + 1])[..., None] for at in (0, 1)]
+    frames = [tf.constant(places(at, detector))[None, None] - centre for at, centre in enumerate(centres)]
     faintest = [cells.sum_along(hits, at) for at in (0, 1)]
     squares = [cells.of_lines(frame * frame, at) for at, frame in enumerate(frames)]
     radius = tf.sqrt(squares[0] + squares[1] + ROUNDED)
@@ -129,13 +131,6 @@ def _widen(above: tf.Tensor, hits: tf.Tensor, radius: tf.Tensor, moments: tf.Ten
     missing = tf.exp(moments[:, 8:9]) * total(energy) - total(energy * radius)
     exponent = missing / (total(above * inner * inner) + _LEAST * total(energy) + _TINY)
     return above * tf.exp(tf.clip_by_value(cells.of_showers(exponent) * inner, -_FARTHEST, _FARTHEST))
-
-
-def _functions(moments: tf.Tensor, axis: tf.Tensor, at: int, detector: Detector) -> tf.Tensor:
-    """Distances of the `places` from the barycentre (B, L, X) along an axis of the window."""
-    positions = tf.constant(places(at, detector))[None, None]
-    # Grappler loses a new axis beside an index of a stack.
-    return positions - (axis[:, at] + moments[:, 4 * at : 4 * at + 1])[..., None]
 
 
 def _tilt(
