@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,10 +21,17 @@ from caloscale.sagips import exchange
 from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import solve
 from caloscale.sagips.saves import common_epoch, rank_folder, saved_epochs, write_state
-from caloscale.spec import load_solver_run
+from caloscale.spec import Solver, load_solver_run
 from tests.sagips.recorder import Recorder
 
 RANKS, EPOCHS = 2, 7
+
+
+@cache
+def solver_of(save_every: int) -> Solver:
+    overrides = ["solver.optimizer=tests.sagips.recorder.Recorder", "solver.analysisSamples=2", "solver.exchange=none"]
+    overrides += [f"solver.ranks={RANKS}", f"solver.epochs={EPOCHS}", "solver.checkpoints=2"]
+    return load_solver_run(preset="proxy", overrides=[*overrides, f"solver.saveEvery={save_every}"]).solver
 
 
 class Killed(BaseException):
@@ -69,14 +77,7 @@ class World:
 
     def run(self, schedule: Sequence[int], save_every: int) -> list[int]:
         """Continue in this order, then kill all ranks; epochs that each has done."""
-        overrides = [
-            "solver.optimizer=tests.sagips.recorder.Recorder",
-            "solver.analysisSamples=2",
-            "solver.exchange=none",
-        ]
-        overrides += [f"solver.ranks={RANKS}", f"solver.epochs={EPOCHS}", "solver.checkpoints=2"]
-        solver = load_solver_run(preset="proxy", overrides=[*overrides, f"solver.saveEvery={save_every}"]).solver
-        ended = [False] * RANKS
+        solver, ended = solver_of(save_every), [False] * RANKS
 
         def run_rank(rank: int) -> None:
             self._local.rank = rank
