@@ -31,42 +31,40 @@ def test_front_is_what_comparing_all_pairs_gives(rows):
 def test_the_choice_meets_its_limits_and_nothing_allowed_is_better(rows, max_usd, deadline):
     usd, seconds, eligible = columns(rows)
     for budget, limit in ((max_usd, None), (None, deadline), (max_usd, deadline)):
-        choice = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=limit)
+        best, binding = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=limit)
         allowed = eligible & (usd <= (budget or np.inf)) & (seconds <= (limit or np.inf))
-        assert (choice.chosen is not None) == allowed.any()
-        if choice.chosen is not None:
+        assert (best is not None and binding is None) == allowed.any()
+        if allowed.any():
             value = seconds if limit is None else usd
-            assert value[choice.chosen] == value[allowed].min()
+            assert value[best] == value[allowed].min()
         elif eligible.any():
             excess = np.maximum(usd / (budget or np.inf), seconds / (limit or np.inf))
-            assert eligible[choice.nearest] and excess[choice.nearest] == excess[eligible].min()
-            assert choice.binding is not None
+            assert eligible[best] and excess[best] == excess[eligible].min()
 
 
 @given(candidates, amount, amount, amount)
 def test_more_budget_is_never_slower_and_a_later_deadline_never_more_expensive(rows, low, more, deadline):
     usd, seconds, eligible = columns(rows)
     for limit in (None, deadline):
-        poor = choose(usd, seconds, eligible, max_usd=low, deadline_seconds=limit)
-        rich = choose(usd, seconds, eligible, max_usd=low + more, deadline_seconds=limit)
-        if poor.chosen is not None:
-            assert seconds[rich.chosen] <= seconds[poor.chosen]
+        poor, missed = choose(usd, seconds, eligible, max_usd=low, deadline_seconds=limit)
+        rich, _ = choose(usd, seconds, eligible, max_usd=low + more, deadline_seconds=limit)
+        if poor is not None and missed is None:
+            assert seconds[rich] <= seconds[poor]
     for budget in (None, deadline):
-        early = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=low)
-        late = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=low + more)
-        if early.chosen is not None:
-            assert usd[late.chosen] <= usd[early.chosen]
+        early, missed = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=low)
+        late, _ = choose(usd, seconds, eligible, max_usd=budget, deadline_seconds=low + more)
+        if early is not None and missed is None:
+            assert usd[late] <= usd[early]
 
 
 def test_which_limit_binds():
     usd, seconds = np.array([10.0, 20.0]), np.array([200.0, 100.0])
     every = np.array([True, True])
-    assert choose(usd, seconds, every, max_usd=5).binding == "maxUsd"
-    assert choose(usd, seconds, every, max_usd=5).nearest == 0
-    assert choose(usd, seconds, every, deadline_seconds=50).binding == "deadline"
-    assert choose(usd, seconds, every, max_usd=15, deadline_seconds=150).binding == "both"
-    assert choose(usd, seconds, every, max_usd=5, deadline_seconds=150).binding == "maxUsd"
-    assert choose(usd, seconds, ~every).nearest is None
+    assert choose(usd, seconds, every, max_usd=5) == (0, "maxUsd")
+    assert choose(usd, seconds, every, deadline_seconds=50) == (1, "deadline")
+    assert choose(usd, seconds, every, max_usd=15, deadline_seconds=150)[1] == "both"
+    assert choose(usd, seconds, every, max_usd=5, deadline_seconds=150) == (0, "maxUsd")
+    assert choose(usd, seconds, ~every) == (None, None)
 
 
 def test_endless_candidates_are_never_chosen():

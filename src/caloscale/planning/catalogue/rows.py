@@ -73,12 +73,13 @@ def read_rows(
     except (OSError, UnicodeDecodeError) as problem:
         raise error("cannot be read as text", file=name, remedy=f"a CSV with {', '.join(columns)}") from problem
     lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip() and line[0] != "#"]
-    try:
-        table = list(csv.reader(io.StringIO("\n".join(line for _, line in lines)), strict=True))
-    except csv.Error as problem:
-        raise error(f"is not CSV: {problem}", file=name, remedy="check quotes; no line breaks inside them") from problem
-    if len(table) != len(lines):
-        raise error("has a line break inside quotes", file=name, remedy="keep each row on one line")
+    table = []
+    for number, line in lines:
+        try:
+            table.append(next(csv.reader([line], strict=True)))
+        except csv.Error as problem:
+            remedy = "check quotes; no line breaks inside them"
+            raise error(f"is not CSV: {problem}", file=f"{name}:{number}", remedy=remedy) from problem
     if not table:
         raise error("has no header line", file=name, remedy=f"begin with the line {','.join(columns)}")
     header = table[0]

@@ -170,17 +170,17 @@ def plan(
     hours_only = hours_only and run.budget.max_usd is None
     found = find_candidates(run, prices, measurements, as_of, unpriced=hours_only)
     limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
-    choice = choose(found.expected.usd, found.expected.seconds, found.eligible, **limits)
+    best, binding = choose(found.expected.usd, found.expected.seconds, found.eligible, **limits)
     front = pareto_front(found.expected.usd, found.expected.seconds, found.eligible)
     describe = _Describer(run, found, prices, measurements, as_of)
-    best = choice.chosen if choice.chosen is not None else choice.nearest
     offer = None if best is None else found.offer_of(best)
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i))
     own = plan_training(run, speeds, prices, as_of)
-    is_own = choice.chosen is None and own is not None and own.meets_limits
-    trained = own if is_own else None if best is None else on_front[best]
+    described = None if best is None else on_front[best]
+    chosen, nearest = (described, None) if binding is None else (None, described)
+    trained = own if chosen is None and own is not None and own.meets_limits else described
     making = None
     if generate is not None:
         usd = None if trained is None else trained.usd
@@ -193,9 +193,9 @@ def plan(
         network=run.model.network,
         showers=run.data.showers or 0,
         epochs=run.train.epochs,
-        chosen=None if choice.chosen is None else on_front[choice.chosen],
-        nearest=None if choice.nearest is None else on_front[choice.nearest],
-        binding=choice.binding,
+        chosen=chosen,
+        nearest=nearest,
+        binding=binding,
         candidates=tuple(on_front.get(i) or describe(i) for i in listed),
         considered=len(found),
         pareto=tuple(on_front.values()),
@@ -207,7 +207,7 @@ def plan(
             warnings=tuple(dict.fromkeys(warning for used in rates for warning in used.warnings)),
             unpriced=tuple(found.unpriced),
         ),
-        notes=_notes(found, choice.binding, run.budget.max_usd),
+        notes=_notes(found, binding, run.budget.max_usd),
         own_training=own,
         making=making,
     )
