@@ -60,7 +60,7 @@ def test_contenders_are_timed_alternately_and_leave_nothing_even_when_one_fails(
     before = children()
     with Contender("one", "product", PRODUCT) as one, Contender("other", "product", {**PRODUCT, "size": 512}) as other:
         clock = time.perf_counter()
-        assert interleave([one, other], "test", seconds=0.0, rounds=3) == 3
+        interleave([one, other], "test", seconds=0.0, rounds=3)
         elapsed = time.perf_counter() - clock
         assert len(children() - before) == 2
         os.kill(other._process.pid, signal.SIGKILL)

@@ -111,11 +111,8 @@ class Contender:
         return content
 
 
-def interleave(contenders: Sequence[Contender], label: str, seconds: float, rounds: int | None = None) -> int:
-    """Time all contenders in turn, the order turning with every round; about ``seconds`` altogether.
-
-    Returns the rounds: as many as fit, at least five, or ``rounds``.
-    """
+def interleave(contenders: Sequence[Contender], label: str, seconds: float, rounds: int | None = None) -> None:
+    """Time all contenders in turn, the order turning with every round; ``rounds`` absent: about ``seconds`` in all."""
     units = {c.name: max(1, math.ceil(SHORTEST_SECONDS / max(c.facts["seconds"], 1e-6))) for c in contenders}
     if rounds is None:
         round_seconds = sum(units[c.name] * c.facts["seconds"] for c in contenders)
@@ -128,4 +125,3 @@ def interleave(contenders: Sequence[Contender], label: str, seconds: float, roun
                 shown.update(1)
     for contender in contenders:
         contender.finish()
-    return rounds

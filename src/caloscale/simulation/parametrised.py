@@ -138,7 +138,9 @@ class Parametrised:
         profile = draw_longitudinal(energy, self._medium, self._random)
         edges_x0 = self._edges_x0 / np.sin(angle)[:, None]
         fractions = np.diff(gammainc(profile.shape[:, None], profile.rate[:, None] * edges_x0), axis=1)
-        deposited = self._sampled(energy[:, None] * fractions)
+        # Sampling fluctuates as a gamma distribution: mean E, variance c^2 E (E in GeV).
+        shape = np.maximum(energy[:, None] * fractions / self._variance_gev, 1e-12)
+        deposited = self._random.gamma(shape) * self._variance_gev
         # 10.3 spots over the sampling term, times E^0.959, spread along a gamma distribution of their own (A.2.5).
         spot_cdf = gammainc(profile.spot_shape[:, None], profile.spot_rate[:, None] * edges_x0)
         spots = (10.3 / self._sampling_term * energy**0.959)[:, None] * np.diff(spot_cdf, axis=1)
@@ -151,10 +153,6 @@ class Parametrised:
         tau = depth_x0 / profile.unit_depth[shower]
         radius_mm = radial(tau, energy[shower], self._medium).draw(self._random) * self._moliere_mm[layer]
         return self._bin(columns, shower, layer + within, radius_mm, each[which])
-
-    def _sampled(self, energy_gev: Array) -> Array:
-        """Energies of the layers with the fluctuation of their sampling: mean E, variance c^2 E (E in GeV)."""
-        return self._random.gamma(np.maximum(energy_gev / self._variance_gev, 1e-12)) * self._variance_gev
 
     def _bin(
         self, primaries: Mapping[str, Array], shower: NDArray[np.int64], depth: Array, radius_mm: Array, spot_gev: Array

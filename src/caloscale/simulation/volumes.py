@@ -15,10 +15,8 @@ from caloscale.spec.data import FrontLayer
 START_BEFORE_FACE_MM = 5.0
 """Primaries start this far before the front face, or before the plates in front of it, which end as far before it; mm
 along the normal, in vacuum."""
-
 CATCHER_MM = 1.0
 """Thickness of the volume before the face that keeps particles: they are kept where they enter it."""
-
 _MARGIN_MM = 50.0
 """The plates end this far outside the window and outside the entry points, several Molière radii, so that what
 is scattered out of the window and back is there."""

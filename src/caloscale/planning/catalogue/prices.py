@@ -467,13 +467,10 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added
     """The rate that price rows, each with its number of units, make together (at least one); ``added``: see Prices."""
     parts = tuple(
         RatePart(
-            sku=row.sku,
             kind=row.sku_kind,
             quantity=units,
-            usd_per_unit_hour=row.usd_per_unit_hour,
             usd_per_hour=row.usd_per_unit_hour * units,
-            observed_on=row.observed_on,
-            source=row.source,
+            **row.values_of("sku", "usd_per_unit_hour", "observed_on", "source"),
         )
         for row, units in rows
     )

@@ -52,28 +52,24 @@ def choose(
     front = pareto_front(usd, seconds, eligible)
     if not len(front):
         return None, None
-    affordable = usd[front] <= (np.inf if max_usd is None else max_usd)
-    in_time = seconds[front] <= (np.inf if deadline_seconds is None else deadline_seconds)
+    most_usd = np.inf if max_usd is None else max_usd
+    most_seconds = np.inf if deadline_seconds is None else deadline_seconds
+    affordable, in_time = usd[front] <= most_usd, seconds[front] <= most_seconds
     allowed = front[affordable & in_time]
     if len(allowed):
         fastest = deadline_seconds is None and max_usd is not None
         return int(allowed[-1 if fastest else 0]), None
-    excess = np.maximum(
-        usd[front] / max_usd if max_usd is not None else 0.0,
-        seconds[front] / deadline_seconds if deadline_seconds is not None else 0.0,
-    )
+    excess = np.maximum(usd[front] / most_usd, seconds[front] / most_seconds)
     binding: Limit = "both" if affordable.any() == in_time.any() else "deadline" if affordable.any() else "maxUsd"
     return int(front[np.argmin(excess)]), binding
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Expected time and money of candidates, one an element."""
+    """Expected time, s, and money, US dollars, to the end of candidates, one an element."""
 
     seconds: Numbers
-    """To the end, s."""
     usd: Numbers
-    """US dollars."""
     checkpoint_seconds: Numbers
     """Training between two checkpoints, s."""
     interruptions: Numbers
