@@ -100,15 +100,6 @@ def test_convolution_behind_an_upsampling(upsampling, kind):
     np.testing.assert_allclose(network(x)[0], expected, atol=1e-5)
 
 
-def test_convolution_by_the_definition():
-    rng = np.random.default_rng(2)
-    x, kernel = rng.normal(size=(4, 4, 5, 2)), rng.normal(size=(2, 3, 2, 2, 3))
-    found = correlate(x, kernel, np.zeros(3))
-    for i, j, k in np.ndindex(found.shape[:3]):
-        window = x[i : i + 2, j : j + 3, k : k + 2]
-        np.testing.assert_allclose(found[i, j, k], np.einsum("xyzc,xyzcd->d", window, kernel), atol=1e-12)
-
-
 def networks_of(preset):
     run = load_run(preset=preset)
     return build(run.model, run.data)

@@ -40,37 +40,6 @@ def test_constants_are_the_published_ones(
     assert material.critical_energy_mev == pytest.approx(critical_mev, rel=0.1)  # a fit over all materials
 
 
-DENSITY_EFFECT = {
-    "tungsten": (727.0, 5.4059, 0.1551, 2.8447, 0.2167, 3.4960, 0.14),
-    "lead": (823.0, 6.2018, 0.0936, 3.1608, 0.3776, 3.8073, 0.14),
-    "iron": (286.0, 4.2911, 0.1468, 2.9632, -0.0012, 3.1531, 0.12),
-    "copper": (322.0, 4.4190, 0.1434, 2.9044, -0.0254, 3.2792, 0.08),
-    "silicon": (173.0, 4.4355, 0.1492, 3.2546, 0.2015, 2.8716, 0.14),
-    "scintillator": (68.7, 3.2999, 0.1645, 3.2224, 0.1647, 2.5031, 0.0),
-}
-"""Mean excitation energy, eV, then C, a, k, x0, x1, delta0 of the density effect: Sternheimer, Berger and Seltzer,
-Atomic Data and Nuclear Data Tables 30 (1984) 261, as the Particle Data Group lists them."""
-
-
-@pytest.mark.parametrize("name", DENSITY_EFFECT)
-def test_the_least_loss_is_that_of_the_bethe_formula(name: str) -> None:
-    """For pions (the loss at the minimum depends on the mass in the fourth digit)."""
-    excitation_ev, c, a, k, x0, x1, delta0 = DENSITY_EFFECT[name]
-    electron_mev, pion_mev, constant = 0.51099895, 139.57039, 0.307075
-    beta_gamma = np.linspace(2, 6, 2001)
-    gamma = np.sqrt(1 + beta_gamma**2)
-    beta2 = (beta_gamma / gamma) ** 2
-    ratio = electron_mev / pion_mev
-    largest_mev = 2 * electron_mev * beta_gamma**2 / (1 + 2 * gamma * ratio + ratio**2)
-    x = np.log10(beta_gamma)
-    density = 2 * np.log(10) * x - c + np.where(x < x1, a * (x1 - x).clip(0) ** k, 0)
-    density = np.where(x < x0, delta0 * 10 ** (2 * (x - x0)), density)
-    logarithm = np.log(2 * electron_mev * beta_gamma**2 * largest_mev / (excitation_ev * 1e-6) ** 2)
-    material = MATERIALS[name]
-    loss = constant * material.z / material.a / beta2 * (logarithm / 2 - beta2 - density / 2)
-    assert loss.min() == pytest.approx(material.minimum_ionisation, abs=0.001)
-
-
 def test_steel_follows_from_its_elements() -> None:
     """74 atoms of iron, 18 of chromium, 8 of nickel; radiation lengths and losses of the elements from the PDG."""
     mass = np.array([74 * 55.845, 18 * 51.996, 8 * 58.693])

@@ -71,13 +71,6 @@ def test_prices_are_those_of_the_catalogues(kind, sku, region, capacity_type, da
     assert load_prices().find(Key("gcp", region, kind, sku, capacity_type), day).usd_per_unit_hour == usd
 
 
-def test_every_row_is_dated_and_sourced():
-    for row in load_prices().rows:
-        assert row.source
-        assert row.effective_from <= dt.date(2026, 1, 1)
-        assert 0 < row.usd_per_unit_hour < 100
-
-
 def test_azure_and_n1_prices_agree_with_libcloud():
     libcloud = pytest.importorskip("libcloud.pricing")
     prices = load_prices()
