@@ -104,10 +104,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
                 remedy="give hardware.accelerator and hardware.perNode, the GPUs of a machine",
             )
         machine = own_machine(hardware.machine_type or OWN, accelerator.accelerator, hardware.per_node)
-        counts = _node_counts(hardware, machine.per_node)
-        if not counts:
-            raise _unreachable(hardware, [machine])
-        yield machine, counts
+        yield machine, _node_counts(hardware, machine.per_node)
         return
     accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
     if hardware.machine_type is not None and hardware.machine_type not in accelerated:
