@@ -67,7 +67,8 @@ def check_files(drawn, folder):
     assert len(set(names)) == len(names)
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{n}.{k}" for n in names for k in ("pdf", "png"))
     for figure in drawn:
-        assert figure.png.read_bytes().startswith(b"\x89PNG") and figure.pdf.read_bytes().startswith(b"%PDF")
+        assert figure.png.read_bytes().startswith(b"\x89PNG")
+        assert figure.png.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
 def construct(evaluation, data) -> list[drawing.Drawing]:

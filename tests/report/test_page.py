@@ -100,7 +100,7 @@ class Reader(HTMLParser):
 @pytest.fixture
 def figure(tmp_path: Path) -> Figure:
     (tmp_path / "one.png").write_bytes(PNG)
-    return Figure("one", "A figure <b>", "A caption & more", 'Two "curves" cross', tmp_path / "one.png", tmp_path)
+    return Figure("one", "A figure <b>", "A caption & more", 'Two "curves" cross', tmp_path / "one.png")
 
 
 def page(*sections: Section, **changes) -> str:

@@ -167,11 +167,9 @@ def extrapolate(curve: Sequence[Point]) -> Estimate | None:
     x = np.array([point.showers for point in curve]) ** -0.5
     y = np.array([point.auc.value for point in curve])
     sigma = np.maximum([point.auc.uncertainty for point in curve], 1e-4)
-    design = np.column_stack([np.ones_like(x), -x]) / sigma[:, None]
-    covariance = np.linalg.inv(design.T @ design)
-    fitted = covariance @ design.T @ (y / sigma)
-    chi2 = float(np.sum((y / sigma - design @ fitted) ** 2)) / (len(curve) - 2)
-    return Estimate(float(np.clip(fitted[0], 0.5, 1.0)), float(np.sqrt(covariance[0, 0] * max(1.0, chi2))))
+    fitted, covariance = np.polyfit(x, y, 1, w=1 / sigma, cov="unscaled")
+    chi2 = float(np.sum(((y - np.polyval(fitted, x)) / sigma) ** 2)) / (len(curve) - 2)
+    return Estimate(float(np.clip(fitted[1], 0.5, 1.0)), float(np.sqrt(covariance[1, 1] * max(1.0, chi2))))
 
 
 def auc(real: Floats, fake: Floats) -> Estimate:

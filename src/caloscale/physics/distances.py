@@ -121,10 +121,13 @@ def _smaller(name: str, reference: Floats, generated: Floats, missing: str) -> i
 def mmd2(first: Floats, second: Floats) -> float:
     """Unbiased squared maximum mean discrepancy (Gretton et al., JMLR 13 (2012), eq. 3) of samples (N, D), (M, D)
     with the polynomial kernel (x.y/D + 1)^4."""
-    n, m = len(first), len(second)
-    within1 = (_kernel_sum(first, first) - _kernel_diagonal(first).sum()) / (n * (n - 1))
-    within2 = (_kernel_sum(second, second) - _kernel_diagonal(second).sum()) / (m * (m - 1))
-    return float(within1 + within2 - 2 * _kernel_sum(first, second) / (n * m))
+
+    def within(sample: Floats) -> float:
+        diagonal = (np.einsum("nd,nd->n", sample, sample) / sample.shape[1] + 1) ** 4
+        return float(_kernel_sum(sample, sample) - diagonal.sum()) / (len(sample) * (len(sample) - 1))
+
+    across = _kernel_sum(first, second) / (len(first) * len(second))
+    return within(first) + within(second) - 2 * across
 
 
 def scale_features(reference: Floats, generated: Floats) -> tuple[Floats, Floats]:
@@ -146,7 +149,3 @@ def _kernel_sum(first: Floats, second: Floats) -> float:
         np.square(block, out=block)
         total += float(np.einsum("ij,ij->", block, block))
     return total
-
-
-def _kernel_diagonal(sample: Floats) -> Floats:
-    return np.asarray((np.einsum("nd,nd->n", sample, sample) / sample.shape[1] + 1) ** 4)

@@ -100,7 +100,6 @@ class Figure:
     caption: str
     alternative: str
     png: Path
-    pdf: Path
 
 
 @dataclass(frozen=True)

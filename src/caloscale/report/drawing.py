@@ -108,7 +108,7 @@ def _save(folder: Path, drawing: Drawing) -> Figure:
         # Files of the same numbers are the same: no time of day in them.
         metadata = {"CreationDate": datetime(2000, 1, 1, tzinfo=UTC)}
         FigureCanvasPdf(page).print_pdf(file, metadata=metadata)  # type: ignore[no-untyped-call]
-    return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, png, pdf)
+    return Figure(drawing.name, drawing.title, drawing.caption, drawing.alternative, png)
 
 
 def sample_names(reference_source: str) -> dict[str, str]:

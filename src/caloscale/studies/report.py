@@ -150,7 +150,7 @@ class Outcome:
 def _figure(name: str, plot: Plot, folder: Path) -> Figure:
     series = f", one line for each {' and '.join(plot.series)}" if plot.series else ""
     seen = f"{plot.y} against {plot.x}{series}."
-    return Figure(name, f"{plot.y} against {plot.x}", seen, seen, folder / f"{name}.png", folder / f"{name}.svg")
+    return Figure(name, f"{plot.y} against {plot.x}", seen, seen, folder / f"{name}.png")
 
 
 def _as_markdown(page: Page) -> str:
