@@ -34,12 +34,7 @@ from caloscale.physics.quantities import (
     results_of_differences,
 )
 from caloscale.physics.response import bin_of_energy, gamma_maximum, range_edges
-from caloscale.physics.result import (
-    Classifier,
-    Difference,
-    LearningPoint,
-    ObservableResult,
-)
+from caloscale.physics.result import Classifier, Difference, LearningPoint, ObservableResult
 from caloscale.spec import Gate, Validation
 from tests.physics.conftest import DATA, make_showers
 

@@ -3,14 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from caloscale.physics.resampling import (
-    Sample,
-    draw_resampling,
-    excess_uncertainty,
-    separate,
-    sigmas,
-    summarise,
-)
+from caloscale.physics.resampling import Sample, draw_resampling, excess_uncertainty, separate, sigmas, summarise
 
 
 def uniform(count: int, seed: int, shift: float = 0.0) -> np.ndarray:

@@ -9,13 +9,7 @@ import pytest
 
 from caloscale.physics import Evaluation
 from caloscale.report.blocks import Cell
-from caloscale.report.comparison import (
-    Compared,
-    comparison_drawings,
-    comparison_page,
-    comparison_tables,
-    differences,
-)
+from caloscale.report.comparison import Compared, comparison_drawings, comparison_page, comparison_tables, differences
 from caloscale.report.drawing import save_figures
 from caloscale.report.figure_data import figure_data
 from caloscale.report.html import render

@@ -11,14 +11,7 @@ from caloscale.report.drawing import save_figures
 from caloscale.report.energy_figures import response
 from caloscale.report.figure_data import FigureData, figure_data
 from caloscale.report.physics_sections import FIGURES, physics_drawings
-from caloscale.report.run import (
-    PARTS,
-    profile_table,
-    read_history,
-    shares_of,
-    step_profile,
-    training_curves,
-)
+from caloscale.report.run import PARTS, profile_table, read_history, shares_of, step_profile, training_curves
 from caloscale.spec import Validation
 from tests.physics.conftest import DATA, make_showers
 

@@ -8,14 +8,7 @@ from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import compared, measured, sigmas
-from caloscale.physics.response import (
-    FEWEST,
-    binned_moments,
-    fit_line,
-    fit_resolution,
-    gamma_maximum,
-    relative_widths,
-)
+from caloscale.physics.response import FEWEST, binned_moments, fit_line, fit_resolution, gamma_maximum, relative_widths
 from caloscale.physics.result import Compared, Linearity, Resolution, ResolutionRange, Response, ShowerMaximum
 
 
