@@ -47,7 +47,10 @@ def test_the_command_has_what_the_pool_is(pool: NodePool) -> None:
         "europe-west4-a",
         pool.kind.machine_type,
     )
-    assert (given["min-nodes"], given["num-nodes"], given["max-nodes"]) == ("0", "0", str(pool.max_nodes))
+    several_hosts = pool.kind.topology is not None and pool.max_nodes > 1
+    bounds = ("min-nodes", "max-nodes") if several_hosts else ("total-min-nodes", "total-max-nodes")
+    assert [given[key] for key in ("num-nodes", *bounds)] == ["0", "0", str(pool.max_nodes)]
+    assert len([key for key in given if key.endswith(("min-nodes", "max-nodes"))]) == 2
     spot = {"spot": "", "node-taints": "cloud.google.com/gke-spot=true:NoSchedule"}
     assert {key: given[key] for key in spot.keys() & given} == (spot if pool.capacity_type == "spot" else {})
     if pool.kind.topology is None:
@@ -74,7 +77,7 @@ def test_the_command_prints_the_pool_of_a_run(tmp_path) -> None:
     arguments = ["node-pools", str(run), "--as-of", "2026-11-21", "--location", "europe-west4-a"]
     printed = CliRunner().invoke(app, arguments)
     assert printed.exit_code == 0
-    assert "node-pools create v100-8-spot" in printed.output and "--max-nodes=4" in printed.output
+    assert "node-pools create v100-8-spot" in printed.output and "--total-max-nodes=4" in printed.output
     assert "--disk-size=100 " in printed.output
 
 

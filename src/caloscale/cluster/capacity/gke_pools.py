@@ -56,15 +56,21 @@ def catalogue_pools(machine_type: str | None = None) -> list[NodePool]:
 
 
 def gcloud_command(pool: NodePool, *, cluster: str, location: str, disk_gib: float = 0) -> str:
-    """The command of the Google Cloud CLI that makes the pool, ready for a shell. disk_gib: a node's disk; 0: 100."""
+    """The command of the Google Cloud CLI that makes the pool, ready for a shell. disk_gib: a node's disk; 0: 100.
+
+    The bound is that of all zones: ``max-nodes`` counts for each, three times the plan in a region. A slice of several
+    hosts is in one zone, and GKE wants its hosts as ``max-nodes``.
+    """
+    is_slice = pool.kind.topology is not None and pool.max_nodes > 1
+    bound = "" if is_slice else "total-"
     options = {
         "cluster": cluster,
         "location": location,
         "machine-type": pool.kind.machine_type,
         "num-nodes": "0",
         "enable-autoscaling": None,
-        "min-nodes": "0",
-        "max-nodes": str(pool.max_nodes),
+        f"{bound}min-nodes": "0",
+        f"{bound}max-nodes": str(pool.max_nodes),
         "location-policy": "ANY",
         "disk-size": str(math.ceil(disk_gib or 100)),
         "enable-gvnic": None,
@@ -78,7 +84,7 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str, disk_gib: flo
     if pool.kind.topology is None:
         accelerator = f"type={pool.kind.accelerator},count={pool.kind.per_node},gpu-driver-version=latest"
         options |= {"accelerator": accelerator, "enable-fast-socket": None}
-    elif pool.max_nodes > 1:  # the hosts of one slice
+    elif is_slice:
         options |= {"tpu-topology": pool.kind.topology}
     if pool.compact:
         options["placement-type"] = "COMPACT"
