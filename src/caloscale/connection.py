@@ -252,8 +252,9 @@ class Connection:
                 objects = found["items"] if listed else [found]
                 sound = found["kind"] == (f"{kind}List" if listed else kind) and isinstance(objects, list)
                 sound &= isinstance(found["metadata"], dict)
+                sound &= not listed or found["metadata"]["resourceVersion"].isdecimal()
                 sound &= method == "POST" or all(_is_named(one) for one in objects)  # a review has no name
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
             raise self._of_no_api_server()

@@ -17,7 +17,8 @@ from tests.cli.conftest import Done, command  # noqa: F401 (a fixture)
 
 INPUTS = Path(__file__).parent / "inputs"
 Command = Callable[..., Done]
-EMPTY = {"kind": "TrainingRunList", "apiVersion": "caloscale.dev/v1alpha1", "metadata": {}, "items": []}
+LIST = {"kind": "TrainingRunList", "apiVersion": "caloscale.dev/v1alpha1", "items": []}
+EMPTY = {**LIST, "metadata": {"resourceVersion": "7"}}
 
 
 @pytest.fixture
@@ -110,6 +111,7 @@ PAGE = "does not answer as an API server"
 ANSWERS: dict[str, tuple[int, object, str]] = {
     "a login page": (200, b"<html><body>Please log in</body></html>", PAGE),
     "cut off": (200, b'{"kind":"TrainingRunList","items":[{"metadata"', PAGE),
+    "no version": (200, {**LIST, "metadata": {}}, PAGE),
     "items null": (200, {**EMPTY, "items": None}, PAGE),
     "items without names": (200, {**EMPTY, "items": [{"metadata": {}}]}, PAGE),
     "a Status": (200, {"kind": "Status", "apiVersion": "v1", "status": "Success"}, PAGE),
