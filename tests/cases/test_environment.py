@@ -119,6 +119,11 @@ def test_a_working_directory_that_is_gone_is_named(
     assert done.code == 2 and "working directory" in done.err
 
 
+def test_a_path_that_is_too_long_is_named(command: Callable) -> None:  # noqa: F811
+    done = command("inspect", "a" * 300)
+    assert done.code == 2 and "File name too long" in done.err and "remedy" in done.err
+
+
 @pytest.mark.parametrize(
     ("streams", "code"), [(">/dev/full", 2), (">&-", 0), ("2>&-", 0), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 0)]
 )

@@ -21,6 +21,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
     made = ApiServer()
     made.answers = [(200, {"kind": "TrainingProgress", "metadata": {"name": "p"}})]
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(made.address)))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))  # for the processes of tests/smoke
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
     yield made
     made.stop()

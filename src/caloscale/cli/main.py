@@ -240,6 +240,9 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except OSError as error:
+        if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
+            print(f"error: {error.filename}: {error.strerror}\n  remedy: give another path", file=sys.stderr)
+            sys.exit(2)
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         problem = f"error: standard output: cannot be written: {error.strerror}"
