@@ -135,7 +135,7 @@ def _write_int8(generator: Generator, graph: Any, path: Path, properties: dict[s
         {name: values[first : first + CALIBRATED_AT_ONCE] for name, values in inputs.items()}
         for first in range(0, CALIBRATED, CALIBRATED_AT_ONCE)
     ]
-    nncf.set_log_level(logging.ERROR)
+    logging.getLogger("nncf").setLevel(logging.ERROR)  # nncf.set_log_level also changes handlers that are not its own
     with redirect_stdout(io.StringIO()):  # bars of progress
         quantized = nncf.quantize(
             model,
