@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError, PriceError
+from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
+from caloscale.planning.step_time.timing import Timings
 from caloscale.report.plan import draw_plan
 from caloscale.spec import load_run
 from tests.planning.event_simulation import mean_run
@@ -236,6 +238,11 @@ def test_a_measurement_on_the_cells_of_the_preset_is_scaled_to_other_cells():
     usual, fine = usual.chosen, fine.chosen
     assert usual.measured and not fine.measured
     assert fine.step_seconds == pytest.approx(9 * usual.step_seconds, rel=0.1)
+    assert fine.reasons[0].startswith("scaled: nvidia-tesla-v100 with compact x 9")
+    on_l4 = own.model_copy(update={"accelerator": "nvidia-l4", "machine_type": "g2-standard-4"})
+    fine_network = load_networks()["compact"].model_copy(update={"cells": 9 * load_networks()["compact"].cells})
+    timings = Timings((*MEASURED, on_l4), fine_network)
+    assert "nvidia-l4 with compact x 1" in timings.of("gcp", "nvidia-l4").basis
 
 
 def test_when_nothing_meets_the_limits_the_nearest_is_named():

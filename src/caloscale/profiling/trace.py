@@ -62,8 +62,13 @@ def recording() -> Iterator[list[Trace]]:
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=_EVERY_OPERATION, python_tracer_level=0, device_tracer_level=1
         )
-        with tf.profiler.experimental.Profile(folder, options):
+        tf.profiler.experimental.start(folder, options=options)
+        completed = False
+        try:
             yield found
+            completed = True
+        finally:
+            tf.profiler.experimental.stop(save=completed)  # Profile as a context saves what is thrown away
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         if files:
             found.append(read_trace(files[0].read_bytes()))

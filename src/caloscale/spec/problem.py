@@ -45,9 +45,10 @@ def list_problems(error: ValidationError, block: type[BaseModel]) -> list[Proble
 
 
 def suggest(name: str, names: Iterable[str]) -> str | None:
-    """``did you mean 'x'?`` with the nearest name, if one is near."""
-    near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else None
+    """``did you mean 'x'?`` with the nearest name, whatever its case, if one is near."""
+    known = {each.lower(): each for each in sorted(names)}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"did you mean {known[near[0]]!r}?" if near else None
 
 
 def _problem(item: Any, block: type[BaseModel]) -> Problem:

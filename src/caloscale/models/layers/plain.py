@@ -1,4 +1,4 @@
-"""Base class and constants of layers without weights."""
+"""Base class of the layers, and constants and functions that they share."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -127,7 +127,9 @@ class Timings:
         return replace(timing, caveats=(f"measured at {there}, not {here_is}",))
 
     def _estimated(self, accelerator: Accelerator) -> Timing:
-        base = find_accelerator(accelerator.estimated_from)
+        wanted = (self.network.network, accelerator.accelerator)
+        own = any((m.network, m.accelerator) == wanted for m in self._measurements)  # on the cells of the preset
+        base = accelerator if own else find_accelerator(accelerator.estimated_from)
         there = [m for m in self._measurements if m.accelerator == base.accelerator]
         measured = {m.network for m in there}
         known = self.network.network if self.network.network in measured else "variable-angle"
@@ -148,12 +150,12 @@ class Timings:
         factor = float(np.sqrt(ratios[0] * ratios[1]))
         margin = UNMEASURED_MARGIN if known == self.network.network else OTHER_NETWORK_MARGIN
         low, high = min(ratios) / margin, max(ratios) * margin
-        caveats = [f"no measurement of {self.network.network} on {accelerator.accelerator}"]
+        caveats = [] if own else [f"no measurement of {self.network.network} on {accelerator.accelerator}"]
         if known != self.network.network:
             fixed = timing.test[0] + EPOCH_OVERHEAD_SECONDS
             caveats.append(f"{fixed:.1f} s of an epoch beside its showers are those of {known}, and may be none")
         basis = (
-            f"unmeasured: {base.accelerator} with {known} x {factor:.2g}, "
+            f"{'scaled' if own else 'unmeasured'}: {base.accelerator} with {known} x {factor:.2g}, "
             f"between the ratios of peak and bandwidth ({low:.2g} to {high:.2g} with a margin)"
         )
         return Timing(
