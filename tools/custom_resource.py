@@ -101,9 +101,9 @@ def schema_of(block: type[BaseModel], *, spec: bool = False) -> dict[str, Any]:
     Raises ValueError for what no structural schema can say (unions of types without a keyword).
 
     Args:
-        block: a block of the status, which is written by programs and gets neither rules nor defaults.
-        spec: the block is a run configuration. A field that a preset sets has no default here, or the server would
-            overwrite the preset's value before anybody reads it.
+        spec: the block is a run configuration, with rules and defaults. A field that a preset sets has no default here,
+            or the server would overwrite the preset's value before anybody reads it. Otherwise it is a block of the
+            status, which programs write: it has neither.
     """
     source = block.model_json_schema(by_alias=True, mode="validation")
     return _Translation(source.get("$defs", {}), spec).of(source, "")
@@ -149,6 +149,8 @@ class _Translation:
             exclusive = f"exclusive{bound.capitalize()}"  # a flag in OpenAPI v3.0
             if exclusive in made:
                 made[bound], made[exclusive] = made[exclusive], True
+        if "type" not in made:
+            raise ValueError(f"{path}: needs one type, has {node}")
         if made["type"] == "object":
             self._properties(node, made, path)
         elif made["type"] == "array":

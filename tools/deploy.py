@@ -23,7 +23,7 @@ SELECTOR = "app.kubernetes.io/name=caloscale-operator"
 MADE = {"app.kubernetes.io/managed-by": "caloscale-deploy"}
 """Label of a namespace that deploy created. Another one is neither changed nor deleted."""
 SHIPPED = ("aks", "all-namespaces", "eks", "gke-gpu", "gke-tpu", "kind", "on-prem")
-"""Overlays whose objects a deploy of another one deletes. Own overlays may be of other clusters and users."""
+"""Overlays whose objects undeploy and a deploy of another one delete. Others may be of other clusters and users."""
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 Context = Annotated[str, typer.Option(help="Context of the kubeconfig; there is no default.")]
@@ -135,7 +135,7 @@ def undeploy(
     namespace: Namespace = "caloscale-system",
     force: Annotated[bool, typer.Option(help="Also when there are runs, which are deleted with it.")] = False,
 ) -> None:
-    """Remove what deploy applied of any overlay, the namespace only if deploy created it; not while there are runs."""
+    """Remove what deploy applied, the namespace only if deploy created it; refused while there are runs."""
     check_context(context)
     check_operator(context, namespace)
     runs = existing_runs(context)

@@ -150,6 +150,8 @@ class Connection:
                 try:
                     event = json.loads(line)
                     what, changed = event["type"], event["object"]
+                    if not isinstance(changed, dict):
+                        raise TypeError
                 except (ValueError, KeyError, TypeError):
                     raise self._of_no_api_server() from None
                 if what == "ERROR":

@@ -198,7 +198,8 @@ def suspend(draft: Draft, why: str, remedy: str) -> None:
 
 
 def is_left_over(draft: Draft, pods: Iterable[Pod]) -> bool:
-    """Whether a job of the run (it is deleted) or one of the pods is there: two must not write one checkpoint."""
+    """Whether a job of the run, which is deleted then, or one of the pods is there: two attempts must not write one
+    checkpoint."""
     draft.remove_jobs()
     there = bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
     if there:

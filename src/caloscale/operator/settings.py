@@ -47,6 +47,7 @@ class Settings(BaseModel):
     log_level: Annotated[
         Literal["DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL"], BeforeValidator(str.upper)
     ] = Field("INFO", validation_alias="CALOSCALE_LOG")
+    """Least level of what is logged."""
     resync_seconds: float = Field(300.0, validation_alias="CALOSCALE_RESYNC_SECONDS", gt=0)
     """A watch lasts so long and is resumed where it ended; a kind is listed again only after errors, and nodes when the
     label maps change. Prices, label maps and whether Kueue is installed are looked up once in this period, s."""

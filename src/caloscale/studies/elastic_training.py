@@ -30,8 +30,7 @@ from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.studies.exchanged_training import prepare_anew
-from caloscale.studies.points import own_inputs
-from caloscale.studies.whole_run import run_of
+from caloscale.studies.points import configured_run, own_inputs
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import set_processor
 
@@ -88,7 +87,7 @@ def train_elastically(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]
     preparation of showers raises.
     """
     asked, fields = own_inputs(ElasticTraining, inputs)
-    run = run_of(fields)
+    run = configured_run(fields)
     run = run.model_copy(update={"train": run.train.model_copy(update={"deterministic": True})})
     batch = run.train.replica_batch(1)
     if batch % asked.parts:

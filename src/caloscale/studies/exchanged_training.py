@@ -31,10 +31,9 @@ from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.showers import provide_shards
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.studies.exchange import Exchanging
-from caloscale.studies.points import own_inputs, validated
+from caloscale.studies.points import configured_run, own_inputs, validated
 from caloscale.studies.ranks import run_ranks
 from caloscale.studies.search import judge_mixture
-from caloscale.studies.whole_run import run_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.training.processor import set_processor
 
@@ -66,7 +65,7 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     ConfigurationError, TrainingError, and what the preparation of showers raises.
     """
     asked, fields = own_inputs(TrainingRanks, inputs)
-    run = run_of(fields)
+    run = configured_run(fields)
     _check_shares(run, prepare_anew(run, folder), asked.ranks)
     found = run_ranks("exchanged_training", asked.ranks, {"folder": str(folder), "ranks": asked.as_values()})
     judged = judge_mixture(fields, [folder])

@@ -76,13 +76,17 @@ class EpochInputs(Block):
     count: int
     """GPUs, or TPU chips."""
     nodes: int | None = None
-    """Absent: any, as of the next two."""
+    """Absent: any."""
     workers: int | None = None
+    """Absent: any."""
     batch_per_replica: int | None = None
+    """Absent: any."""
     region: str
-    """Of the prices, as the next two."""
+    """Of the prices."""
     capacity_type: CapacityType
+    """Of the prices."""
     as_of: dt.date
+    """Day of the prices."""
     host: str | None = None
     """Machine type that is rented for the accelerators; absent: none."""
     hosts: int | None = None

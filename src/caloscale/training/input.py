@@ -149,10 +149,10 @@ class _Records:
 
 
 def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:
-    """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y; bool (B,), which showers.
+    """The batch with some showers mirrored: x -> -x with angle -> pi - angle, and y -> -y.
 
     The displacement along the axis changes its sign, and so does the azimuth, in both: of (cos a cos p, cos a sin p,
-    sin a), pi - a and -p change the first component alone, -p the second.
+    sin a), pi - a and -p change the first component alone, -p the second. across_x, across_y: bool (B,), which showers.
     """
     cells = batch["cells"]
     cells = tf.where(across_x[:, None, None, None], tf.reverse(cells, axis=[1]), cells)
