@@ -25,9 +25,6 @@ Shards = Annotated[
     ),
 ]
 
-PROGRESS = "progress.json"
-"""Within the folder of a pod."""
-
 
 def run(
     configuration: Configuration = None,
@@ -236,17 +233,19 @@ def _solve(run: SolverRun) -> None:
     from caloscale.stages.solving import new_solver_folder, solve_and_report
 
     workspace = Path(os.environ[WORKSPACE_VARIABLE])
-    with ProgressReporter(_scratch() / PROGRESS):
+    _, progress = _prepare_scratch()
+    with ProgressReporter(progress):
         solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
 
 
-def _scratch() -> Path:
-    """The folder of this pod, whose progress.json training or ranks write their progress into from now on."""
+def _prepare_scratch() -> tuple[Path, Path]:
+    """The folder of this pod, and the file in it into which training or ranks write their progress from now on."""
     from caloscale.cluster.workload.pod_template import SCRATCH
 
     scratch = Path(os.environ.get("CALOSCALE_SCRATCH", SCRATCH))
-    os.environ[PROGRESS_FILE_VARIABLE] = str(scratch / PROGRESS)
-    return scratch
+    progress = scratch / "progress.json"
+    os.environ[PROGRESS_FILE_VARIABLE] = str(progress)
+    return scratch, progress
 
 
 def _work(run: Run) -> None:
@@ -255,12 +254,12 @@ def _work(run: Run) -> None:
     from caloscale.cluster.workload.pod_template import DATASET_VARIABLE, WORKSPACE_VARIABLE
 
     chief = worker_index(os.environ) == 0
-    scratch = _scratch()
+    scratch, progress = _prepare_scratch()
     shared, given = os.environ.get(WORKSPACE_VARIABLE), os.environ.get(DATASET_VARIABLE)
     workspace = shared if shared is not None and chief else str(scratch / "run")
     shards = stages.provide_shards(run, scratch, workspace=shared, given=given, chief=chief)
     trained = scratch / "model"
-    with ProgressReporter(scratch / PROGRESS):
+    with ProgressReporter(progress):
         stages.train(run, workspace, shards, trained)
     if chief and given is None:  # with shards from elsewhere this is a step of a longer chain
         stages.validate(run, workspace, shards, trained)

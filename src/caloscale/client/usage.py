@@ -68,12 +68,13 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     stages: see `use_of`. Returns what could not be written, a sentence each.
     """
     planned, now = _estimate_of(configured, run.status), dt.datetime.now(dt.UTC)
-    plan, unused = None if isinstance(planned, str) else planned, "it held no node yet: there is no bill"
-    used = use_of(run.name, run.status, now, configured, stages=stages, plan=plan) or unused
-    for block, name in ((planned, PLAN_FILE), (used, USAGE_FILE)):
+    plan = None if isinstance(planned, str) else planned
+    used = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
+    used_or_reason = "it held no node yet: there is no bill" if used is None else used
+    for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
-    return [block for block in (planned, used) if isinstance(block, str)]
+    return [block for block in (planned, used_or_reason) if isinstance(block, str)]
 
 
 def use_of(

@@ -83,7 +83,10 @@ def scalar_columns(name: str, observed: Observed) -> Floats:
 
 def choose_binning(monte_carlo: Observed) -> Binning:
     """Edges from the quantiles of Monte Carlo showers; of the shower maximum a bin for each layer."""
-    edges = {name: np.stack([_edges(column) for column in scalar_columns(name, monte_carlo).T]) for name in SCALARS}
+    by_quantiles = [name for name in SCALARS if name != "showerMaximum"]
+    edges = {
+        name: np.stack([_edges(column) for column in scalar_columns(name, monte_carlo).T]) for name in by_quantiles
+    }
     layers = np.arange(monte_carlo.longitudinal.shape[1] + 1) - 0.5
     return Binning(edges | {"showerMaximum": layers[None]})
 

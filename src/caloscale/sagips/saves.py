@@ -165,8 +165,13 @@ def list_checkpoints(folder: Path) -> list[int]:
 
 def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
     """A checkpoint. Raises CheckpointError where it is missing or damaged."""
-    arrays = _read(checkpoint_file(folder, epoch, rank))
-    return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"], arrays)
+    file = checkpoint_file(folder, epoch, rank)
+    arrays = _read(file)
+    try:
+        return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"], arrays)
+    except KeyError as error:
+        remedy = "delete this file: the run resumes from an earlier save"
+        raise CheckpointError(f"has no {error}", file=file, remedy=remedy) from error
 
 
 def _write(file: Path, arrays: Arrays) -> None:

@@ -1,4 +1,4 @@
-"""Saving in the background: order, failures, and a bucket that is away for a while."""
+"""Saving in the background: order, failures, and a bucket that does not answer for a while."""
 
 import logging
 
