@@ -1,6 +1,7 @@
 """Requests to an API server: server-side apply, lists, deletions."""
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -157,6 +158,27 @@ class Connection:
                 if what == "ERROR":
                     raise ApiException(status=changed.get("code"), reason=changed.get("message"))
                 yield event
+
+    def log(
+        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, since: dt.datetime | None
+    ) -> Iterator[bytes]:
+        """Lines of a container, each behind its time; the last one may have no end. ``since``: from this second on."""
+        query = {
+            "container": container,
+            "timestamps": "true",
+            "follow": "true" if follow else "",
+            "tailLines": "" if tail is None else str(tail),
+            "sinceTime": "" if since is None else since.isoformat(),
+        }
+        with closing(
+            self._call("GET", "Pod", RESOURCES["Pod"].path(namespace, pod, "log"), query, stream=True)
+        ) as text:
+            rest = b""
+            for piece in text.stream():
+                *whole, rest = (rest + piece).split(b"\n")
+                yield from (line + b"\n" for line in whole)
+            if rest:
+                yield rest
 
     def _pages(self, kind: str, namespace: str | None, selector: str, fields: str) -> Iterator[Page]:
         token, before = "", set[str]()

@@ -315,7 +315,8 @@ def logs(
     context: Context = None,
 ) -> None:
     """Print the logs of all workers, each line with its worker."""
-    from caloscale.client.runs import describe, find_run, logs
+    from caloscale.client.logs import logs
+    from caloscale.client.runs import describe, find_run
 
     connection, where = reach(context, namespace)
     line = None

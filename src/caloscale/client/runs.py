@@ -1,14 +1,11 @@
 """Runs on a cluster: made, looked at, followed, stopped, and the logs of their workers."""
 
 import json
-import queue
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
-from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
@@ -192,7 +189,7 @@ def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnC
         try:
             raw = connection.get(names.KIND, namespace, name)
         except (ApiException, HTTPError, OSError) as error:
-            if isinstance(error, ApiException) and not is_passing(error):
+            if isinstance(error, ApiException) and is_final(error):
                 raise refused(error, f"{name} cannot be followed") from error
             time.sleep(POLL_SECONDS)
             continue
@@ -308,6 +305,11 @@ def ask(question: Callable[[], _Answer], problem: str) -> _Answer:
         raise ClusterError(f"{problem}: {error}", remedy="see whether the cluster is reachable") from error
 
 
+def is_final(error: BaseException | None) -> bool:
+    """Whether it is no use to ask again: the cluster has answered, and not that it cannot just now."""
+    return not (is_passing(error) if isinstance(error, ApiException) else isinstance(error, (OSError, HTTPError)))
+
+
 def refused(error: ApiException, problem: str) -> ClusterError:
     """What a cluster answers instead of what was asked for."""
     if is_unknown(error):
@@ -315,72 +317,3 @@ def refused(error: ApiException, problem: str) -> ClusterError:
         return ClusterError("the cluster does not know TrainingRun", remedy=remedy)
     known = _REMEDIES.get(error.status if status_of(error) else 0)
     return ClusterError(f"{problem}: {message_of(error)}", remedy=known)
-
-
-def logs(
-    connection: Connection, namespace: str, name: str, *, follow: bool = False, tail: int | None = None
-) -> Iterator[str]:
-    """Lines ``worker | text`` of all workers; ``follow``: as they come, through restarts, until the run has finished.
-
-    ``tail``: only so many of the last lines of each worker. Raises ClusterError when there is no such run.
-    """
-    uid_of_run = find_run(connection, namespace, name).uid
-    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-    started: set[str] = set()
-    open_streams = 0
-    while True:
-        for pod in _pods(connection, namespace, uid_of_run):
-            uid = pod["metadata"]["uid"]
-            if uid not in started and pod.get("status", {}).get("phase", "Pending") != "Pending":
-                started.add(uid)
-                open_streams += 1
-                arguments = (connection, pod, lines, follow and pod["status"]["phase"] == "Running", tail)
-                threading.Thread(target=_stream, args=arguments, daemon=True).start()
-        finished = not follow or find_run(connection, namespace, name).status.phase in FINISHED
-        deadline = time.monotonic() + POLL_SECONDS
-        while open_streams and (finished or time.monotonic() < deadline):
-            try:
-                line = lines.get(timeout=POLL_SECONDS if finished else max(deadline - time.monotonic(), 0.01))
-            except queue.Empty:
-                if finished:
-                    return  # a stream that does not end although its worker has
-                continue
-            if line is None:
-                open_streams -= 1
-            else:
-                yield line
-        if finished and not open_streams:
-            return
-        if not open_streams:
-            time.sleep(POLL_SECONDS)
-
-
-def _pods(connection: Connection, namespace: str, run_uid: str) -> list[dict[str, Any]]:
-    selector = f"{names.UID_LABEL}={run_uid}"
-    found = ask(lambda: list(connection.each("Pod", namespace, selector=selector)), "its workers cannot be listed")
-    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
-
-
-def _stream(
-    connection: Connection, pod: dict[str, Any], lines: queue.SimpleQueue[str | None], follow: bool, tail: int | None
-) -> None:
-    """Put the lines of a pod into the queue, then None."""
-    name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-    containers = [each["name"] for each in pod["spec"]["containers"]]
-    worker = next((each for each in containers if each in names.WORKER_CONTAINERS), containers[0])
-    options: dict[str, Any] = {"container": worker, "follow": follow, "_preload_content": False}
-    if tail is not None:
-        options["tail_lines"] = tail
-    try:
-        answer = client.CoreV1Api(connection.api).read_namespaced_pod_log(name, namespace, **options)
-        rest = b""
-        for piece in answer.stream():
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                lines.put(f"{name} | {line.decode(errors='replace')}")
-        if rest:
-            lines.put(f"{name} | {rest.decode(errors='replace')}")
-    except (ApiException, HTTPError, OSError) as error:
-        lines.put(f"{name} | (no log: {getattr(error, 'reason', error)})")
-    finally:
-        lines.put(None)

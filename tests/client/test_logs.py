@@ -1,0 +1,78 @@
+"""Logs of workers whose streams break, on an API server that a test chooses."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from urllib3.exceptions import ProtocolError
+
+from caloscale.client import logs as module
+from caloscale.client.logs import logs
+from caloscale.errors import ClusterError
+from tests.client.server import Server, refusal, seen
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "gan-1-worker-0", "namespace": "physics", "uid": "p"},
+    "spec": {"containers": [{"name": "tensorflow"}]},
+}
+BROKEN = ProtocolError("connection broken")
+
+
+def line(second: int, text: str, end: str = "\n") -> bytes:
+    return f"2026-11-27T10:00:{second:02d}.123456789Z {text}{end}".encode()
+
+
+ONE, TWO, SAME, THREE = line(1, "one"), line(2, "two"), line(2, "same time"), line(3, "three")
+
+
+class Logs(Server):
+    """Gives a stream each time that it is asked; the run has finished, and its pod, once there is none but the last."""
+
+    def __init__(self, *streams: list[bytes | Exception], gone: bool = False) -> None:
+        super().__init__(None)
+        self.streams, self.gone, self.since = list(streams), gone, list[Any]()
+
+    def get(self, *_: object) -> dict[str, Any]:
+        return seen("Running" if len(self.streams) > 1 else "Succeeded")
+
+    def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
+        ended = len(self.streams) == 1
+        return iter(() if ended and self.gone else [{**POD, "status": {"phase": "Succeeded" if ended else "Running"}}])
+
+    def log(self, *_: object, since: Any, **__: object) -> Iterator[bytes]:
+        self.since.append(since and since.second)
+        for each in self.streams.pop(0) if len(self.streams) > 1 else self.streams[0]:
+            if isinstance(each, Exception):
+                raise each
+            yield each
+
+
+@pytest.mark.parametrize(
+    ("streams", "printed"),
+    [
+        ([[ONE, TWO, SAME, BROKEN], [TWO, SAME, THREE], [THREE]], ["one", "two", "same time", "three"]),
+        ([[ONE, TWO, line(2, "sa", ""), BROKEN], [TWO, SAME]], ["one", "two", "same time"]),
+        ([[ONE, TWO], [TWO, line(2, "no end", "")]], ["one", "two", "no end"]),
+        ([[BROKEN], [ONE]], ["one"]),
+        ([[ONE, refusal(500, "it starts")], [ONE, TWO]], ["one", "(no log: it starts)", "two"]),
+    ],
+)
+def test_a_stream_that_breaks_is_resumed(
+    streams: list[list[bytes | Exception]], printed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of the log of a worker was missing, with exit code 0."""
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    server: Any = Logs(*streams)
+    assert list(logs(server, "physics", "gan", follow=True)) == [f"gan-1-worker-0 | {text}" for text in printed]
+    assert server.since[0] is None
+
+
+@pytest.mark.parametrize("follow", [True, False])
+def test_lines_that_are_missing_are_no_success(follow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
+    server: Any = Logs([ONE, BROKEN], [ONE, BROKEN], gone=follow) if follow else Logs([ONE, BROKEN])
+    printed = logs(server, "physics", "gan", follow=follow)
+    assert next(printed) == "gan-1-worker-0 | one"
+    with pytest.raises(ClusterError, match=r"may be missing: gan-1-worker-0: .*broken") as problem:
+        next(printed)
+    assert problem.value.exit_code == 4
