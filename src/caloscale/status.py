@@ -1,6 +1,7 @@
 """What a run on a cluster reports of itself: the custom resource's status."""
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer
@@ -24,6 +25,14 @@ WITH_WORKERS: tuple[Phase, ...] = ("Starting", "Running")
 
 ATTEMPT_VARIABLE = "CALOSCALE_ATTEMPT"
 """Environment of a worker: uid of its run and number of its attempt, ``uid/number``."""
+
+
+def attempt_of(environment: Mapping[str, str]) -> int | None:
+    """Number of the attempt whose worker this process is; None: it is none."""
+    number = environment.get(ATTEMPT_VARIABLE, "").rpartition("/")[2]
+    return int(number) if number.isdecimal() else None
+
+
 PROGRESS_FILE_VARIABLE = "CALOSCALE_PROGRESS_FILE"
 """Environment variable with the file into which a training writes its progress; absent: none."""
 
@@ -173,7 +182,9 @@ class RunProgress(StatusBlock):
     eta: Time | None = None
     """When the training ends at this speed."""
     updated: Time | None = None
-    """When worker 0 said so."""
+    """When worker 0 said so, by its own clock."""
+    attempt: int | None = None
+    """Attempt of that worker 0."""
 
 
 class NodeUsage(StatusBlock):
@@ -250,7 +261,7 @@ class AttemptStatus(StatusBlock):
     first_used: Time | None = None
     """When the first of those that it sums up used its first node."""
     interruptions: int = 0
-    """Interruptions among those that it sums up."""
+    """Losses of machines among those that it sums up."""
 
 
 class RunCost(StatusBlock):

@@ -20,7 +20,7 @@ from tests.cluster import examples as ex
 
 
 def seen(run: Run, status: RunStatus) -> RunOnCluster:
-    return RunOnCluster("gan", "physics", manifest_of(run, "gan", "physics")["spec"], status, "")
+    return RunOnCluster("gan", "physics", manifest_of(run, "gan", "physics")["spec"], status, "", "u-1")
 
 
 def parts_of(folder: Path) -> dict[str, float]:
@@ -64,17 +64,21 @@ def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_p
         assert bill_of(tmp_path).against_estimate is None
 
 
-def test_what_a_worker_did_beside_the_training_is_no_idle_time(tmp_path: Path, bucket_server: str) -> None:
+@pytest.mark.parametrize("clock", [0, 9000], ids=["of the operator", "ahead"])
+def test_what_a_worker_did_beside_the_training_is_no_idle_time(clock: int, tmp_path: Path, bucket_server: str) -> None:
     run = use.run_of(f"cluster.workspace={bucket_server}/run")
     stages = {"simulate": (300, 0), "preprocess": (100, 300), "validate": (240, 6700), "report": (60, 6950)}
     (tmp_path / "stages").mkdir()
 
     def record(stage: str, seconds: float, after: float) -> dict[str, Any]:
-        return {"stage": stage, "seconds": seconds, "started": (START + dt.timedelta(seconds=after)).isoformat()}
+        started = (START + dt.timedelta(seconds=after + clock)).isoformat()
+        attempt = {"attempt": "u-1/1" if after >= 0 else "u-0/1"} if clock else {}
+        return {"stage": stage, "seconds": seconds, "started": started, **attempt}
 
     for stage, (seconds, after) in stages.items():
         (tmp_path / "stages" / f"{stage}.json").write_text(json.dumps(record(stage, seconds, after)))
-    # a step of a pipeline, before the launch; and an attempt of the simulation that was begun again
+    # a step of a pipeline, before the launch, or an earlier run of the name; and an attempt of the simulation that was
+    # begun again
     earlier = {"attempts": [{"stages": [record("simulate", 999, -1000), record("simulate", 50, 10)]}]}
     (tmp_path / "stages" / "earlier.json").write_text(json.dumps(earlier))
     (tmp_path / "stages" / "broken.json").write_text("[")

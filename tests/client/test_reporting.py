@@ -13,7 +13,7 @@ from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.training.progress_file import ProgressFile
 from tests.client.server import ApiServer, kubeconfig_of
 
-GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress"}
+GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress", "CALOSCALE_ATTEMPT": "u-1/3"}
 
 
 @pytest.fixture
@@ -42,7 +42,8 @@ def test_what_the_trainer_writes_is_what_the_operator_reads(tmp_path: Path, serv
     ((_, path, _, _, body),) = server.asked
     assert path == "/apis/caloscale.dev/v1alpha1/namespaces/physics/trainingprogresses/gan-progress"
     progress = read_progress(body)
-    assert progress is not None and progress == read_progress_file(tmp_path / "progress.json")
+    assert progress is not None and progress.attempt == 3
+    assert progress.model_copy(update={"attempt": None}) == read_progress_file(tmp_path / "progress.json")
     assert (progress.step, progress.epoch, progress.epochs, progress.checkpoint_step) == (61, 1.0, 100, 40)
     assert progress.losses == {"generator": 3.5} and progress.seconds_first_step == 12.5
     assert progress.step_seconds is not None and progress.eta is not None and progress.updated is not None

@@ -150,9 +150,12 @@ def test_the_first_usage_of_an_attempt(given: AttemptStatus, seconds: float) -> 
     assert accounting.first_usage(given) == at(seconds)
 
 
-def test_interruptions_are_those_that_count_against_restarts() -> None:
+def test_interruptions_are_losses_of_machines() -> None:
+    """A crash or a lack of memory made the rate of spot nodes higher, by which the planner chooses."""
     reasons = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost", "Preempted", "Completed", None)
-    assert [accounting.interruptions(attempt(reason=reason)) for reason in reasons] == [1, 1, 1, 1, 0, 0, 0]
+    assert [accounting.interruptions(attempt(reason=reason)) for reason in reasons] == [1, 0, 1, 0, 0, 0, 0]
+    failed = [attempt(reason="WorkerFailed", exit_code=code) for code in (137, 138, 139, 143)]
+    assert [accounting.interruptions(each) for each in failed] == [0, 1, 0, 1]
     assert accounting.interruptions(attempt(reason="NodeLost", count=3, interruptions=2)) == 2
 
 
@@ -264,6 +267,8 @@ WORKED = attempt(usage("a", "n0", 10, 310), usage("b", "n1", 10, 310), running=a
         ({"running": None}, {}, (20, 30, 0, 20, 10, 15)),
         ({"running": None, "launched": at(25)}, {}, (20, 30, 15, 20, 10, 15)),
         ({}, {"updated": at(-1)}, (0, 0, 0, 0, 0, 0)),
+        ({}, {"updated": at(-1), "attempt": 1}, (20, 30, 30, 20, 10, 15)),  # by a clock that is behind
+        ({}, {"attempt": 2}, (0, 0, 0, 0, 0, 0)),
         ({}, {"updated": START}, (20, 30, 30, 20, 10, 15)),
         ({}, {"updated": None}, (0, 0, 0, 0, 0, 0)),
         ({"node_usage": (), "running": at(8)}, {}, (20, 30, 0, 0, 0, 0)),  # no node: no time at all

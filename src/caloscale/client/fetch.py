@@ -59,5 +59,5 @@ def _stage_times(folder: Path) -> list[StageTime]:
             earlier = [record for attempt in held.get("attempts", ()) for record in attempt["stages"]]
             for record in earlier or [held]:
                 started = dt.datetime.fromisoformat(record["started"])
-                times.append(StageTime(record["stage"], started, float(record["seconds"])))
+                times.append(StageTime(record["stage"], started, float(record["seconds"]), record.get("attempt")))
     return times

@@ -17,7 +17,7 @@ from caloscale.cluster.names import PROGRESS_KIND
 from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE
 from caloscale.connection import Connection, connect
 from caloscale.errors import ClusterError
-from caloscale.status import RunProgress
+from caloscale.status import RunProgress, attempt_of
 from caloscale.training.strategy import worker_of
 
 log = logging.getLogger(__name__)
@@ -36,7 +36,7 @@ class ProgressReporter:
         given = os.environ if environment is None else environment
         namespace, _, name = given.get(PROGRESS_VARIABLE, "").partition("/")
         self._file, self._namespace, self._name = file, namespace, name
-        self._index = worker_index(given)
+        self._index, self._attempt = worker_index(given), attempt_of(given)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._reported: str | None = None
@@ -63,6 +63,7 @@ class ProgressReporter:
         progress = read_progress_file(self._file)
         if progress is None or not self._name:
             return False
+        progress = progress.model_copy(update={"attempt": self._attempt})
         text = progress.model_dump_json(by_alias=True)  # null: a field of the report before that is not in this one
         if text == self._reported:
             return False

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.cluster.accounting import PARTS, first_day, interruptions, node_totals
+from caloscale.cluster.accounting import PARTS, first_day, interruptions, is_report_of, node_totals
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
@@ -55,11 +55,12 @@ def _estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
 
 
 class StageTime(NamedTuple):
-    """When a stage began, and how long it took."""
+    """When a stage began, how long it took, and the run and attempt whose worker did it, ``uid/number``, if known."""
 
     stage: str
     started: dt.datetime
     seconds: float
+    attempt: str | None = None
 
 
 def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequence[StageTime] = ()) -> list[str]:
@@ -67,9 +68,11 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
 
     stages: see `use_of`. Returns what could not be written, a sentence each.
     """
-    planned, now = _estimate_of(configured, run.status), dt.datetime.now(dt.UTC)
+    planned, cost = _estimate_of(configured, run.status), run.status.cost
+    # of a run that uses nodes: until then, as its status has it, whatever the clock of this machine is
+    now = (cost.updated if cost is not None else None) or dt.datetime.now(dt.UTC)
     plan = None if isinstance(planned, str) else planned
-    used = use_of(run.name, run.status, now, configured, stages=stages, plan=plan)
+    used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
@@ -83,16 +86,18 @@ def use_of(
     now: dt.datetime,
     run: AnyRun | None = None,
     *,
+    uid: str = "",
     stages: Sequence[StageTime] = (),
     plan: Plan | None = None,
 ) -> RunUse | None:
     """What a run used so far, as `caloscale.planning.billing.bill` reads it; None when it used no node yet.
 
-    ``run``: its run configuration; without that of a training measurements are absent. ``stages``: what worker 0 (or a
-    step of a pipeline) did beside the training; those that began while an attempt ran were done by its worker 0.
+    ``run``: its run configuration; without that of a training measurements are absent. ``uid``: as stages name it.
+    ``stages``: what worker 0 (or a step of a pipeline) did beside the training; where their records name no attempt,
+    those that began while one ran were done by its worker 0.
     ``plan``: that of the placement, for how much slower its layout is than the aligned one.
     """
-    attempts = []
+    attempts, before = [], 0
     for attempt in status.attempts:
         kinds = [kind for kind in node_totals(attempt, status.placement, now) if kind.nodes]
         nodes = tuple(node_use(kind, kind.nodes, kind.node_seconds / kind.nodes) for kind in kinds)
@@ -100,8 +105,11 @@ def use_of(
             timed = attempt.values_of(*PARTS, "count")
             share, ends = _used_share(attempt, status.placement), interruptions(attempt)
             trained = Attempt(nodes=nodes, used_share=share, interruptions=ends, **timed)
-            during = [s for s in stages if attempt.launched <= s.started <= (attempt.ended or now)]
+            own = {f"{uid}/{number}" for number in range(before + 1, attempt.number + 1)}
+            end = attempt.ended or now
+            during = [s for s in stages if s.attempt in own or (not s.attempt and attempt.launched <= s.started <= end)]
             attempts.append(_with_stages(trained, during))
+        before = attempt.number
     if not attempts:
         return None
     progress = status.progress
@@ -144,7 +152,7 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
 def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:
     """What worker 0 measured in the last attempt; None where that is no measurement of the preset's step."""
     placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
-    if placed is None or progress is None or progress.updated is None or progress.updated < attempt.launched:
+    if placed is None or progress is None or not is_report_of(attempt, progress):
         return None
     per_epoch = progress.steps // progress.epochs if progress.epochs else 0
     whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0

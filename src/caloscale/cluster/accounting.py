@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from caloscale.cluster.capacity.nodes import kind_of, node_use
 from caloscale.cluster.capacity.pods import Pod
 from caloscale.cluster.names import CPU
-from caloscale.errors import InputError
+from caloscale.errors import InputError, PeerLostError, Terminated
 from caloscale.planning.billing.bill import SMALL_BILL_USD, rates_of_use, usd_of_use
 from caloscale.planning.catalogue.prices import CENT, SECONDS_PER_HOUR, SMALL_UNIT, Prices, split_exactly, usd_of
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
@@ -14,7 +14,7 @@ from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCo
 KEPT_ATTEMPTS = 20
 """So many attempts are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
-"""Reasons of an end that are interruptions and count against recovery.maxRestarts."""
+"""Reasons of an end that count against recovery.maxRestarts."""
 PARTS = ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")
 """Parts of the time of an attempt."""
 
@@ -139,17 +139,30 @@ def first_usage(attempt: AttemptStatus) -> dt.datetime:
 
 
 def interruptions(attempt: AttemptStatus) -> int:
-    """How many interruptions ended an attempt, or those that it sums up."""
-    return attempt.interruptions if attempt.count > 1 else int(attempt.reason in COUNTED)
+    """How often the loss of a machine ended an attempt, or those that it sums up: the rate of spot nodes rests on it.
+
+    A worker that fails by itself (out of memory, a crash) is none; one that another left, or that got SIGTERM, is.
+    """
+    if attempt.count > 1:
+        return attempt.interruptions
+    by_exit = attempt.reason == "WorkerFailed" and attempt.exit_code in (PeerLostError.exit_code, Terminated.exit_code)
+    return int(attempt.reason in ("WorkerLost", "NodeLost") or by_exit)
+
+
+def is_report_of(attempt: AttemptStatus, progress: RunProgress) -> bool:
+    """Whether worker 0 of an attempt has made a report. One of an older image does not name its attempt: then its
+    clock decides, which may not be the operator's."""
+    if progress.attempt is not None:
+        return progress.attempt == attempt.number
+    return progress.updated is not None and progress.updated >= attempt.launched
 
 
 def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.datetime) -> AttemptStatus:
     """An attempt that has ended with its steps, and where its time went, as worker 0 reported last.
 
-    A report that is older than the attempt is another attempt's: then no step is known to have been made. One from the
-    future, by a clock that is ahead, may be of either.
+    Where the last report is another attempt's no step is known to have been made.
     """
-    if progress is None or progress.updated is None or progress.updated < attempt.launched:
+    if progress is None or not is_report_of(attempt, progress):
         return attempt
     reached = max(progress.step, attempt.first_step)
     saved = min(max(progress.checkpoint_step, attempt.first_step), reached)

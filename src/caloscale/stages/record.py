@@ -72,6 +72,8 @@ class StageRecord(Block):
     """Variables of the environment that change arithmetic, threads or devices (`ENVIRONMENT`), as far as set."""
     on_worker: bool = False
     """Whether a worker of a run on a cluster did it: on a machine that the run's bill names."""
+    attempt: str | None = None
+    """Uid of that run and number of its attempt, ``uid/number``."""
     figures: dict[str, Any] = {}
     """What the stage measured; the stage's own names."""
     error: str | None = None
@@ -125,6 +127,7 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
                 machine=this_machine(),
                 environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                 on_worker=ATTEMPT_VARIABLE in os.environ,
+                attempt=os.environ.get(ATTEMPT_VARIABLE),
                 figures=figures,
                 error=message,
                 exit_code=code,

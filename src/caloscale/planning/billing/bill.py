@@ -140,7 +140,7 @@ class Bill(Block):
     attempts: int
     """Starts, the first and those after interruptions."""
     interruptions: int
-    """Interruptions."""
+    """Interruptions; of a run on a cluster, losses of machines."""
     epochs: float
     """Epochs that were completed."""
     usd_per_epoch: float | None

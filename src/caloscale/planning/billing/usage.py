@@ -62,7 +62,7 @@ class Attempt(Block):
     count: int = Field(default=1, ge=1)
     """Attempts that it sums up."""
     interruptions: int = Field(default=0, ge=0)
-    """Interruptions that ended it, or those that it sums up."""
+    """Losses of machines that ended it, or those that it sums up."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from caloscale.errors import ChangedError, CheckpointError, HeldError, StorageError, SupersededError
 from caloscale.spec.block import Block
-from caloscale.status import ATTEMPT_VARIABLE
+from caloscale.status import ATTEMPT_VARIABLE, attempt_of
 from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
 from caloscale.storage.objects import bucket_of, delete_object, read_object, write_object
 from caloscale.storage.store import NO_VERSION
@@ -221,14 +221,13 @@ class Holder(Block):
 
 def this_process(environment: Mapping[str, str] = os.environ) -> Holder:
     """This process as a holder; an attempt on a cluster has ATTEMPT_VARIABLE."""
-    run, _, attempt = environment.get(ATTEMPT_VARIABLE, "").rpartition("/")
     return Holder(
         token=secrets.token_hex(4),
         machine=machine(),
         host=socket.gethostname(),
         process=os.getpid(),
-        run=run,
-        attempt=int(attempt) if attempt.isdecimal() else 0,
+        run=environment.get(ATTEMPT_VARIABLE, "").rpartition("/")[0],
+        attempt=attempt_of(environment) or 0,
     )
 
 
