@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.cluster.capacity.labels import load_labels
+from caloscale.cluster.capacity.labels import NodeLabels, load_labels
 from caloscale.cluster.capacity.nodes import PoolKey
 from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.capacity.pods import Diagnostic, owner_of
@@ -34,7 +34,7 @@ from caloscale.operator.store import Store
 from caloscale.operator.watches import Watches
 from caloscale.operator.workqueue import RETRY_SECONDS, Turns, WorkQueue
 from caloscale.planning.catalogue.measurements import load_measurements
-from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.planning.catalogue.prices import Prices, load_prices, today
 from caloscale.status import RunStatus
 
 log = logging.getLogger(__name__)
@@ -345,11 +345,11 @@ class Controller:
         prices, labels = (sorted(folder.glob("*.csv")) if folder is not None else [] for folder in folders)
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            table, _ = _read("labels", load_labels, labels, last.labels if last else None)
+            table, _ = _read("labels", load_labels, labels, last.labels if last else partial(NodeLabels, ()))
             if self.store.read_labels_by(table):
                 self.watches.list_again("Node")
             load = partial(load_prices, added=IN_CONFIG_MAP)
-            known, problem = _read("prices", load, prices, last.prices if last else None)
+            known, problem = _read("prices", load, prices, last.prices if last else _no_prices)
             self._catalogue = (state, Catalogue(known, load_measurements(), day, table, problem))
         return self._catalogue[1]
 
@@ -361,14 +361,24 @@ def _seconds(now: dt.datetime, then: dt.datetime) -> float:
 ReadT = TypeVar("ReadT")
 
 
-def _read(what: str, read: Callable[[list[Path]], ReadT], files: list[Path], last: ReadT | None) -> tuple[ReadT, str]:
-    """What the files and the package say together, and why the files do not count: then the last ones do, or none."""
+def _read(
+    what: str, read: Callable[[list[Path]], ReadT], files: list[Path], last: ReadT | Callable[[str], ReadT]
+) -> tuple[ReadT, str]:
+    """What the files and the package say together, and why the files do not count: then the last ones do.
+
+    ``last``: called with the problem at the start of the process, which does not know them: without the files the
+    package may say something else.
+    """
     try:
         return read(files), ""
     except InputError as error:
         problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
         log.error("%s", problem)
-        return (read([]) if last is None else last), problem
+        return (last(problem) if callable(last) else last), problem
+
+
+def _no_prices(problem: str) -> Prices:
+    return Prices((), f"{IN_CONFIG_MAP}, which has an error: {problem}")
 
 
 def _changed(file: Path) -> float:

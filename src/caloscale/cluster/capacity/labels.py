@@ -70,6 +70,8 @@ class NodeLabels:
     """The table; the first row of a concept that matches counts."""
 
     rows: tuple[LabelRow, ...]
+    problem: str = ""
+    """Why they are not known, and no run goes to any node; empty: they are."""
 
     @functools.cached_property
     def _of_concept(self) -> dict[str, list[LabelRow]]:

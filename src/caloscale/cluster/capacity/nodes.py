@@ -127,7 +127,7 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
         memory_gib=quantity_of(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False) and not strange,
-        refused=_refusal(said, key) or _refusal_by_taint(strange, key),
+        refused=table.problem or _refusal(said, key) or _refusal_by_taint(strange, key),
     )
 
 
