@@ -245,7 +245,11 @@ def test_the_estimate_of_what_was_used_is_the_bill(beside, count, disk_gib, cont
     fields += [f"hardware.controlPlane={str(control_plane).lower()}", "hardware.interruptionsPerNodeHour=0"]
     fields += [f"hardware.capacityType={'spot' if spot else 'on-demand'}", "hardware.region=europe-west4"]
     run = load_run(preset="variable-angle", overrides=["hardware.accelerator=nvidia-tesla-v100", *fields])
-    chosen = plan(run, beside, MEASURED, TODAY).chosen
+    planned = plan(run, beside, MEASURED, TODAY)
+    chosen = planned.chosen
+    times = {"control_plane": 1}
+    parts = [part.usd_per_hour * times.get(part.kind, count) for part in planned.prices.parts]
+    assert sum(parts) == pytest.approx(chosen.usd_per_hour)
     beside_seconds = chosen.total_seconds if control_plane else 0.0
     extras = {"disk_gib": disk_gib, "control_plane_seconds": beside_seconds}
     held = nodes(chosen.total_seconds, count, "spot" if spot else "on-demand", **extras)

@@ -130,11 +130,16 @@ def test_interruptions_are_configured_or_unknown_and_never_invented():
     assert calibrated.interruptions_per_node_hour == pytest.approx(0.105)
 
 
-def test_spot_stops_paying_at_the_break_even_rate():
-    base = IN_EUROPE
+@pytest.mark.parametrize("more", [(), ("train.epochs=1", "hardware.nodeLifetime=24h")])
+def test_spot_stops_paying_at_the_break_even_rate(more):
+    """With the start-up, which is half of a short training, in both."""
+    base = (*IN_EUROPE, *more)
     rate = plan_of(*base, "hardware.capacityType=spot").chosen.break_even_per_node_hour
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={0.8 * rate}").chosen.capacity_type == "spot"
     assert plan_of(*base, f"hardware.interruptionsPerNodeHour={1.3 * rate}").chosen.capacity_type == "on-demand"
+    there = (f"hardware.interruptionsPerNodeHour={rate}", "hardware.capacityType=spot")
+    on_demand = plan_of(*base, "hardware.capacityType=on-demand").chosen.usd
+    assert plan_of(*base, *there).chosen.usd == pytest.approx(on_demand, rel=1e-6)
 
 
 def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():

@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -109,12 +111,11 @@ def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, restar
 
 
 def test_break_even_is_where_both_cost_the_same():
-    rate = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0)
-    spot = expected(100_000, HOUR / (4 * rate), 5, 400)
-    assert float(spot.seconds) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
-    unpaid = break_even_rate(100_000, 4, 5, 400, 6.0, 20.0, np.inf, 300, 0.25)
-    assert unpaid > rate
-    spot = expected(100_000, HOUR / (4 * unpaid), 5, 400, provisioning_seconds=300)
-    assert float(spot.seconds - spot.waiting_seconds / 4) * 6 == pytest.approx(100_000 * 20, rel=1e-6)
-    assert break_even_rate(100_000, 4, 5, 400, 21.0, 20.0) is None
-    assert break_even_rate(1_000, 4, 36_000, 400, 6.0, 20.0) is None  # one checkpoint costs more than it spares
+    def spot_usd(save, provisioning, per_node_hour):
+        spot = expected(100_000, HOUR / (4 * per_node_hour), save, 400, provisioning_seconds=provisioning)
+        return float(spot.seconds - spot.waiting_seconds / 4) * 6
+
+    rate, unpaid = (break_even_rate(partial(spot_usd, 5, wait), 100_000 * 20) for wait in (0, 300))
+    assert unpaid > rate and spot_usd(5, 300, unpaid) == pytest.approx(100_000 * 20, rel=1e-6)
+    assert break_even_rate(partial(spot_usd, 5, 0), 100_000 * 5.7) is None
+    assert break_even_rate(partial(spot_usd, 1e7, 0), 100_000 * 20) is None  # one checkpoint costs more than it spares

@@ -1,5 +1,6 @@
 """All placements of a run with their predicted time and money, as columns, and the choice among them."""
 
+import copy
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -90,8 +91,8 @@ class Candidates:
     setups: Setups
     timings: Timings
     """Times of the network of the run on every accelerator."""
-    usd_per_hour: Numbers
-    """All nodes and the control plane, US dollars per hour."""
+    money: "Money"
+    """Rates, and what they make of seconds."""
     times: RunTimes
     """Predicted times of a training."""
     expected: Spent
@@ -100,10 +101,6 @@ class Candidates:
     """The same with the lower end of the 90% interval of the epoch."""
     high: Spent
     """With its upper end."""
-    rate_per_node_hour: Numbers
-    """Interruptions of a node per hour that were assumed; not a number where none is known."""
-    provisioning_seconds: float
-    """From an interruption to the new machine, s."""
     eligible: NDArray[np.bool_]
     """Whether it may be chosen: measured or asked for, run by the engine or asked for, and with an end."""
     unpriced: list[str]
@@ -140,7 +137,7 @@ def find_candidates(
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*np.array(rows, float).T[1:])
     times = _predict(run.data.showers, offers, index, setups, timings)
-    money = _Money(run, hardware, prices, as_of, offers, index, setups.nodes, measurements)
+    money = Money(run, hardware, prices, as_of, offers, index, setups.nodes, measurements)
     expectation, low, high = (
         money.spend(times.start_up_seconds, work_seconds(run, epoch))
         for epoch in (times.epoch_seconds, times.epoch_low, times.epoch_high)
@@ -150,13 +147,11 @@ def find_candidates(
         offer=index,
         setups=setups,
         timings=timings,
-        usd_per_hour=money.usd_per_hour,
+        money=money,
         times=times,
         expected=expectation,
         low=low,
         high=high,
-        rate_per_node_hour=money.rate,
-        provisioning_seconds=money.provisioning,
         eligible=np.array([_is_eligible(offer, hardware, timings) for offer in offers])[index]
         & (expectation.seconds < NEVER_SECONDS),
         unpriced=priceless,
@@ -204,7 +199,7 @@ def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     return (named or timings.of(*offer.key).measured) and (asked_for or offer.hardware.hosts == 1)
 
 
-class _Money:
+class Money:
     """Time and money of candidates under the interruptions of their offers; all arrays have one element of each."""
 
     def __init__(
@@ -219,9 +214,8 @@ class _Money:
         measurements: Sequence[Measurement],
     ) -> None:
         self.rate = np.array([_interruption_rate(hardware, offer, measurements) for offer in offers])[index]
-        """Interruptions of a node per hour; not a number where unknown."""
-        self.provisioning = _provisioning_seconds(run, hardware, measurements)
-        """Time until a node is replaced, s."""
+        """Interruptions of a node per hour that are assumed; not a number where unknown."""
+        self._provisioning = _provisioning_seconds(run, hardware, measurements)
         self._run, self._nodes = run, nodes
         spot = np.array([offer.capacity_type == "spot" for offer in offers])[index]
         self._lifetime = np.where(
@@ -233,12 +227,21 @@ class _Money:
         is_slice = np.array([offer.hardware.topology is not None for offer in offers])[index]
         self._missing = np.where(is_slice, nodes, 1.0)
         """Nodes that are not paid while one is replaced: a slice is replaced as a whole."""
-        self._control_plane = np.zeros(len(index))
+        self.control_plane = np.zeros(len(index))
+        """US dollars per hour."""
         if hardware.control_plane:
             clusters = [cluster_rate(prices, o.hardware.provider, o.region, as_of) for o in offers]
-            self._control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
-        self.usd_per_hour = nodes * self._usd_per_node_hour + self._control_plane
+            self.control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
+        self.usd_per_hour = nodes * self._usd_per_node_hour + self.control_plane
         """All nodes and the control plane, US dollars per hour."""
+
+    def of_one(self, index: int, per_node_hour: float) -> "Money":
+        """That of one candidate, with so many interruptions of a node per hour."""
+        one = copy.copy(self)
+        one.rate = np.array([per_node_hour])
+        for name in ("_nodes", "_lifetime", "_usd_per_node_hour", "_missing", "control_plane"):
+            setattr(one, name, getattr(self, name)[index : index + 1])
+        return one
 
     def spend(self, start_up: Numbers, work: Numbers) -> Spent:
         """Expected time and money for ``work`` seconds of epochs after the start-up."""
@@ -249,14 +252,14 @@ class _Money:
             work,
             between,
             self._run.recovery.save_seconds,
-            self.provisioning + start_up,
+            self._provisioning + start_up,
             lifetime_seconds=self._lifetime,
-            provisioning_seconds=self.provisioning,
+            provisioning_seconds=self._provisioning,
         )
         seconds = start_up + run.seconds
         with np.errstate(invalid="ignore"):
             node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
-            usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
+            usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self.control_plane, seconds)
         unknown = np.isnan(self.rate) & np.isinf(self._lifetime)
         every_seconds = self._run.checkpoint.every_seconds
         return Spent(

@@ -9,7 +9,7 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, node_rate
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate, usd_of
 from caloscale.planning.search.candidates import (
     Candidates,
     Limit,
@@ -29,7 +29,7 @@ from caloscale.planning.search.own_machine import (
 )
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
 from caloscale.planning.step_time.layout import Layout, describe_division, memory_doubt, rank_layouts
-from caloscale.spec import Run, seconds_of
+from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.hardware import Hardware
 
@@ -189,6 +189,8 @@ def plan(
             run, generate, speeds, prices, as_of, rented=rented, training_usd=usd, is_planned=is_planned
         )
     rates = ([] if rate is None else [rate]) + rates_used(run, own, making, prices, as_of)
+    if offer is not None and run.hardware is not None and run.hardware.control_plane:
+        rates.append(cluster_rate(prices, offer.hardware.provider, offer.region, as_of))
     return Plan(
         network=run.model.network,
         showers=run.data.showers or 0,
@@ -240,7 +242,7 @@ class _Describer:
         workers, nodes = int(found.setups.workers[index]), int(found.setups.nodes[index])
         count, seconds = nodes * offer.hardware.per_node, _finite(spent.seconds[index])
         timing = found.timings.of(*offer.key)
-        interruptions, rate = spent.interruptions[index], found.rate_per_node_hour[index]
+        interruptions, rate = spent.interruptions[index], found.money.rate[index]
         break_even = self._break_even(index) if on_front and offer.capacity_type == "spot" else None
         epochs, priced = self._epochs(index), offer.rate is not None
         return Candidate(
@@ -265,7 +267,7 @@ class _Describer:
             total_seconds_interval=(_finite(found.low.seconds[index]), _finite(found.high.seconds[index])),
             node_hours=nodes * seconds / SECONDS_PER_HOUR,
             accelerator_hours=count * seconds / SECONDS_PER_HOUR,
-            usd_per_hour=float(found.usd_per_hour[index]) if priced else None,
+            usd_per_hour=float(found.money.usd_per_hour[index]) if priced else None,
             usd=_finite(spent.usd[index]) if priced else None,
             usd_interval=(_finite(found.low.usd[index]), _finite(found.high.usd[index])) if priced else None,
             usd_per_epoch=_finite(spent.usd[index]) / epochs if priced and epochs else None,
@@ -298,7 +300,7 @@ class _Describer:
         doubt = memory_doubt(offer.accelerator, found.timings.network, at_once, self._measurements)
         if doubt:
             reasons.append(doubt)
-        if offer.capacity_type == "spot" and np.isnan(found.rate_per_node_hour[index]):
+        if offer.capacity_type == "spot" and np.isnan(found.money.rate[index]):
             reasons.append(
                 "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
                 "time and money are those without any"
@@ -318,26 +320,21 @@ class _Describer:
 
     def _break_even(self, index: int) -> float | None:
         """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
-        found, run = self._found, self._run
-        offer = found.offer_of(index)
-        hardware = run.hardware or Hardware()
+        found, hardware = self._found, self._run.hardware or Hardware()
+        offer, start_up, work = found.offer_of(index), found.times.start_up_seconds[index], self._work_seconds(index)
         if offer.rate is None:
             return None
         try:
             listed = node_rate(self._prices, offer.hardware, offer.region, "on-demand", self._as_of, hardware.disk_gib)
         except PriceError:
             return None
-        return break_even_rate(
-            self._work_seconds(index),
-            int(found.setups.nodes[index]),
-            run.recovery.save_seconds,
-            found.provisioning_seconds + float(found.times.start_up_seconds[index]),
-            offer.rate.usd_per_hour,
-            listed.usd_per_hour,
-            seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf,
-            found.provisioning_seconds,
-            1.0 if offer.hardware.topology is not None else 1 / float(found.setups.nodes[index]),
-        )
+
+        def spot_usd(per_node_hour: float) -> float:
+            spent = found.money.of_one(index, per_node_hour).spend(start_up, np.array([work]))
+            return float(spent.usd[0]) if spent.seconds[0] < NEVER_SECONDS else np.inf
+
+        usd_per_hour = found.setups.nodes[index] * listed.usd_per_hour + found.money.control_plane[index]
+        return break_even_rate(spot_usd, usd_of(float(usd_per_hour), float(start_up + work)))
 
 
 def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Measurement]) -> tuple[Layout, ...]:

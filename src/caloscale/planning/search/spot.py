@@ -4,6 +4,7 @@ A synchronous job fails as one, so with n nodes that are each preempted at the r
 M = 1/L on average. All functions work on numbers and on arrays.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,37 +82,15 @@ def expected(
     )
 
 
-def break_even_rate(
-    work_seconds: float,
-    nodes: int,
-    save_seconds: float,
-    restart_seconds: float,
-    spot_usd_per_hour: float,
-    on_demand_usd_per_hour: float,
-    lifetime_seconds: float = np.inf,
-    provisioning_seconds: float = 0.0,
-    unpaid: float = 0.0,
-) -> float | None:
-    """Interruptions per node and hour up to which spot costs less than on demand: E[T] rate_spot = T rate_od.
+def break_even_rate(spot_usd: Callable[[float], float], on_demand_usd: float) -> float | None:
+    """Interruptions per node and hour up to which spot, whose price depends on them, costs less than on demand.
 
-    ``unpaid``: the part of the machines that is not paid while one is awaited, ``provisioning_seconds`` of the restart.
     None when spot never pays; rates are searched up to one a minute.
     """
 
     def logarithm_of_ratio(per_node_hour: float) -> float:
-        mean = 3600 / (nodes * per_node_hour) if per_node_hour > 0 else np.inf
-        run = expected(
-            work_seconds,
-            mean,
-            save_seconds,
-            restart_seconds,
-            lifetime_seconds=lifetime_seconds,
-            provisioning_seconds=provisioning_seconds,
-        )
-        if run.seconds >= NEVER_SECONDS:
-            return 700.0
-        paid_seconds = float(run.seconds - unpaid * run.waiting_seconds)
-        return float(np.log(paid_seconds * spot_usd_per_hour / (work_seconds * on_demand_usd_per_hour)))
+        usd = spot_usd(per_node_hour)
+        return float(np.log(usd / on_demand_usd)) if np.isfinite(usd) else 700.0
 
     lowest = 1e-12  # at 0 nothing is saved, and saving alone may cost more than spot spares
     if logarithm_of_ratio(lowest) >= 0:
