@@ -1,5 +1,6 @@
 """The plan of a run in its folder."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ import yaml
 
 from caloscale import spec, stages
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.stages.planning import read_plan
+from caloscale.planning.search.own_machine import reference_speeds
+from caloscale.stages.planning import keep_speeds, load_speeds, read_plan
 
 HARDWARE = (
     "hardware.accelerator=nvidia-tesla-v100",
@@ -65,3 +67,12 @@ def test_a_damaged_plan_is_refused(tmp_path):
     (tmp_path / "plan.json").write_text('{"chosen": 3')
     with pytest.raises(InputError, match="remedy"):
         read_plan(tmp_path)
+
+
+def test_machines_that_are_measured_at_the_same_time_are_all_kept(tmp_path):
+    first, file = reference_speeds()[0], tmp_path / "data" / "machines.csv"
+    measured = [first.model_copy(update={"source": f"run {number}"}) for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda one: keep_speeds([one], file), measured))
+    assert sorted(load_speeds(file), key=lambda row: row.source) == measured
+    assert [path.name for path in file.parent.iterdir()] == ["machines.csv"]

@@ -27,7 +27,7 @@ from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.usage import node_as
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
-from caloscale.storage.atomic import write_text
+from caloscale.storage.atomic import one_at_a_time, write_text
 
 IN_THE_CONFIGURATION = "to the catalogue, or choose another budget.pricedAs"
 """What can be done about a missing price where no file of prices is asked for."""
@@ -154,10 +154,11 @@ def load_speeds(file: Path | None = None) -> tuple[MachineSpeed, ...]:
 def keep_speeds(new: Sequence[MachineSpeed], file: Path | None = None) -> Path:
     """Add measurements to the file of machines at hand; returns its path."""
     path = file or speeds_file()
-    held = load_speeds(path) if path.exists() else ()
     keys = {row.key for row in new}
-    rows = [*(row for row in held if row.key not in keys), *new]
-    write_text(path, rows_csv(MachineSpeed, rows))
+    with one_at_a_time(path.parent):
+        held = load_speeds(path) if path.exists() else ()
+        rows = [*(row for row in held if row.key not in keys), *new]
+        write_text(path, rows_csv(MachineSpeed, rows))
     return path
 
 
@@ -179,13 +180,14 @@ def calibrate_runs(
         if file is None:
             remedy = "name a CSV, such as -o mine.csv"
             raise InputError("is needed for runs on rented machines", field="--output", remedy=remedy)
-        held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
         given = {f"run {name}" for name in names}
-        others = [row for row in held if row.source not in given]
-        known = dict.fromkeys((*load_measurements(measurements), *others))
-        made = calibrate(rented, [row for row in known if row.source not in given])
-        rows = [row for row in map(measurement_of, rented) if row is not None]
-        write_text(file, rows_csv(Measurement, [*others, *rows]))
+        with one_at_a_time(file.parent):
+            held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
+            others = [row for row in held if row.source not in given]
+            known = dict.fromkeys((*load_measurements(measurements), *others))
+            made = calibrate(rented, [row for row in known if row.source not in given])
+            rows = [row for row in map(measurement_of, rented) if row is not None]
+            write_text(file, rows_csv(Measurement, [*others, *rows]))
     if own:
         keep_speeds(own, speeds)
     return made.model_copy(update={"own_machines": tuple(own)})
