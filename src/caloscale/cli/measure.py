@@ -25,6 +25,7 @@ from caloscale.cli.options import (
     Prices,
     Wide,
     day_of,
+    read_prices,
 )
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
 from caloscale.installation import install_command, load_package
@@ -165,6 +166,7 @@ def study(
 ) -> None:
     """Run a study: points that are finished are not computed again; tables, figures and statements are left."""
     from caloscale.cli.tables import console, surplus, table
+    from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
     from caloscale.studies.sweep import load_study, parse_changes, study_names
@@ -182,7 +184,7 @@ def study(
         return
     asked = load_study(study).changed(parse_changes(changes or ()))
     folder = output or Path("runs") / f"study-{asked.name}"
-    context = Context(day_of(as_of), tuple(prices or ()), tuple(measurements or ()))
+    context = Context(day_of(as_of), read_prices(prices), load_measurements(measurements or ()))
     words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
     with ended_by_sigterm():
         outcome = run_study(asked, context, folder, shlex.join(words))

@@ -20,6 +20,7 @@ from caloscale.cli.options import (
     Wide,
     day_of,
     planned,
+    read_prices,
     resolve,
     warn_of_warmup,
 )
@@ -92,7 +93,7 @@ def bill(
     from caloscale.report.bill import bill_blocks
     from caloscale.stages.planning import bill_of
 
-    result = bill_of(run, prices or ())
+    result = bill_of(run, read_prices(prices))
     if as_json:
         typer.echo(result.as_json())
     else:
@@ -120,9 +121,9 @@ def prices(
         _show_machines((sku or "").lower(), wide, as_json)
         return
     from caloscale.cli.tables import console, table
-    from caloscale.planning.catalogue.prices import STALE_AFTER_DAYS, list_prices, load_prices
+    from caloscale.planning.catalogue.prices import STALE_AFTER_DAYS, list_prices
 
-    listed = list_prices(load_prices(prices or ()), day_of(as_of), region=region, sku=sku)
+    listed = list_prices(read_prices(prices), day_of(as_of), region=region, sku=sku)
     if as_json:
         typer.echo(listed.as_json())
         return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from caloscale.spec import AnyRun, Run, load_any_run, load_run
 
 if TYPE_CHECKING:
     from caloscale.connection import Connection
+    from caloscale.planning.catalogue import prices as catalogue
     from caloscale.planning.search.plan import Plan
 
 Configuration = Annotated[
@@ -44,25 +44,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Show all columns; without it tables fit 80 columns.")]
 
 
-def _with_warnings(prices: list[Path] | None) -> list[Path] | None:
-    """State on standard error which rows of files of prices are never used, as those of a mistyped region are not."""
-    from caloscale.planning.catalogue.prices import load_prices
-
-    regions: list[str] = []
-    with suppress(InputError):  # the command reports it
-        regions = load_prices(prices).unusable_regions() if prices else []
-    for region in regions:
-        problem = f"no machine of the catalogue has all its prices in the region {region}, so its rows are not used"
-        typer.echo(f"warning: --prices: {problem}; correct the region, or add the rows that are missing", err=True)
-    return prices
-
-
 Prices = Annotated[
     list[Path] | None,
     typer.Option(
         "--prices",
         metavar="FILE",
-        callback=_with_warnings,
         help="CSV of prices that replace the catalogue's. May be repeated.",
     ),
 ]
@@ -166,15 +152,24 @@ def day_of(as_of: dt.datetime | None) -> dt.date:
     return as_of.date() if as_of else today()
 
 
+def read_prices(files: list[Path] | None) -> catalogue.Prices:
+    """The prices of the catalogue and of files, which may be pipes; what is in doubt there goes to standard error."""
+    from caloscale.planning.catalogue.prices import load_prices
+
+    prices = load_prices(files or ())
+    for doubt in prices.doubtful_regions() if files else ():
+        typer.echo(f"warning: --prices: {doubt}", err=True)
+    return prices
+
+
 def planned(
     run: Run, prices: list[Path] | None, measurements: list[Path] | None, as_of: dt.datetime | None, **more: Any
 ) -> Plan:
     """The plan of a run with the files and the day of the options; more: options of `plan`."""
     from caloscale.planning.catalogue.measurements import load_measurements
-    from caloscale.planning.catalogue.prices import load_prices
     from caloscale.planning.search.plan import plan
 
-    return plan(run, load_prices(prices or ()), load_measurements(measurements or ()), day_of(as_of), **more)
+    return plan(run, read_prices(prices), load_measurements(measurements or ()), day_of(as_of), **more)
 
 
 def reach(context: str | None, namespace: str | None) -> tuple[Connection, str]:

@@ -13,7 +13,7 @@ from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
-from caloscale.planning.catalogue.prices import WITH_FILE, load_prices, node_rate, today
+from caloscale.planning.catalogue.prices import Prices, load_prices, node_rate, today
 from caloscale.planning.catalogue.rows import read_rows, rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.search.plan import Plan
@@ -93,13 +93,12 @@ def read_use(path: Path) -> RunUse:
     return read_block(RunUse, file, remedy="see docs/bill.md for what a usage file holds")
 
 
-def bill_of(folder: Path, prices: Sequence[str | Path] = (), *, added: str = WITH_FILE) -> Bill:
-    """The bill of a run, compared with its plan where the folder has one. prices, added: see `load_prices`."""
+def bill_of(folder: Path, prices: Prices | None = None) -> Bill:
+    """The bill of a run, compared with its plan where the folder has one. prices: absent: the catalogue's."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
     generation, monte_carlo = _speeds(where, use)
-    known = load_prices(prices, added=added)
-    return bill(use, known, plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
+    return bill(use, prices or load_prices(), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
 
 
 def _speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:

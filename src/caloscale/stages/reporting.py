@@ -13,7 +13,7 @@ from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
-from caloscale.planning.catalogue.prices import today
+from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.bill import bill_markdown, money_section, plan_section
 from caloscale.report.blocks import Figure, Notice, Page, Section, Values
@@ -203,7 +203,7 @@ def billed(folder: Path) -> Bill | str:
     if not (folder / USAGE_FILE).is_file():
         return NOTHING_RAN
     try:
-        return bill_of(folder, added=FOR_THE_BILL)
+        return bill_of(folder, load_prices(added=FOR_THE_BILL))
     except InputError as missing:
         return str(missing)
 

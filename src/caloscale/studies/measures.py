@@ -3,8 +3,8 @@
 import datetime as dt
 import functools
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module, resources
 from pathlib import Path
 from typing import Any, Literal
@@ -26,30 +26,17 @@ class Context:
 
     as_of: dt.date
     """Day that `today` stands for."""
-    prices: tuple[Path, ...] = ()
-    """Files of prices with precedence over the catalogue."""
-    measurements: tuple[Path, ...] = ()
-    """Files of measurements beside the study's."""
-
-    @functools.cached_property
-    def price_list(self) -> Prices:
-        """Of the catalogue and the files."""
-        return load_prices(self.prices)
-
-    @functools.cached_property
-    def measured(self) -> tuple[Measurement, ...]:
-        """The measurements."""
-        return load_measurements(self.measurements)
+    prices: Prices = field(default_factory=load_prices)
+    measured: Sequence[Measurement] = field(default_factory=load_measurements)
 
     @functools.cached_property
     def catalogues(self) -> str:
         """Hash of everything in catalogues and files that a point may rest on."""
-        _ = self.price_list, self.measured  # which name the file that cannot be read, and why
         digest = hashlib.sha256(__version__.encode())
         folder = resources.files("caloscale.planning.catalogue").joinpath("data")
         files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
-        for file in (*files, *self.prices, *self.measurements):
-            digest.update(file.read_bytes())
+        for content in (*(file.read_bytes() for file in files), repr((self.prices.rows, self.measured)).encode()):
+            digest.update(content)
         return digest.hexdigest()
 
 
@@ -105,12 +92,12 @@ def _epoch_cost(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[st
             problem = f"the test pass of this run was not measured ({measured.source})"
             raise ConfigurationError(problem, field="withTest", value=True, remedy="write withTest: false")
         seconds += measured.test_seconds
-    rate, number_of, title = _accelerators(measured, asked, context.price_list)
+    rate, number_of, title = _accelerators(measured, asked, context.prices)
     usd_per_hour, observed_on = number_of * rate.usd_per_hour, rate.observed_on
     host = "hosts in the price" if rate.includes_host else "without hosts"
     if asked.host is not None:
         hosts = asked.hosts or measured.nodes
-        rented = node_rate(context.price_list, find_machine(asked.host), asked.region, asked.capacity_type, asked.as_of)
+        rented = node_rate(context.prices, find_machine(asked.host), asked.region, asked.capacity_type, asked.as_of)
         usd_per_hour += hosts * rented.usd_per_hour
         observed_on = min(observed_on, rented.observed_on)
         host = f"with {hosts} x {asked.host}"
@@ -172,7 +159,7 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
         remedy = "write 2026-11-21, or today"
         raise ConfigurationError("is not a day", field="asOf", value=as_of, remedy=remedy) from error
     run = configured_run(rest)
-    made = plan(run, context.price_list, context.measured, day)
+    made = plan(run, context.prices, context.measured, day)
     best = made.chosen or made.nearest
     if best is None:
         raise ConfigurationError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -199,17 +200,25 @@ class Prices:
         """Regions of which there is any price."""
         return sorted({key.region for key in self._keys if key.provider == provider})
 
-    def unusable_regions(self) -> list[str]:
-        """Regions of clouds where something has a price, but no node all of its parts: their rows are never used."""
+    def doubtful_regions(self) -> list[str]:
+        """Of regions of clouds that may be mistyped, why: something has a price there, but no node all of its parts; or
+        no such region is known. A cloud may have opened it since.
+        """
         sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for key in self._keys:
             sold.setdefault((key.provider, key.region), set()).add((key.sku_kind, key.sku))
-        return sorted(
-            region
-            for (provider, region), there in sold.items()
-            if provider != "none"
-            and not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider)
-        )
+        doubts = []
+        for (provider, region), there in sorted(sold.items()):
+            if provider == "none":
+                continue
+            known = _regions()[provider]
+            if not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider):
+                problem = f"no machine of the catalogue has all its prices in the region {region}"
+                doubts.append(f"{problem}, so its rows are not used; correct the region, or add the missing rows")
+            elif region not in known:
+                remedy = suggest(region, known) or "correct it if it is mistyped"
+                doubts.append(f"{region} is no region of {provider} that is known, and its rows are used: {remedy}")
+        return doubts
 
 
 def today() -> dt.date:
@@ -274,6 +283,12 @@ def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FI
         for row in rows
         if (as_of - row.observed_on).days > STALE_AFTER_DAYS
     ]
+
+
+@cache
+def _regions() -> dict[str, list[str]]:
+    """Regions of each cloud."""
+    return {cloud: names.split() for cloud, names in yaml.safe_load(builtin("regions.yaml").read_text("utf-8")).items()}
 
 
 @cache
