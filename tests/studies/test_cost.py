@@ -89,6 +89,9 @@ def test_a_ratio_states_what_it_rests_on_and_has_a_test_pass_only_where_one_was_
     compute, context = MEASURES["epochRatio"].compute, Context(TODAY)
     found = compute({**PAIR, "one.host": "n1-standard-96", "one.hosts": 1}, context, tmp_path)
     assert compute(PAIR, context, tmp_path)["ratio"] == pytest.approx(2.45, abs=0.01)
+    exchanged = {k.replace("one.", "x").replace("other.", "one.").replace("x", "other."): v for k, v in PAIR.items()}
+    turned = compute(exchanged, context, tmp_path)
+    assert turned["ratio"] == pytest.approx(1 / 2.45, abs=0.01) and turned["oneCost"]["title"] == "v3-8"
     assert found["statement"] == (
         "an epoch (training and test pass) on v3-8 (spot, europe-west4, without hosts, prices of 2022-06-01) costs "
         f"1/{found['ratio']:.2f} of that on 8 x nvidia-tesla-v100 (spot, europe-west4, with 1 x n1-standard-96, prices "
@@ -107,7 +110,7 @@ def test_one_accelerator_against_many_for_60_and_120_epochs(made):
         figures = statements[epochs]["figures"]
         assert figures["oneSeconds"] == pytest.approx(epochs * epoch_of_one, rel=0.02)
         assert figures["manySeconds"] == pytest.approx(epochs * (epoch_of_128 + 4), rel=0.08)
-        assert "1 V100 is extrapolated" in statements[epochs]["finding"]
+        assert "1 x nvidia-tesla-v100 is extrapolated" in statements[epochs]["finding"]
 
 
 def test_one_worker_a_node_is_the_best_layout_of_32(made):

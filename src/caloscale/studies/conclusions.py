@@ -21,7 +21,6 @@ def cost_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
 
 
 def _flat(points: Sequence[Point]) -> list[Statement]:
-    claim = "cost per epoch is flat from 2 to 32 V100"
     groups: dict[tuple[str, str | None], list[Point]] = {}
     for point in points:
         groups.setdefault((point.inputs["asOf"], point.inputs["host"]), []).append(point)
@@ -29,11 +28,12 @@ def _flat(points: Sequence[Point]) -> list[Statement]:
     for (day, host), group in groups.items():
         usd = [point.value("usd") for point in group]
         counts = [point.inputs["count"] for point in group]
-        first = group[0]
+        first, accelerator = group[0], group[0].inputs["accelerator"]
+        claim = f"cost per epoch is flat from {min(counts)} to {max(counts)} {accelerator}"
         spread = max(usd) / min(usd) - 1
         hosts = "without hosts" if host is None else f"with an {host} a GPU"
         finding = (
-            f"{min(usd):.3f} to {max(usd):.3f} USD, {spread:.1%} apart: {min(counts)} to {max(counts)} V100, "
+            f"{min(usd):.3f} to {max(usd):.3f} USD, {spread:.1%} apart: "
             f"{first.value('secondsAre')} as measured, {first.value('capacityType')}, {first.value('region')}, "
             f"{hosts}, prices of {day} seen on {first.value('observedOn')}"
         )
@@ -47,13 +47,15 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
     for day in dict.fromkeys(point.inputs["asOf"] for point in points):
         here = [point for point in points if point.inputs["asOf"] == day]
         ratios = [
-            f"{point.value('ratio'):.2f} in {point.inputs['region']} ({point.value('moreExpensive.secondsAre')}, V100 "
-            f"{point.value('moreExpensive.host')}, TPU {point.value('cheaper.host')})"
+            f"{point.value('ratio'):.2f} in {point.inputs['region']} ({point.value('oneCost.secondsAre')}, "
+            f"{point.value('oneCost.title')} {point.value('oneCost.host')}, {point.value('otherCost.title')} "
+            f"{point.value('otherCost.host')})"
             for point in here
         ]
         every = [point.value("ratio") for point in here]
+        seen = min(point.value("observedOn") for point in here)
         finding = (
-            f"{'; '.join(ratios)}; spot, prices of {day} seen on {here[0].value('moreExpensive.observedOn')}: "
+            f"{'; '.join(ratios)}; spot, prices of {day} seen on {seen}: "
             f"from {min(every):.2f} to {max(every):.2f} by region and hosts"
         )
         figures = {"ratio": every[0], "lowest": min(every), "highest": max(every)}
@@ -70,9 +72,10 @@ def _time(points: Sequence[Point]) -> list[Statement]:
     for epochs, group in sorted(by_epochs.items()):
         one, many = (choose(group, key=lambda point: point.value("count")) for choose in (min, max))
         one_seconds, many_seconds = one.value("totalSeconds"), many.value("totalSeconds")
-        extrapolated = f"; {one.value('count')} V100 is extrapolated" if one.value("extrapolates") else ""
+        single = f"{one.value('count')} x {one.value('accelerator')}"
+        extrapolated = f"; {single} is extrapolated" if one.value("extrapolates") else ""
         finding = (
-            f"{epochs} epochs: {one_seconds / DAY:.1f} days on {one.value('count')} V100, "
+            f"{epochs} epochs: {one_seconds / DAY:.1f} days on {single}, "
             f"{many_seconds / HOUR:.2f} h on {many.value('count')}, {one_seconds / many_seconds:.0f} times faster; "
             f"no interruptions, {one.value('batchPerReplica')} showers a GPU{extrapolated}"
         )
@@ -82,7 +85,7 @@ def _time(points: Sequence[Point]) -> list[Statement]:
 
 
 def _layouts(points: Sequence[Point]) -> list[Statement]:
-    claim = "one worker a node with all its GPUs is the best layout of 32 GPUs"
+    claim = f"one worker a node with all its GPUs is the best layout of {points[0].value('count')} GPUs"
     made = []
     for basis, path in (("predicted", "epochSeconds"), ("measured", "measured.trainSeconds")):
         known = [point for point in points if point.value(path) is not None]

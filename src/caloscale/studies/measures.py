@@ -121,9 +121,17 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, folder: Path) -> d
         cost = _epoch_cost(own, context, folder)
         bought = f"{own['capacityType']}, {own['region']}, {cost['host']}, prices of {own['asOf']}"
         costs.append((cost["usd"], f"{cost['title']} ({bought})", cost))
-    (low, cheap, cheaper), (high, dear, more_expensive) = sorted(costs, key=lambda cost: cost[0])
+    (low, cheap, cheaper), (high, dear, _) = sorted(costs, key=lambda cost: cost[0])
     statement = f"an epoch ({cheaper['secondsAre']}) on {cheap} costs 1/{high / low:.2f} of that on {dear}"
-    return {"cheaper": cheaper, "moreExpensive": more_expensive, "ratio": high / low, "statement": statement}
+    (one_usd, _, one), (other_usd, _, other) = costs
+    seen = min(one["observedOn"], other["observedOn"])
+    return {
+        "oneCost": one,
+        "otherCost": other,
+        "ratio": one_usd / other_usd,
+        "observedOn": seen,
+        "statement": statement,
+    }
 
 
 def _run_like(asked: EpochInputs, context: Context) -> Measurement:
