@@ -99,8 +99,10 @@ def test_a_warm_up_that_is_longer_than_the_training_is_named(command, tmp_path, 
 HEADER = "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
 
 
-def own_prices(folder: Path, provider: str, region: str, sold: str = "gpu,nvidia-tesla-v100,gpu") -> Path:
-    row = f"{provider},{region},{sold},spot,0.5,2026-11-01,2026-11-20,our invoice\n"
+def own_prices(
+    folder: Path, provider: str, region: str, sold: str = "gpu,nvidia-tesla-v100,gpu", way: str = "spot"
+) -> Path:
+    row = f"{provider},{region},{sold},{way},0.5,2026-11-01,2026-11-20,our invoice\n"
     (folder / "own.csv").write_text(HEADER + row)
     return folder / "own.csv"
 
@@ -359,8 +361,15 @@ def test_the_bill_of_rented_machines_beside_its_plan(command, document, folder):
     assert causes == pytest.approx(bill["usd"] - json.loads(made)["chosen"]["usd"], abs=0.01)
     shown = command("bill", folder).out
     spent = [part["purpose"] for part in bill["parts"] if part["usd"]]
-    for text in (f"{bill['usd']:.2f} USD", "epochs that were planned and not run", *spent):
+    beside = ("Not in it: boot disks (hardware.diskGib), control plane (", "network traffic")
+    for text in (f"{bill['usd']:.2f} USD", "epochs that were planned and not run", *beside, *spent):
         assert text in shown
+    attempt = {**USAGE["attempts"][0], "nodes": [{**HELD, "controlPlaneSeconds": 36_000}]}
+    (folder / "usage.json").write_text(json.dumps({**USAGE, "attempts": [attempt]}))
+    own = own_prices(folder, "gcp", "europe-west4", "control_plane,cluster,cluster", "on-demand")
+    shown = command("bill", folder, "--prices", own).out
+    assert "Not in it: boot disks (hardware.diskGib), buckets" in shown
+    assert re.search(r"control plane of the cluster +10\.0000 ", shown) and re.search(r"all +8\.0000 ", shown)
 
 
 def test_the_bill_of_one_s_own_machine(command, tmp_path):

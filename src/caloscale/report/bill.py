@@ -1,9 +1,9 @@
 """A bill in words and tables, for a terminal, for Markdown and for the page of a run; the plan beside it."""
 
-from caloscale.planning.billing.bill import SMALL_BILL_USD, AgainstEstimate, Bill, PerMillionShowers
+from caloscale.planning.billing.bill import SMALL_BILL_USD, AgainstEstimate, Bill, BilledNodes, PerMillionShowers
 from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.report.blocks import Block, Details, Notice, Section, Table, Text, Values, markdown
-from caloscale.report.plan import accelerators, headline, money, remarks, verdict
+from caloscale.report.plan import accelerators, headline, money, not_billed, remarks, verdict
 
 NO_SPEED = (
     "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
@@ -36,7 +36,7 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
         )
         for n in bill.nodes
     ]
-    nodes.append(("all", f"{sum(n.node_hours for n in bill.nodes):.4f}", "", f"{bill.usd:.{digits}f}"))
+    nodes.append(("all", f"{sum(n.node_hours for n in _machines(bill)):.4f}", "", f"{bill.usd:.{digits}f}"))
     parts = [(p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in bill.parts if p.usd]
     held = "Machine that the run is priced as" if bill.own_machine else "Machines that the run held"
     against, million = bill.against_estimate, bill.per_million_showers
@@ -46,10 +46,19 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
         Table("Cost by purpose", ("purpose", "USD", "share", "what it is"), tuple(parts)),
         *((_difference(against, digits),) if against is not None else ()),
         *((_per_million(million),) if million is not None else ()),
-        *((Text(OWN_MACHINE, "pale"),) if bill.own_machine else ()),
-        *((Text(NO_SPEED, "pale"),) if million is None and not bill.own_machine else ()),
+        *(Text(note, "pale") for note in ((OWN_MACHINE,) if bill.own_machine else _notes_of_rented(bill))),
         *(Notice(warning) for warning in bill.warnings),
     )
+
+
+def _machines(bill: Bill) -> list[BilledNodes]:
+    """What a bill is for, without the control plane, whose hours are those of the cluster."""
+    return [nodes for nodes in bill.nodes if nodes.rate_parts[0].kind != "control_plane"]
+
+
+def _notes_of_rented(bill: Bill) -> list[str]:
+    beside = not_billed({part.kind for nodes in bill.nodes for part in nodes.rate_parts})
+    return [*([NO_SPEED] if bill.per_million_showers is None else []), f"Not in it: {beside}."]
 
 
 def _difference(against: AgainstEstimate, digits: int) -> Table:
@@ -111,12 +120,13 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
     ]
     if bill is None:
         return Table("The plan", ("quantity", "planned"), tuple(rows))
-    titles = ", ".join(dict.fromkeys(n.title for n in bill.nodes))
+    machines = _machines(bill)
+    titles = ", ".join(dict.fromkeys(n.title for n in machines))
     measured = (
         f"{titles} (own machine, priced as this)" if bill.own_machine else titles,
-        "; ".join(f"{n.region}, {n.capacity_type}" for n in bill.nodes),
+        "; ".join(dict.fromkeys(f"{n.region}, {n.capacity_type}" for n in machines)),
         "one process" if bill.own_machine else "",
-        f"{sum(n.node_hours for n in bill.nodes):.3g}",
+        f"{sum(n.node_hours for n in machines):.3g}",
         f"{bill.usd:.4f}",
         "no epoch was completed" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4f}",
     )

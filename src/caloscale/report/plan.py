@@ -1,6 +1,6 @@
 """A plan in words and tables, for a terminal and for Markdown, and as a figure."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 
 from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining
@@ -234,10 +234,20 @@ def remarks(plan: Plan) -> list[str]:
     for part in prices.parts:
         price, age = f"{part.usd_per_unit_hour:g} USD an hour", (prices.as_of - part.observed_on).days
         found.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
+    if best is not None and best.usd is not None:
+        found.append(f"not in it: {not_billed({part.kind for part in prices.parts})}")
     found += plan.notes
     if prices.unpriced:
         found.append(f"left out, without a price on the day: {', '.join(prices.unpriced)}")
     return found + [f"warning: {warning}" for warning in dict.fromkeys(prices.warnings)]
+
+
+def not_billed(kinds: Container[str]) -> str:
+    """What a cloud asks money for beside prices of some kinds."""
+    fields = {"disk_gib": "boot disks (hardware.diskGib)", "control_plane": "control plane (hardware.controlPlane)"}
+    beside = [text for kind, text in fields.items() if kind not in kinds]
+    idle = "nodes without a worker (before it starts, after it ends, and those of the cluster itself)"
+    return ", ".join((*beside, "buckets and other storage", "network traffic", "logs", idle, "discounts", "taxes"))
 
 
 def plan_blocks(plan: Plan) -> tuple[Block, ...]:

@@ -132,7 +132,8 @@ class Bill(Block):
     prices_observed_on: dt.date
     """Day on which the oldest price was seen."""
     usd: float
-    """US dollars."""
+    """US dollars of machines, and of disks and control plane where these are counted; storage, network traffic,
+    discounts and taxes are not in it."""
     nodes: tuple[BilledNodes, ...]
     """Node hours by kind and capacity type; the control plane, where it is billed, in hours of the cluster."""
     parts: tuple[BillPart, ...]
