@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kfp import compiler, dsl
+from kfp import dsl
 
 from caloscale.errors import CaloscaleError
 from caloscale.planning.catalogue.prices import today
@@ -24,6 +24,7 @@ from caloscale.studies.runner import runs_of
 from caloscale.studies.sweep import Study, load_study, parse_changes
 from components.cost_report.component import cost_report
 from pipelines.chain import LIGHT, in_cluster, steps
+from pipelines.options import write_pipeline
 
 PARALLEL = 4
 
@@ -68,14 +69,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--parallel", type=int, default=PARALLEL, help=f"points at a time (absent: {PARALLEL})")
     parser.add_argument("--compile", type=Path, required=True, metavar="OUT.yaml", help="file of the pipeline")
     given = parser.parse_args(arguments)
+    if given.parallel < 1:
+        parser.error(f"--parallel: at least one point at a time (got {given.parallel})")
     try:
         study = load_study(given.study).changed(parse_changes(given.changes))
         pipeline = build(study, Context(today()), given.parallel)
     except CaloscaleError as error:
         print(error, file=sys.stderr)
         return error.exit_code
-    compiler.Compiler().compile(pipeline, str(given.compile))
-    return 0
+    return write_pipeline(pipeline, given.compile)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,16 @@ python -m pipelines.solve_inverse_problem --preset proxy        # here, without 
 python -m pipelines.solve_inverse_problem --compile OUT.yaml    # for the Kubeflow UI
 """
 
-import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from kfp import compiler, dsl
+from kfp import dsl
 
 from components.cost_report.component import cost_report
 from components.solve.component import solve
 from components.validate_solution.component import validate_solution
 from pipelines.chain import HEAVY, LIGHT, RETRIES, in_cluster
+from pipelines.options import parser_of, refuse_unused, write_pipeline
 
 NAME = "solve-inverse-problem"
 DEFAULT = {"solver": {"preset": "proxy"}}
@@ -56,24 +55,13 @@ def build(here: bool = False) -> Any:
     return solve_inverse_problem
 
 
-def compile_pipeline(path: Path) -> None:
-    """Write the pipeline as the YAML that the Kubeflow UI takes."""
-    compiler.Compiler().compile(build(), str(path))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configuration", nargs="?", type=Path, help="run configuration (YAML)")
-    parser.add_argument("--preset", help="preset below the run configuration")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="a.b=c", help="override")
-    parser.add_argument("--name", help="name of the run's folder")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
-    parser.add_argument("--compile", type=Path, metavar="OUT.yaml", help="compile instead of running")
+    parser = parser_of(__doc__)
     given = parser.parse_args(arguments)
+    refuse_unused(parser, given)
     if given.compile:
-        compile_pipeline(given.compile)
-        return 0
+        return write_pipeline(build(), given.compile)
     from pipelines import local
 
     return local.solve_here(given, build)

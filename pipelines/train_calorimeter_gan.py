@@ -5,19 +5,20 @@ python -m pipelines.train_calorimeter_gan --compile OUT.yaml      # for the Kube
 python -m pipelines.train_calorimeter_gan --on-cluster --compile OUT.yaml      # the default trains as a TrainingRun
 """
 
-import argparse
 import inspect
 import json
+import re
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from kfp import compiler, dsl
+from kfp import dsl
 
+from caloscale.cluster.names import NAMESPACE
 from caloscale.spec import FORM
 from caloscale.spec.model import FIRST_PRESET
 from pipelines.chain import VOLUME, chain
+from pipelines.options import parser_of, refuse_unused, write_pipeline
 
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "train-calorimeter-gan": {"preset": FIRST_PRESET, "run": {}},
@@ -97,27 +98,18 @@ def _description(entries: Mapping[str, tuple[type, Any, str]]) -> str:
     )
 
 
-def compile_pipeline(path: Path, name: str = "train-calorimeter-gan", volume_claim: str | None = None) -> None:
-    """Write the pipeline with the default run configuration of a name as the YAML that the Kubeflow UI takes."""
-    compiler.Compiler().compile(build(name=name, volume_claim=volume_claim), str(path))
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("configuration", nargs="?", type=Path, help="run configuration (YAML)")
-    parser.add_argument("--preset", help="preset below the run configuration")
-    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="a.b=c", help="override")
-    parser.add_argument("--name", help="name of the run's folder")
-    parser.add_argument("--runs", type=Path, default=Path("runs"), help="folder of all runs")
-    parser.add_argument("--compile", type=Path, metavar="OUT.yaml", help="compile instead of running")
+    parser = parser_of(__doc__)
     parser.add_argument("--on-cluster", action="store_true", help="with --compile: trains as a TrainingRun by default")
     parser.add_argument("--volume-claim", metavar="NAME", help="with --compile: a claim that all steps mount")
     given = parser.parse_args(arguments)
+    refuse_unused(parser, given, "on_cluster", "volume_claim")
+    if given.volume_claim and not re.fullmatch(NAMESPACE, given.volume_claim):
+        parser.error(f"--volume-claim: {given.volume_claim!r} is no name of a PersistentVolumeClaim")
     if given.compile:
         name = "train-on-cluster" if given.on_cluster else "train-calorimeter-gan"
-        compile_pipeline(given.compile, name, given.volume_claim)
-        return 0
+        return write_pipeline(build(name=name, volume_claim=given.volume_claim), given.compile)
     from pipelines import local
 
     return local.run_here(given, build)

@@ -32,6 +32,7 @@ from components.train.component import train
 from components.validate.component import validate
 from components.validate_solution.component import validate_solution
 from pipelines import solve_inverse_problem, train_calorimeter_gan
+from pipelines.options import write_pipeline
 from tools import table
 from tools.custom_resource import custom_resource_definition, progress_definition
 from tools.manifests import write_training_runtime, write_yaml
@@ -146,8 +147,8 @@ def main(arguments: list[str]) -> None:
     crd_folder = ROOT / "manifests/crd"
     for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
-    train_calorimeter_gan.compile_pipeline(compiled_folder / "train_calorimeter_gan.yaml")
-    solve_inverse_problem.compile_pipeline(compiled_folder / f"{solve_inverse_problem.NAME.replace('-', '_')}.yaml")
+    for module in (train_calorimeter_gan, solve_inverse_problem):
+        write_pipeline(module.build(), compiled_folder / f"{module.__name__.rpartition('.')[2]}.yaml")
     write_schemas(schema_folder)
     for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
         write_yaml(crd_folder / f"{plural}.yaml", definition)

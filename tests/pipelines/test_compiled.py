@@ -363,6 +363,25 @@ def test_without_a_workspace_the_run_is_beside_its_artifacts(monkeypatch: pytest
     assert run_folder("gs://runs/a/", HERE, beside) == "gs://runs/a"
     with pytest.raises(ConfigurationError, match="resume"):
         run_folder("gs://runs/a", "../b", beside)
+    for workspace in ("runs", "/workspace ", "gs:/b/x", " gs://b/x"):
+        with pytest.raises(ConfigurationError, match="workspace: "):
+            run_folder(workspace, HERE, beside)
+
+
+def test_a_run_that_is_not_there_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUN_VARIABLE, "second")
+    with pytest.raises(ConfigurationError, match="resume: holds no run"):
+        begin(tmp_path / "step", preset="compact", workspace=str(tmp_path / "runs"), resume="frist")
+    assert "holds no run" in report(tmp_path / "runs", tmp_path / "made", resume="frist", state="FAILED")
+
+
+@pytest.mark.parametrize("options", ["--on-cluster", "--compile p.yaml --set a=b", "--compile p.txt"])
+def test_options_without_an_effect_are_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        assert main(options.split()) == 2
+    except SystemExit as ended:  # of argparse
+        assert ended.code == 2
+    assert "--" in capsys.readouterr().err
 
 
 def test_the_log_of_a_refused_step_ends_with_the_message_alone(tmp_path: Path) -> None:

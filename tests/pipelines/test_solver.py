@@ -10,7 +10,7 @@ import yaml
 from caloscale.spec import load_solver_run
 from caloscale.stages.record import read_records, recorded
 from pipelines import local
-from pipelines.solve_inverse_problem import compile_pipeline, main
+from pipelines.solve_inverse_problem import main
 
 TINY = [
     "solver.ranks=1",
@@ -25,7 +25,7 @@ TINY = [
 
 
 def test_the_chain_and_what_runs_at_exit(tmp_path: Path) -> None:
-    compile_pipeline(tmp_path / "p.yaml")
+    assert main(["--compile", str(tmp_path / "p.yaml")]) == 0
     compiled = next(yaml.safe_load_all((tmp_path / "p.yaml").read_text()))
     inner = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"]
     assert {name: set(task.get("dependentTasks", [])) for name, task in inner.items()} == {

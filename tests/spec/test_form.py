@@ -62,9 +62,13 @@ def test_a_field_that_the_form_and_the_run_give_with_other_values_is_refused() -
     with pytest.raises(ConfigurationError, match=r"train\.epochs in run is another value, 5") as refused:
         run_of_form({"epochs": 6}, beneath)
     assert refused.value.field == "epochs" and refused.value.value == 6 and "epochs at 0" in str(refused.value)
-    with pytest.raises(ConfigurationError, match=r"train\.epochs") as refused:
-        run_of_form({"epochs": -2}, {})
-    assert refused.value.exit_code == 2
+    for epochs in (-2, False):
+        with pytest.raises(ConfigurationError, match=r"train\.epochs"):
+            run_of_form({"epochs": epochs}, {})
+    assert run_of_form({"nodes": None}, {}).hardware is None
+    for run in ([], "train: {epochs: 3}"):
+        with pytest.raises(ConfigurationError, match="run: must be a mapping"):
+            run_of_form({"epochs": 6}, run)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match=r"leave out train\.gpus") as refused:
         run_of_form({"preset": "flow", "gpus": 1, "accelerator": "nvidia-l4"}, {})
     assert refused.value.exit_code == 2

@@ -171,7 +171,7 @@ def _parse_parameter(text: str) -> dict[str, Any]:
 
 def build_solver_run(raw: Mapping[str, Any]) -> SolverRun:
     """The solver run of a raw mapping such as a pipeline parameter."""
-    return _build(_SOLVING, _Layers([_Layer("run", raw)]))
+    return _build(_SOLVING, _Layers([_Layer("run", check_mapping(raw, "run"))]))
 
 
 def build_any_run(raw: Mapping[str, Any]) -> Run | SolverRun:
@@ -194,10 +194,15 @@ def parse_yaml(text: str, *, file: object = None) -> dict[str, Any]:
 
 def _layer(text: str, file: object) -> _Layer:
     value, node = document.parse(text, file=file)
-    raw = {} if value is None else value
-    if not isinstance(raw, dict):
-        raise ConfigurationError("must be a mapping of blocks", file=file, value=raw, remedy="begin with 'model:'")
-    return _Layer("" if file is None else str(file), raw, node)
+    return _Layer("" if file is None else str(file), check_mapping({} if value is None else value, file), node)
+
+
+def check_mapping(raw: Any, source: object) -> Mapping[str, Any]:
+    """A raw run configuration that is a mapping; raises ConfigurationError for anything else."""
+    if not isinstance(raw, Mapping):
+        remedy = "begin with 'model:', or in a form write JSON such as {}"
+        raise ConfigurationError("must be a mapping of blocks", file=source, value=raw, remedy=remedy)
+    return raw
 
 
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:

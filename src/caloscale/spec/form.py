@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 from caloscale.errors import ConfigurationError
 from caloscale.spec.block import Block, describe_field
 from caloscale.spec.budget import Budget
-from caloscale.spec.configuration import build_run_of_layers
+from caloscale.spec.configuration import build_run_of_layers, check_mapping
 from caloscale.spec.data import Data
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.model import Model
@@ -82,9 +82,10 @@ def run_of_form(form: Mapping[str, Any], run: Mapping[str, Any]) -> Run:
     Raises ConfigurationError as all parsers do, and for a field that both give, with different values.
     """
     given: dict[str, dict[str, Any]] = {}
+    check_mapping(run, "run")
     for name, value in form.items():
         field = FORM[name]
-        if value == field.empty:
+        if value is None or (value == field.empty and not isinstance(value, bool)):
             continue
         block, key = field.path
         held = run.get(block)

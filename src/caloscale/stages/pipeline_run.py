@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from caloscale.cluster.names import GPU
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import (
     EMPTY_FORM,
     SolverRun,
@@ -18,6 +18,7 @@ from caloscale.spec import (
     parse_solver_run,
     run_of_form,
 )
+from caloscale.spec.values import BUCKETS, check_place
 from caloscale.stages.planning import plan
 from caloscale.stages.record import adopt_records
 from caloscale.stages.reporting import Report, report_of_refusal
@@ -66,9 +67,17 @@ def run_folder(workspace: str, resume: str, beside: str) -> str:
 
 def _root(workspace: str, beside: str) -> str:
     """The workspace, which holds the folders of runs."""
-    if workspace:
-        return workspace.rstrip("/")
     run = run_id()
+    if workspace:
+        try:
+            check_place(workspace)
+            own_disk = run is not None and not workspace.startswith(("/", *BUCKETS))
+            if own_disk or workspace != workspace.strip():
+                problem = "would be a folder on each step's own disk" if own_disk else "ends with a blank"
+                raise InvalidValueError(problem, remedy="write gs://bucket/prefix, or the path of a volume, from /")
+        except InvalidValueError as error:
+            raise ConfigurationError(error.problem, field="workspace", value=workspace, remedy=error.remedy) from None
+        return workspace.rstrip("/")
     root, found, _ = beside.partition(f"/{run}/")
     if run is None or not found:
         remedy = "write gs://bucket/prefix, s3://... or minio://..."
@@ -80,7 +89,11 @@ def _root(workspace: str, beside: str) -> str:
 def begun(step: str, workspace: str, resume: str, beside: str) -> Iterator[str]:
     """The folder of the run, for its first step; why that fails is kept in the run's own folder, for its report."""
     with failure_kept(step, own_folder(workspace, beside)):
-        yield run_folder(workspace, resume, beside)
+        folder = run_folder(workspace, resume, beside)
+        if resume not in ("", HERE) and _kept(folder) is None:
+            remedy = "give the id of a run in the same workspace, or nothing for a new one"
+            raise ConfigurationError("holds no run", file=folder, field="resume", value=resume, remedy=remedy)
+        yield folder
 
 
 @dataclass(frozen=True)
