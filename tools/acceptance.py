@@ -121,8 +121,8 @@ def shifted(pool: Observed, inside: Floats, layers: float, ranges: Floats, axes:
         return replace(pool, longitudinal=np.where(inside[:, None] > 0, profiles, pool.longitudinal))
 
     def excess(by: float) -> float:
-        samples = [Weighted(one, np.ones((3, len(pool))), ranges, ranges) for one in (pool, moved(by))]
-        found = results_of_differences(*samples, [""] * ranges.shape[1], axes.depth_x0)["showerMaximum"]
+        one, other = (Weighted(each, np.ones((3, len(pool))), ranges, ranges) for each in (pool, moved(by)))
+        found = results_of_differences(one, other, [""] * ranges.shape[1], axes.depth_x0)["showerMaximum"]
         return float(found.differences[MIDDLE].value or 0) - layers
 
     ends = sorted((layers / 3, 3 * layers))
@@ -182,7 +182,9 @@ def differences(sources: Sequence[Observed], parts: Sequence[Part], run: Run) ->
         observed = source[indices]
         member = bin_of_energy(observed.energy_gev, edges)
         samples.append(Weighted(observed, rows, member, member))
-    return results_of_differences(*samples, [str(k) for k in range(len(edges) - 1)], axes_of(run.data).depth_x0)
+    reference, generated = samples
+    labels = [str(k) for k in range(len(edges) - 1)]
+    return results_of_differences(reference, generated, labels, axes_of(run.data).depth_x0)
 
 
 def separated(quantity: str, sources: Sequence[Floats], parts: Sequence[Part], halves: Floats) -> QuantityResult:
@@ -194,7 +196,7 @@ def separated(quantity: str, sources: Sequence[Floats], parts: Sequence[Part], h
 
 def cases_of(kind: Kind, pool: Observed, run: Run) -> list[list[Case]]:
     """The cases of each draw; of differences every second draw has less than Monte Carlo."""
-    gates = {gate.quantity: gate for gate in run.validation.judging}
+    gates: dict[str, Gate] = {gate.quantity: gate for gate in run.validation.judging}
     if kind == "differences":
         return [
             [(tuple(gates[name] for name in names), (pool, changed)) for names, changed in hypotheses(pool, run, side)]
@@ -223,7 +225,7 @@ def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Accept
     generated = GENERATED_EQUAL if kind == "equal" else GENERATED
     for draw in range(draws):
         parts, halves = draw_parts(run, len(pool), size, generated, draw)
-        accepted = {}
+        accepted: dict[str, bool] = {}
         for gates, sources in cases[draw % len(cases)]:
             if isinstance(sources[0], Observed):
                 found = differences(sources, parts, run)

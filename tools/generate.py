@@ -14,6 +14,7 @@ from typing import Any
 import docstring_parser
 import yaml
 from kfp import compiler
+from pydantic import BaseModel
 
 from caloscale.cluster.names import PLURAL, PROGRESS_PLURAL
 from caloscale.planning.catalogue.hardware import find_machine
@@ -52,8 +53,9 @@ def paths() -> list[str]:
 
 def write_schemas(folder: Path) -> None:
     """JSON schemas of the run configurations and of summary.json."""
-    inputs, outputs = {"run": Run, "solver-run": SolverRun}, {"summary": Summary, "solver-summary": SolverSummary}
-    for name, block in {**inputs, **outputs}.items():
+    blocks: dict[str, type[BaseModel]] = {"run": Run, "solver-run": SolverRun}
+    outputs: dict[str, type[BaseModel]] = {"summary": Summary, "solver-summary": SolverSummary}
+    for name, block in {**blocks, **outputs}.items():
         schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$comment": GENERATED}
         schema |= block.model_json_schema(by_alias=True, mode="serialization" if name in outputs else "validation")
         text = json.dumps(schema, indent=2, ensure_ascii=False)

@@ -78,8 +78,9 @@ def _copied_tree(part: dict[str, list[str]]) -> Path:
 
 
 def _generate(processes: int) -> None:
-    from mutmut.__main__ import copy_src_dir, create_mutants
+    from mutmut.__main__ import create_mutants
     from mutmut.mutation.file_mutation import NEVER_MUTATE_FUNCTION_NAMES
+    from mutmut.utils.file_utils import copy_src_dir
 
     NEVER_MUTATE_FUNCTION_NAMES.update(AT_IMPORT)
     with contextlib.redirect_stdout(io.StringIO()):

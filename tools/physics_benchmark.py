@@ -8,7 +8,7 @@ of showers that the run has not seen, generates as many and measures.
 
 import argparse
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,22 +98,22 @@ def main() -> None:
     generator = load_generator(asked.run / TRAINED)
     with open_shards(dataset_of(asked.run)) as shards:
         others = shards.read("train")
-    primaries = draw_primaries(run, others, len(real))
+    primaries: dict[str, Any] = draw_primaries(run, others, len(real))
     generated = generator.generate(**primaries, seed=run.validation.seed)
     sampling = float(np.mean(real.ecal_sum_gev / real.energy_gev))
     axes, seed, started = axes_of(run.data), run.validation.seed, time.perf_counter()
     x, y, layers = run.data.shape
-    features = [high_level_features(showers, sampling, axes) for showers in (real, generated, others)]
+    first, second, third = (high_level_features(showers, sampling, axes) for showers in (real, generated, others))
     with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
-        distances = {name: distance(of, *features, seed) for name, of in (("FPD", fpd), ("KPD", kpd))}
-    cells = [low_level_features(showers, sampling) for showers in (real, generated)]
-    of_features, shape = partial(dense_network, features[0].shape[1]), (layers, x, y)
-    judges: dict[str, tuple[Callable[[], Any], Sequence[Floats], dict[str, Any]]] = {
+        distances = {name: distance(of, first, second, third, seed) for name, of in (("FPD", fpd), ("KPD", kpd))}
+    cells = low_level_features(real, sampling), low_level_features(generated, sampling)
+    of_features, shape = partial(dense_network, first.shape[1]), (layers, x, y)
+    judges: dict[str, tuple[Callable[[], Any], tuple[Floats, Floats], dict[str, Any]]] = {
         "dense network, cells": (partial(dense_network, cells[0].shape[1]), cells, DENSE),
-        "dense network, high-level features": (of_features, features[:2], DENSE),
+        "dense network, high-level features": (of_features, (first, second), DENSE),
         "residual network, cells": (partial(residual_network, shape), cells, RESIDUAL),
         "small convolutional network, cells": (partial(convolutional_network, shape), cells, SMALL),
-        "dense network, high-level features, Geant4 against Geant4": (of_features, features[::2], DENSE),
+        "dense network, high-level features, Geant4 against Geant4": (of_features, (first, third), DENSE),
     }
     judgements = {
         which: judge(*pair, build, seed=seed, label=which, **training)

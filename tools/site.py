@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import typer
@@ -149,7 +149,8 @@ def solver_configuration() -> str:
 def commands() -> str:
     """Every command with arguments and options, as in its --help."""
     group = typer.main.get_group(app)
-    text = get_docs_for_click(obj=group, ctx=click.Context(group, info_name="caloscale"), name="caloscale")
+    context: Any = click.Context(cast(click.Command, group), info_name="caloscale")
+    text = get_docs_for_click(obj=group, ctx=context, name="caloscale")
     text = re.sub(r"(`[^`]*`)|<", lambda found: found[1] or "&lt;", text.partition("**Commands**")[2])
     return f"# Commands\n\n`caloscale COMMAND --help` prints the text of this page.\n\n**Commands**{text}"
 

@@ -10,6 +10,7 @@ import argparse
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.stats import binomtest
@@ -53,7 +54,7 @@ def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[tuple[str, 
     with open_shards(dataset) as shards:
         reference = shards.read("validation", judging_showers(shards.manifest, run))
         training = shards.read("train")
-    primaries = draw_primaries(run, training, generated_showers(run))
+    primaries: dict[str, Any] = draw_primaries(run, training, generated_showers(run))
     generated, untrained = (
         load_generator(networks, untrained=which).generate(**primaries, seed=run.validation.seed)
         for which in (False, True)
