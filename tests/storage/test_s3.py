@@ -4,6 +4,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,3 +86,38 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     for request in (lambda: read_object("s3://b/x"), lambda: upload(tmp_path / "file", "s3://b/x")):
         with pytest.raises(UnreachableError, match=r"s3://b/x.*127\.0\.0\.1:1 does not serve it"):
             request()
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("ExpiredToken", StorageError, "no valid credentials"),
+        ("RequestTimeout", UnreachableError, "does not serve it"),
+        ("InvalidRequest", StorageError, "refuses the request"),
+        (None, StorageError, "does not answer as S3"),
+    ],
+)
+def test_what_an_answer_means(
+    monkeypatch: pytest.MonkeyPatch, code: str | None, kind: type[StorageError], said: str
+) -> None:
+    """None: the page of a proxy, with the status code 200, which is no object and no empty bucket."""
+    from botocore.exceptions import ClientError
+
+    class Client:
+        exceptions = SimpleNamespace(NoSuchKey=KeyError)
+
+        def get_object(self, **_: str) -> dict[str, str]:
+            if code is None:
+                return {}
+            response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+            raise ClientError(response, "GetObject")  # type: ignore[arg-type]
+
+        def get_paginator(self, _: str) -> SimpleNamespace:
+            return SimpleNamespace(paginate=lambda **_: [self.get_object()])
+
+    monkeypatch.setattr(s3, "client", lambda _: Client())
+    found, name = bucket_of("s3://b1b/x", retry_seconds=0.1)
+    for request in (found.get, found.list):
+        with pytest.raises(StorageError, match=said) as caught:
+            request(name)
+        assert type(caught.value) is kind

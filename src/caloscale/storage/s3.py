@@ -36,6 +36,15 @@ _NO_CREDENTIALS = Answer(
     "no valid credentials",
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; in a cluster see docs/pipeline.md (Kubeflow's own store)",
 )
+_NO_STORE = Answer("the server {host} does not answer as S3", "check AWS_ENDPOINT_URL and proxies")
+_MEANINGS = {
+    "ExpiredToken": _NO_CREDENTIALS,
+    "InvalidToken": _NO_CREDENTIALS,
+    "RequestTimeout": PASSING,
+    "IncompleteBody": PASSING,
+    "BadDigest": PASSING,
+}
+"""Of answers with the status code 400."""
 _CONFLICT = 409
 """Of a conditional write: another one is under way."""
 
@@ -91,7 +100,8 @@ class S3Store:
         def ask() -> list[tuple[str, int]]:
             pages = client(self._scheme).get_paginator("list_objects_v2")
             listed = pages.paginate(Bucket=self._bucket, Prefix=prefix)
-            return [(item["Key"], item["Size"]) for page in listed for item in page.get("Contents", ())]
+            found = [self._of_store(page, "Name", prefix) for page in listed]
+            return [(item["Key"], item["Size"]) for page in found for item in page.get("Contents", ())]
 
         return below(prefix, self._ask(prefix, ask))
 
@@ -103,7 +113,7 @@ class S3Store:
         """See `ObjectStore`."""
 
         def ask() -> None:
-            answered = client(self._scheme).get_object(Bucket=self._bucket, Key=name)
+            answered = self._get(name)
             digest = hashlib.sha256()
             with closing(answered["Body"]) as body, path.open("wb") as file:
                 for chunk in body.iter_chunks(_CHUNK_BYTES):
@@ -129,7 +139,7 @@ class S3Store:
 
         def ask() -> tuple[bytes | None, str]:
             try:
-                answered = client(self._scheme).get_object(Bucket=self._bucket, Key=name)
+                answered = self._get(name)
             except client(self._scheme).exceptions.NoSuchKey:
                 return None, NO_VERSION
             with closing(answered["Body"]) as body:
@@ -148,10 +158,20 @@ class S3Store:
         """See `ObjectStore`."""
         self._ask(name, lambda: client(self._scheme).delete_object(Bucket=self._bucket, Key=name))
 
+    def _get(self, name: str) -> Any:
+        return self._of_store(client(self._scheme).get_object(Bucket=self._bucket, Key=name), "ETag", name)
+
+    def _of_store(self, answered: Any, entry: str, name: str) -> Any:
+        """An answer that has an entry of all answers of its kind; the page of a proxy has not."""
+        if entry not in answered:
+            raise _NO_STORE.error(self._uri(name), self._host, f"an answer without {entry}")
+        return answered
+
     def _put(self, name: str, content: bytes, **condition: str) -> str:
         metadata = {_SHA256: hashlib.sha256(content).hexdigest()}
         given = {"Bucket": self._bucket, "Key": name, "Body": content, "Metadata": metadata, **condition}
-        return str(self._ask(name, lambda: client(self._scheme).put_object(**given))["ETag"])
+        answered = self._ask(name, lambda: client(self._scheme).put_object(**given))
+        return str(self._of_store(answered, "ETag", name)["ETag"])
 
     def _check(self, answered: Any, found: str, name: str) -> None:
         wanted = answered["Metadata"].get(_SHA256, found)
@@ -196,24 +216,26 @@ class S3Store:
         uri = self._uri(name)
         try:
             yield
-        except S3UploadFailedError as error:  # of a file: it holds the error as its context
-            cause = error.__context__
-            code = self._code(cause) if isinstance(cause, ClientError) else None
-            raise answer(code, _ACCESS).error(uri, self._host, error) from error
-        except ClientError as error:
-            code = self._code(error)
-            meant = CHANGED if code == _CONFLICT else answer(code, _ACCESS)
-            raise meant.error(uri, self._host, error) from error
+        except (ClientError, S3UploadFailedError) as error:
+            cause = error if isinstance(error, ClientError) else error.__context__  # of a file
+            raise self._meant(cause).error(uri, self._host, error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise _NO_CREDENTIALS.error(uri, self._host, error) from error
         except (ConnectionError, HTTPClientError, IncompleteReadError) as error:
             raise PASSING.error(uri, self._host, error) from error
         except BotoCoreError as error:
             raise answer(400, _ACCESS).error(uri, self._host, error) from error
+        except RecursionError as error:  # boto3 asks for the region of a bucket whose server redirects all requests
+            raise _NO_STORE.error(uri, self._host, "it redirects to another address") from error
 
     @staticmethod
-    def _code(error: Any) -> int:
-        return int(error.response["ResponseMetadata"]["HTTPStatusCode"])
+    def _meant(error: Any) -> Answer:
+        response = getattr(error, "response", None)
+        if response is None:
+            return PASSING
+        code = int(response["ResponseMetadata"]["HTTPStatusCode"])
+        known = _MEANINGS.get(response.get("Error", {}).get("Code"))
+        return known or (CHANGED if code == _CONFLICT else answer(code, _ACCESS))
 
     @property
     def _host(self) -> str:
