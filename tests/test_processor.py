@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.processor import available_cores, core_shares, parse_cores, peak_memory_mib
+from caloscale.processor import available_cores, core_shares, free_memory, parse_cores, peak_memory_mib
 
 CHILD = """
 from caloscale.processor import peak_memory_mib
@@ -56,3 +56,24 @@ def test_a_child_begins_with_its_own_memory_and_what_was_given_back_counts() -> 
     before, after = map(float, child.split())
     assert before < 128 and 60 < after - before < 70
     assert peak_memory_mib() > held.nbytes / 2**20
+
+
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = ("memory.max", "memory.current", "inactive_file")
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "names"),
+    # The last path is that of the machine, which a container does not see.
+    [("0::/", "", V2), ("0::/pods/one", "pods", V2), ("4:cpu:/\n5:memory:/docker/1a", "memory", V1)],
+)
+def test_the_limit_of_a_container_bounds_free_memory(tmp_path, line, group, names):
+    folder, (limit, used, cached) = tmp_path / group, names
+    folder.mkdir(exist_ok=True)
+    (tmp_path / "groups").write_text(line + "\n")
+    (folder / limit).write_text(f"{100 * 2**20}\n")
+    (folder / used).write_text(f"{70 * 2**20}\n")
+    (folder / "memory.stat").write_text(f"anon {40 * 2**20}\n{cached} {30 * 2**20}\n")
+    assert free_memory(tmp_path / "groups", tmp_path) == 60 * 2**20
+    (folder / limit).write_text("max\n")
+    assert free_memory(tmp_path / "groups", tmp_path) > 2**27 < free_memory(tmp_path / "absent")

@@ -5,9 +5,12 @@ import platform
 import re
 import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
+CONTROL_GROUPS = Path("/proc/self/cgroup")
+"""The control groups of this process (cgroups(7))."""
 NODES = Path("/sys/devices/system/node")
 """Where Linux says which cores are of which NUMA node (Documentation/admin-guide/mm/numaperf.rst)."""
 
@@ -78,3 +81,28 @@ def peak_memory_mib() -> float:
             return int(found[1]) / 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
+
+
+def free_memory(groups: Path = CONTROL_GROUPS, mounted: Path = Path("/sys/fs/cgroup")) -> int:
+    """Memory that this process and those it starts may still take, bytes: what the machine has, and what the limits of
+    their control groups leave, such as that of a container. Cached files count as free."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    lines = groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else []
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if controllers == "":
+            base, limit, used, cached = mounted, "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            base, limit = mounted / "memory", "memory.limit_in_bytes"
+            used, cached = "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        inner = base / path.lstrip("/")
+        # A container sees its group as the outermost one, whatever path the machine has for it.
+        for group in (inner, *(outer for outer in inner.parents if outer.is_relative_to(base))):
+            with suppress(OSError, ValueError):  # absent, or "max": no limit
+                statistics = dict(line.split() for line in (group / "memory.stat").read_text("utf-8").splitlines())
+                taken = int((group / used).read_text("utf-8")) - int(statistics[cached])
+                free = min(free, int((group / limit).read_text("utf-8")) - taken)
+    return max(free, 0)

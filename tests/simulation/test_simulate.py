@@ -163,6 +163,10 @@ def test_the_folder_of_another_simulation_is_refused_and_left_alone(
 ) -> None:
     data, original = complete
     folder = copy(original, tmp_path / "copy")
+    shutil.copy(folder / "showers-00001.h5", folder / "showers-copy.h5")
+    with pytest.raises(ShowerFileError, match=r"showers-copy.h5(.|\n)*read twice(.|\n)*remedy: choose"):
+        simulate(data, folder)
+    (folder / "showers-copy.h5").unlink()
     with pytest.raises(
         ShowerFileError, match=r"showers-00000.h5: fingerprint: belongs to another(.|\n)*remedy: choose"
     ):
@@ -177,6 +181,7 @@ def test_the_folder_of_another_simulation_is_refused_and_left_alone(
         ("showers-00001.h5", "another HDF5 file"),
         ("showers-00002.h5", "not HDF5"),
         ("showers-00099.h5", "own showers"),
+        ("measured.hdf5", "own showers"),
         ("simulation.json", "not a record"),
     ],
 )

@@ -65,13 +65,16 @@ def test_generated_showers_are_added_where_their_particles_entered(data: Data, m
     assert (files[0].cells_gev != files[1].cells_gev).any(), "each file has its own random numbers"
 
 
-def test_finished_files_are_kept_and_others_are_refused(data: Data, model: Path, tmp_path: Path) -> None:
+def test_finished_files_are_kept_and_others_are_refused_before_geant4_is_run(
+    data: Data, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "showers"
     simulate_hybrid(data, [model], folder)
     times = [(folder / file_name(index)).stat().st_mtime_ns for index in range(2)]
     (folder / file_name(1)).unlink()
     simulate_hybrid(data, [model], folder)
     assert (folder / file_name(0)).stat().st_mtime_ns == times[0] and (folder / file_name(1)).exists()
+    monkeypatch.setattr(simulation, "simulate", lambda *_: pytest.fail("Geant4"))
     with pytest.raises(ShowerFileError, match="another simulation or other models"):
         simulate_hybrid(data, [model, model], folder)
 

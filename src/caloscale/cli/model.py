@@ -62,7 +62,9 @@ def generate(
         int | None, typer.Option(help="Showers in a batch. Absent: by the size of a shower.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="The same seed makes the same showers.", min=0, max=LARGEST)] = 1,
-    first: Annotated[int, typer.Option(help="Number of the first shower, to divide a sample.", min=0, max=LARGEST)] = 0,
+    first: Annotated[
+        int, typer.Option(help="Number of the first shower, to divide a sample.", min=0, max=LARGEST // 2)
+    ] = 0,
     extrapolate: Annotated[
         bool, typer.Option("--extrapolate", help="Also energies and angles that were not trained on.")
     ] = False,

@@ -90,6 +90,9 @@ def simulate(
 
 
 def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: bool) -> None:
+    from caloscale.simulation import refuse_other_source
+
+    refuse_other_source(data)
     if data.simulation.engine != "geant4":
         problem = "makes whole showers and carries no particles to generators"
         remedy = "set it to geant4, or leave --with out"

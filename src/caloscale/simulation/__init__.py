@@ -2,6 +2,6 @@
 
 from caloscale.simulation.primaries import file_count
 from caloscale.simulation.record import SimulationRecord
-from caloscale.simulation.simulate import fingerprint, simulate
+from caloscale.simulation.simulate import fingerprint, refuse_other_source, simulate
 
-__all__ = ["SimulationRecord", "file_count", "fingerprint", "simulate"]
+__all__ = ["SimulationRecord", "file_count", "fingerprint", "refuse_other_source", "simulate"]

@@ -10,6 +10,7 @@ from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.sources import hdf5_files
 from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
@@ -59,19 +60,22 @@ def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
 
 
 def refuse_foreign(folder: Path, fingerprint: str) -> None:
-    """Raise ShowerFileError when the folder contains a file that this simulation did not write but would replace.
+    """Raise ShowerFileError when the folder contains a file that this simulation did not write but would replace, or
+    that would be read together with its showers.
 
-    A file of showers belongs to this simulation by its fingerprint; a damaged one, which cannot be read, by the log of
-    finished files.
+    A file of showers belongs to this simulation by its fingerprint and number; a damaged one, which cannot be read, by
+    the log of finished files.
     """
     logged = {line["file"] for line in FileLog(folder, fingerprint).lines()}
-    for path in sorted(folder.glob("showers-*.h5")):
+    for path in hdf5_files(folder):
         attributes = _read_attributes(path)
         if attributes is None and path.name not in logged:
             raise _foreign(path, "cannot be read, and this simulation did not write it", None)
         if attributes is not None and attributes.get(_FINGERPRINT) != fingerprint:
             problem = "belongs to another simulation (another run configuration, seed, code or tables), or to none"
             raise _foreign(path, problem, attributes.get(_FINGERPRINT))
+        if attributes is not None and path.name != file_name(int(str(attributes["fileIndex"]))):
+            raise _foreign(path, "is a copy of a file of this simulation: its showers would be read twice", None)
     record = read_record(folder)
     if (folder / RECORD_NAME).exists() and (record is None or record.fingerprint != fingerprint):
         raise _foreign(folder / RECORD_NAME, "belongs to another simulation", record and record.fingerprint)

@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import psutil
 
 import caloscale
 from caloscale import errors, progress
 from caloscale.errors import CaloscaleError, ConfigurationError, SimulationError
-from caloscale.processor import cores
+from caloscale.processor import cores, free_memory
 from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.primaries import file_count, showers_in_file
@@ -83,6 +82,15 @@ def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:32]
 
 
+def refuse_other_source(data: Data) -> None:
+    """Raise ConfigurationError for another `data.source` than simulate."""
+    if data.source != "simulate":
+        problem = "names showers that are there already"
+        remedy = "--set data.source=simulate and data.showers=1500, say; or use these: caloscale preprocess, "
+        remedy += "caloscale.read_showers"
+        raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
+
+
 def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> SimulationRecord:
     """Simulate the showers of a data block into ``folder``: showers-00000.h5 and so on, simulation.json last.
 
@@ -95,11 +103,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     accepted: what generators take over; the cells are then those of the other particles alone, and beside each file
     lies the one of these particles (`entering.read_entering`).
     """
-    if data.source != "simulate":
-        problem = "names showers that are there already"
-        remedy = "--set data.source=simulate and data.showers=1500, say; or use these: caloscale preprocess, "
-        remedy += "caloscale.read_showers"
-        raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
+    refuse_other_source(data)
     identity = fingerprint(data, accepted)
     try:
         with exclusive(make_folder(folder)):
@@ -176,10 +180,10 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
 
 
 def _check_memory(data: Data, processes: int) -> None:
-    """Refuse files that would drive the machine out of memory; an order of magnitude is enough."""
+    """Refuse files that would drive the machine or the container out of memory; an order of magnitude is enough."""
     file_bytes = 4 * showers_in_file(data) * int(np.prod(data.geometry.cells))
     needed = processes * (_COPIES * file_bytes + _WORKER_BYTES)
-    available = psutil.virtual_memory().available
+    available = free_memory()
     if needed > available:
         raise ConfigurationError(
             f"{processes} processes, each with a file in memory, need {needed / 2**30:.1f} GiB of memory, "

@@ -139,7 +139,8 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
         with ended_by_sigterm(), signal_of_system_error():
             card = read_card(model)
             if wanted.layout not in WRITABLE:
-                raise InputError("is not written", field="layout", value=wanted.layout, remedy=f"choose {WRITABLE}")
+                remedy = f"choose {' or '.join(WRITABLE)}"
+                raise InputError("is not written", field="layout", value=wanted.layout, remedy=remedy)
             primaries, count = _primaries(card, wanted)
             warnings = (*_warnings(card, primaries, wanted), *_doubts(model, wanted))
             _check_output(wanted)

@@ -20,6 +20,7 @@ from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIB
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import rebin
+from caloscale.showers.sources import hdf5_files
 from caloscale.simulation.entering import TAKEN_CODES, Acceptance, moved, placed, read_entering
 from caloscale.simulation.files import file_name
 from caloscale.simulation.primaries import file_count
@@ -60,8 +61,9 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
         _check(generator, model, data)
     accepted = [Acceptance.of(generator.card) for generator in generators]
     part = folder / GEANT4_PART
+    identity = _identity(simulation.fingerprint(data, accepted), models)
+    finished = _finished(folder, identity)
     record = simulation.simulate(data, part, accepted)
-    identity = _identity(record.fingerprint, models)
     count, energy_gev, primaries_gev, seconds = 0, 0.0, 0.0, 0.0
     files = range(file_count(data))
     with bar("generated showers", len(files), "files") as shown:
@@ -70,7 +72,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
             carried = read_showers(part / file_name(index), geometry=data.geometry)
             count, energy_gev = count + len(entering), energy_gev + float(entering["energy_gev"].sum(dtype=float))
             primaries_gev += float(carried.energy_gev.sum(dtype=float))
-            if not _is_finished(path, identity):
+            if path not in finished:
                 begun = time.perf_counter()
                 showers = _add_generated(carried, entering, generators, data, index)
                 seconds += time.perf_counter() - begun
@@ -135,16 +137,17 @@ def _identity(fingerprint: str, models: Sequence[Path]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _is_finished(path: Path, identity: str) -> bool:
-    if not path.exists():
-        return False
-    with open_layout(path) as opened:
-        of_file = opened.attributes.get(_IDENTITY)
-    if of_file != identity:
-        problem = "belongs to another simulation or other models, or to none"
-        remedy = f"choose another folder than {path.parent}, or delete or move the file"
-        raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
-    return True
+def _finished(folder: Path, identity: str) -> list[Path]:
+    """The files of this simulation that are there. Raises ShowerFileError for others of showers in the folder."""
+    found = hdf5_files(folder)
+    for path in found:
+        with open_layout(path) as opened:
+            of_file = opened.attributes.get(_IDENTITY)
+        if of_file != identity:
+            problem = "belongs to another simulation or other models, or to none"
+            remedy = f"choose another folder than {path.parent}, or delete or move the file"
+            raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
+    return found
 
 
 def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:

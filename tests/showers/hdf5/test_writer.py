@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from caloscale.errors import InputError, ShowerFileError, StorageError
+from caloscale.errors import ShowerFileError, StorageError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5 import writer as file_writer
 from caloscale.showers.hdf5.reader import read_showers
@@ -108,8 +108,6 @@ def test_too_few_too_many_and_others(tmp_path: Path) -> None:
         write(path, make_showers(2, cells=(6, 4, 4)), (2,))
     with pytest.raises(ShowerFileError, match="no showers"):
         write(path, make_showers(1)[:0], (1,))
-    with pytest.raises(InputError, match="choose variable-angle or calochallenge"):
-        write(path, make_showers(1), (1,), layout="fixed-angle")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.angle import measured_angle_rad
-from caloscale.errors import InputError, ShowerFileError
+from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import INCLINED_AXIS, UNITS_ATTRIBUTE, UNITS_PER_GEV, Layout
 from caloscale.showers.hdf5.sandbox import fixed_length
@@ -122,11 +122,8 @@ def open_writer(
     `reader.read_showers` expects them, and theta (N,) in rad, which the published files do not have.
     In both, the further columns of the table of primaries (N,), under their names.
     Attributes: those given, ``source`` and ``unitsPerGev``. When the block fails or is interrupted, nothing is left
-    and ``path`` is unchanged. Raises StorageError when the disk refuses, ShowerFileError without showers, InputError
-    for a layout that is not written.
+    and ``path`` is unchanged. Raises StorageError when the disk refuses, ShowerFileError without showers.
     """
-    if layout not in WRITABLE:
-        raise InputError("is not written", field="layout", value=layout, remedy=f"choose {' or '.join(WRITABLE)}")
     if count < 1:
         raise ShowerFileError("there are no showers to write", file=path, remedy="make at least one")
     measure = {} if geometry is None or layout != "variable-angle" else {"geometry": geometry, "rebin": rebin}
