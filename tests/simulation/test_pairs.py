@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caloscale.simulation.entering import Acceptance, read_entering
+from caloscale.simulation.entering import Acceptance, entering_name, read_entering
 from caloscale.spec import Data
 from tests.simulation.conftest import simulated
 
@@ -45,3 +45,7 @@ def test_a_generator_takes_both_photons_of_a_pair(tmp_path: Path) -> None:
     np.testing.assert_allclose(entering["energy_gev"], 10, rtol=1e-5)
     np.testing.assert_allclose(np.sort(entering["y_mm"].reshape(10, 2)), [[-15.3, 15.3]] * 10, atol=1e-3)
     assert not rest.cells_gev.any()
+    for damage in ("", "x"):
+        (tmp_path / entering_name(1)).write_text(damage)
+        simulated(data, tmp_path, (taken,))
+        np.testing.assert_array_equal(read_entering(tmp_path, 1), entering)

@@ -69,11 +69,13 @@ def test_finished_files_are_kept_and_others_are_refused_before_geant4_is_run(
     data: Data, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "showers"
-    simulate_hybrid(data, [model], folder)
+    whole = simulate_hybrid(data, [model], folder).generator_seconds_per_shower
     times = [(folder / file_name(index)).stat().st_mtime_ns for index in range(2)]
     (folder / file_name(1)).unlink()
-    simulate_hybrid(data, [model], folder)
+    resumed = simulate_hybrid(data, [model], folder)
     assert (folder / file_name(0)).stat().st_mtime_ns == times[0] and (folder / file_name(1)).exists()
+    assert whole > 0 < resumed.generator_seconds_per_shower
+    assert simulate_hybrid(data, [model], folder).generator_seconds_per_shower == 0
     monkeypatch.setattr(simulation, "simulate", lambda *_: pytest.fail("Geant4"))
     with pytest.raises(ShowerFileError, match="another simulation or other models"):
         simulate_hybrid(data, [model, model], folder)

@@ -62,6 +62,14 @@ def read_entering(folder: Path, index: int) -> NDArray[np.void]:
     return np.asarray(np.load(folder / entering_name(index), allow_pickle=False))
 
 
+def has_entering(folder: Path, index: int) -> bool:
+    """Whether that file is there, and whole."""
+    try:
+        return read_entering(folder, index).dtype == ENTERING
+    except (OSError, ValueError, EOFError):
+        return False
+
+
 def assign(
     code: NDArray[np.integer],
     energy_gev: NDArray[np.float64],

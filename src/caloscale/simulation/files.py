@@ -11,7 +11,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.sources import hdf5_files
-from caloscale.simulation.entering import Acceptance
+from caloscale.simulation.entering import Acceptance, has_entering
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
@@ -54,9 +54,14 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
     write_showers(folder / file_name(index), showers, attributes=attributes, geometry=data.geometry)
 
 
-def pending_files(data: Data, folder: Path, fingerprint: str) -> list[int]:
-    """Numbers of the files that are still to be simulated, those that are damaged or incomplete included."""
-    return [n for n in range(file_count(data)) if not _is_finished(folder / file_name(n), data, fingerprint)]
+def pending_files(data: Data, folder: Path, fingerprint: str, *, hybrid: bool) -> list[int]:
+    """Numbers of the files that are still to be simulated, those that are damaged or incomplete included; of a hybrid
+    simulation also those without the particles that enter."""
+    return [
+        n
+        for n in range(file_count(data))
+        if not (_is_finished(folder / file_name(n), data, fingerprint) and (not hybrid or has_entering(folder, n)))
+    ]
 
 
 def refuse_foreign(folder: Path, fingerprint: str) -> None:

@@ -108,7 +108,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
     try:
         with exclusive(make_folder(folder)):
             refuse_foreign(folder, identity)
-            pending = pending_files(data, folder, identity)
+            pending = pending_files(data, folder, identity, hybrid=bool(accepted))
             record = read_record(folder)
             if not pending and record is not None and record.fingerprint == identity:
                 return record.model_copy(update={"reused": True})

@@ -45,7 +45,7 @@ class HybridRecord(Block):
     geant4_core_seconds_per_shower: float
     """Processor time of Geant4, s; 0 when it was not measured."""
     generator_seconds_per_shower: float
-    """Time of the generators, s; 0 when all files were there."""
+    """Time of the generators for a shower of the files that were made now, s; 0 when all were there."""
 
 
 def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridRecord:
@@ -64,7 +64,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
     identity = _identity(simulation.fingerprint(data, accepted), models)
     finished = _finished(folder, identity)
     record = simulation.simulate(data, part, accepted)
-    count, energy_gev, primaries_gev, seconds = 0, 0.0, 0.0, 0.0
+    count, energy_gev, primaries_gev, seconds, timed = 0, 0.0, 0.0, 0.0, 0
     files = range(file_count(data))
     with bar("generated showers", len(files), "files") as shown:
         for index in files:
@@ -75,7 +75,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
             if path not in finished:
                 begun = time.perf_counter()
                 showers = _add_generated(carried, entering, generators, data, index)
-                seconds += time.perf_counter() - begun
+                seconds, timed = seconds + time.perf_counter() - begun, timed + len(showers)
                 _write(path, showers, data, identity)
             shown.update(1)
     return HybridRecord(
@@ -83,7 +83,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
         generated=count,
         generated_energy=energy_gev / primaries_gev,
         geant4_core_seconds_per_shower=record.core_seconds_per_shower,
-        generator_seconds_per_shower=seconds / record.showers,
+        generator_seconds_per_shower=seconds / timed if timed else 0.0,
     )
 
 
