@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from caloscale.cli import cluster, measure, model, money, run
+from caloscale.cli import cluster, measure, model, money, run, start
 from caloscale.cli import main as program
 from caloscale.cli.main import app
 from caloscale.storage.lock import LOCK_NAME
@@ -46,6 +46,17 @@ def test_every_public_function_of_the_modules_of_commands_is_a_command() -> None
         if inspect.isfunction(made) and made.__module__ == module.__name__ and not name.startswith("_")
     }
     assert {*COMMANDS, "import-prices"} == functions  # the last is prices import
+
+
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted:
+        def find_spec(self, *_: object) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "caloscale.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted()])
+    with pytest.raises(SystemExit, match="130"):
+        start()
 
 
 def test_ctrl_c_says_that_the_command_can_be_repeated(tmp_path: Path) -> None:

@@ -14,7 +14,14 @@ import psutil
 import pytest
 
 from caloscale.errors import InputError, RankLostError, TrainingError
-from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint, read_record
+from caloscale.sagips.saves import (
+    checkpoint_file,
+    list_checkpoints,
+    list_states,
+    rank_folder,
+    read_checkpoint,
+    read_record,
+)
 from caloscale.spec import SolverRun, load_solver_run
 from caloscale.stages.solving import new_solver_folder, solve_and_report
 from tests.processes import running, wait_for
@@ -74,7 +81,7 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     bill = json.loads((folder / "bill.json").read_text())
     assert bill["attempts"] == 2 and bill["epochs"] == 40 and bill["usd"] > 0
     # Both ranks have the same generator: they start from one, and apply the same averages of all weights.
-    weights = [read_checkpoint(folder, 40, rank).arrays["weights"] for rank in range(2)]
+    weights = [np.load(checkpoint_file(folder, 40, rank))["weights"] for rank in range(2)]
     assert np.isfinite(weights).all()
     # Of epoch 0 nothing is exchanged; rank 0 lacks two gradients of rank 1, which lacks none of rank 0.
     assert [read_record(rank_folder(folder, rank)).contributions for rank in range(2)] == [37, 39]
@@ -105,7 +112,7 @@ def test_ranks_that_drift_resume_from_a_common_epoch_and_an_all_reduce_leaves_eq
     assert {record.timed_epochs for record in records} == {58}  # 60 without the first of each attempt
     if exchange == "all-reduce":
         assert [record.exchanges for record in records] == [60] * 3
-        first, *others = [read_checkpoint(folder, 60, rank).arrays for rank in range(3)]
+        first, *others = [np.load(checkpoint_file(folder, 60, rank)) for rank in range(3)]
         for other in others:
             np.testing.assert_array_equal(other["weights"], first["weights"])
             np.testing.assert_array_equal(other["biases"], first["biases"])
@@ -161,7 +168,7 @@ def test_a_late_rank_is_waited_for_at_the_start_and_a_slow_one_is_not_in_its_gro
     assert records[0].contributions <= 29 and records[0].repeated + records[0].missing >= 30
     assert summary.exchange == "grouped-rma" and summary.dropped == 0
     # The generators differ: a rank that is not waited for is not averaged either.
-    weights = [read_checkpoint(folder, 60, rank).arrays["weights"] for rank in range(2)]
+    weights = [np.load(checkpoint_file(folder, 60, rank))["weights"] for rank in range(2)]
     assert not np.array_equal(*weights)
 
 

@@ -108,6 +108,7 @@ def test_both_loops_on_one_device_agree_bit_for_bit(single):
 
 def check_mirrored(single, outcome):
     assert (outcome.facts["strategy"], outcome.facts["replicas"]) == ("mirrored", 2)
+    assert set(outcome.facts["copies"]) == {1}, "both devices have the same bits"
     assert single["custom"].distance(outcome) < TOLERANCE
     for one, other in zip(single["custom"].facts["losses"], outcome.facts["losses"]):
         assert other == pytest.approx(one, rel=1e-4)

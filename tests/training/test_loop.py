@@ -160,6 +160,8 @@ def test_minutes_end_a_training(shards, tmp_path, eagerly):
     assert record.stopped == "maxMinutes"
     assert 1 <= record.steps < 500_000
     assert load_generator(tmp_path / "model").card.step == record.steps
+    again = train(run, shards, tmp_path)
+    assert (again.steps, again.stopped, again.resumed_from_step) == (record.steps, "maxMinutes", record.steps)
 
 
 def test_a_checkpoint_of_another_network(whole, shards):

@@ -108,6 +108,10 @@ def train_case(job, name, run):
         "replicas": place.replicas,
         "losses": losses,
         "packing": packing_error(distribution),
+        "copies": [
+            len({copy.numpy().tobytes() for copy in distribution.strategy.experimental_local_results(variable)})
+            for variable in state.variables().values()
+        ],
     }
     output = f"{job.output}-{name}-{place.worker}"
     np.savez(f"{output}.npz", **{key: variable.numpy() for key, variable in state.variables().items()})

@@ -64,8 +64,6 @@ class GeneratorCheckpoint:
     """Wall time of the run until then, s."""
     parameters: NDArray[np.float32]
     """Proposals (analysisSamples, parameters), normalised, from the same noise in all checkpoints of all ranks."""
-    arrays: Arrays
-    """What proposes, such as weights and biases, and all that the file has beside it."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
     file = checkpoint_file(folder, epoch, rank)
     arrays = _read(file)
     try:
-        return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"], arrays)
+        return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"])
     except KeyError as error:
         remedy = "delete this file: the run resumes from an earlier save"
         raise CheckpointError(f"has no {error}", file=file, remedy=remedy) from error

@@ -97,7 +97,9 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
 class _Loop:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer, self.calendar, self.checkpoints = trainer, trainer.calendar, trainer.checkpoints
-        self.out_of_time = False
+        # By the checkpoint, which all workers have: a training that has ended makes no step when it is run again.
+        limit = trainer.run.train.max_minutes
+        self.out_of_time = self.calendar.progress(trainer.number, trainer.before.seconds, limit) >= 1
         self.stopped_by: int | None = None
         self.failures: Counter[int] = Counter()
         """Times that the showers of a step could not be read."""
@@ -127,7 +129,7 @@ class _Loop:
             # The progress file as all is saved that is going to be.
             trainer.progress_file.saved(self.checkpoints.saver.safe_step)
             trainer.progress_file.step(trainer.number, now=True)
-        return trainer.record("maxMinutes" if self.out_of_time else "epochs")
+        return trainer.record("epochs" if trainer.number >= self.calendar.steps else "maxMinutes")
 
     def _continues(self) -> bool:
         return self.trainer.number < self.calendar.steps and not self.out_of_time and self.stopped_by is None

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from caloscale.models.families.flow.representation import EMPTY_GAP, expectation_terms
 from caloscale.models.layers.dropout import EventDropout
-from caloscale.models.layers.plain import PlainLayer, register
+from caloscale.models.layers.plain import PlainLayer
 
 END = math.pi / 2
 """Of the path."""
@@ -31,7 +31,6 @@ BEYOND = 1.1
 """Whitened numbers are kept within this factor of the largest of the training showers."""
 
 
-@register
 class Whitening(PlainLayer):
     """Numbers of a shower (B, D) to and from whitened ones. Its weights are set before the training.
 
@@ -76,7 +75,6 @@ class Whitening(PlainLayer):
         return tf.minimum(tf.maximum(whitened, -limit), limit)
 
 
-@register
 class FaintLayers(PlainLayer):
     """Energies of layers in units of the faintest cell (B, L) -> those of layers that few particles reach or none.
 
@@ -133,7 +131,6 @@ def _product(values: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return tf.matmul(values, kernel) if len(values.shape) == 2 else tf.tensordot(values, kernel, 1)
 
 
-@register
 class LayerFlow(PlainLayer):
     """Velocity of the whitened numbers: dense layers over the numbers, the angle of the path, and the primary."""
 

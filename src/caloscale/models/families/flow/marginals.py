@@ -16,7 +16,7 @@ import tensorflow as tf
 from caloscale.models.families.flow.detector import Detector
 from caloscale.models.families.flow.scores import BINS, PARAMETERS
 from caloscale.models.layers.dropout import EventDropout
-from caloscale.models.layers.plain import PlainLayer, centred, fourier_features, register, wavelengths_of
+from caloscale.models.layers.plain import PlainLayer, centred, fourier_features, wavelengths_of
 
 HIDDEN = 64
 """Units of the dense layer behind the numbers of the shower."""
@@ -93,7 +93,6 @@ class Factors(NamedTuple):
         return values + tf.gather(tf.reshape(self.offset, (-1, BINS)), layer)
 
 
-@register
 class Marginals(PlainLayer):
     """The parameters of the cells (`Factors`) from numbers, energies of the layers and primary."""
 
