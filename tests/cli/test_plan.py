@@ -88,12 +88,14 @@ def test_a_plan_for_scripts_and_the_same_for_people(command, document, tmp_path)
 
 @pytest.mark.parametrize("name", ["run", "plan", "submit"])
 @pytest.mark.parametrize(("epochs", "warned"), [(1, True), (2, False)])
-def test_a_warm_up_that_is_longer_than_the_training_is_named(command, tmp_path, name, epochs, warned):
+def test_a_schedule_that_is_not_what_the_run_asks_for_is_named(command, tmp_path, name, epochs, warned):
     absent = tmp_path / "absent"
     options = ("--preset", "compact", "--set", f"data.source={absent}", "--set", f"train.epochs={epochs}")
+    options += ("--set", f"train.deterministic={json.dumps(warned)}")
     folder = {"run": ("--runs", tmp_path), "submit": ("--dry-run",)}.get(name, ())
     done = command(name, *options, *folder)
     assert ("warning: train.warmupEpochs 2 is more than train.epochs 1," in done.err) is warned
+    assert ("no two runs are alike; set train.maxMinutes to null" in done.err) is warned
 
 
 HEADER = "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"

@@ -45,6 +45,7 @@ def test_a_training_takes_what_was_measured_and_says_so(monkeypatch, caplog):
         ("hardware.accelerator=nvidia-tesla-v100", 1),
         ("train.workersPerNode=2", 2),
         ("train.deterministic=true", 1),
+        ("model.family=flow", 1),
     ],
 )
 def test_where_nothing_is_measured_the_precision_is_float32(monkeypatch, override, workers):

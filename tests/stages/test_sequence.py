@@ -26,6 +26,8 @@ def test_a_run_that_starts_from_no_model_makes_nothing_but_one_that_has_started_
     run = spec.load_run(preset="compact", overrides=[f"train.startFrom={tmp_path / 'nowhere'}"])
     with pytest.raises(CheckpointError, match="cannot be read"):
         stages.new_run_folder(run, tmp_path / "runs", "mine")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        stages.train(run, tmp_path / "runs" / "mine", tmp_path / "dataset")
     assert not (tmp_path / "runs").exists()
     (tmp_path / "runs" / "mine" / "training").mkdir(parents=True)
     assert stages.new_run_folder(run, tmp_path / "runs", "mine") == tmp_path / "runs" / "mine"

@@ -9,7 +9,7 @@ from caloscale.errors import ConfigurationError, DeviceError
 from caloscale.models.layers import convolution
 from caloscale.models.optimizers import Schedule
 from caloscale.training.state import TrainingState, replica_step
-from caloscale.training.strategy import Devices, Placement, divide, resolve, worker_of
+from caloscale.training.strategy import Devices, Placement, divide, open_context, resolve, worker_of
 from tests.models import needs_bfloat16
 from tests.models.families.gan.test_step import a_batch
 
@@ -108,6 +108,15 @@ def test_accelerators_that_were_given_must_be_there(overrides, environment, devi
     with pytest.raises(DeviceError, match="TensorFlow sees") as error:
         resolve(run, environment, devices)
     assert error.value.exit_code == 140
+
+
+def test_a_tpu_that_does_not_start_is_a_missing_accelerator(monkeypatch):
+    def connect(_):
+        raise tf.errors.NotFoundError(None, None, "no TPU\n  here")
+
+    monkeypatch.setattr(tf.config, "experimental_connect_to_cluster", connect)
+    with pytest.raises(DeviceError, match="the TPU cannot be used: no TPU here"):
+        open_context(small_run("hardware.advertised=true"), {"TPU_NAME": "local"})
 
 
 def test_a_global_batch_is_divided_or_refused_with_what_is_possible():

@@ -30,7 +30,7 @@ from caloscale.cli.options import (
     planned,
     reach,
     resolve_any,
-    warn_of_warmup,
+    warn_of_schedule,
 )
 from caloscale.errors import InputError
 from caloscale.spec import AnyRun, Run, SolverRun, build_any_run
@@ -117,7 +117,7 @@ def submit(
     run = resolve_any(configuration, preset, overrides)
     make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
     if isinstance(run, Run):
-        warn_of_warmup(run)
+        warn_of_schedule(run)
         if not image and (to == "azureml" or run.cluster.image is None):
             image = os.environ.get(IMAGE_VARIABLE, "")
     if to == "azureml":

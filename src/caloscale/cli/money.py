@@ -22,7 +22,7 @@ from caloscale.cli.options import (
     planned,
     read_prices,
     resolve,
-    warn_of_warmup,
+    warn_of_schedule,
 )
 from caloscale.errors import InputError, StorageError
 from caloscale.spec.model import FIRST_PRESET
@@ -62,7 +62,7 @@ def plan(
         raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
     run = resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
     if not generate:
-        warn_of_warmup(run)
+        warn_of_schedule(run)
     if measure:
         from caloscale.bench.benches import measure_machine
 

@@ -125,9 +125,15 @@ def _file(configuration: Path | None, preset: str | None, workspace: str) -> Pat
     return kept
 
 
-def warn_of_warmup(run: Run) -> None:
-    """State on standard error that a training ends before its learning rate has reached its value."""
+def warn_of_schedule(run: Run) -> None:
+    """State on standard error that a training ends before its learning rate has reached its value, and that its time
+    makes it another one each time although it is to be deterministic."""
     train = run.train
+    if train.deterministic and train.max_minutes is not None:
+        problem = (
+            "train.deterministic is true, and train.maxMinutes makes the learning rate or the end follow the clock"
+        )
+        typer.echo(f"warning: {problem}, so no two runs are alike; set train.maxMinutes to null", err=True)
     if train.warmup_epochs > train.epochs:
         problem = f"train.warmupEpochs {train.warmup_epochs:g} is more than train.epochs {train.epochs}"
         follows = "so the learning rate never reaches train.learningRate; lower train.warmupEpochs"

@@ -12,7 +12,16 @@ from typing import Annotated
 import typer
 
 from caloscale import stages
-from caloscale.cli.options import Configuration, Json, Overrides, Preset, Workspace, folder_of, resolve, warn_of_warmup
+from caloscale.cli.options import (
+    Configuration,
+    Json,
+    Overrides,
+    Preset,
+    Workspace,
+    folder_of,
+    resolve,
+    warn_of_schedule,
+)
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
@@ -38,7 +47,7 @@ def run(
     from caloscale.installation import require
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
-    warn_of_warmup(run)
+    warn_of_schedule(run)
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
     require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
@@ -148,7 +157,7 @@ def train(
     """
     _log_decisions()
     run = resolve(configuration, preset, overrides, workspace)
-    warn_of_warmup(run)
+    warn_of_schedule(run)
     record = stages.train(run, workspace, dataset or stages.dataset_of(folder_of(workspace)))
     typer.echo(
         record.as_json()

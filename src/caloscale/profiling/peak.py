@@ -6,6 +6,7 @@ import time
 
 import tensorflow as tf
 
+from caloscale.models import family_of
 from caloscale.models.layers.convolution import has_bfloat16
 from caloscale.processor import cores
 from caloscale.spec import Run
@@ -56,13 +57,16 @@ def with_measured_precision(run: Run, workers: int = 1) -> Run:
     """The run with the precision that ``train.precision: auto`` finds faster here; any other run as it is.
 
     Two products of matrices in each precision, a second on two cores. Float32 without a measurement with hardware, with
-    several workers, where the training is deterministic, and where bfloat16 is wrong (`has_bfloat16`).
+    several workers, where the training is deterministic, where bfloat16 is wrong (`has_bfloat16`), and for families
+    that do not use train.precision.
     """
     train = run.train
     if train.precision != "auto":
         return run
     chosen = "float32"
-    if run.hardware is not None or workers > 1 or train.deterministic:
+    if "train.precision" not in family_of(run.model).fields:
+        log.info("precision float32: the family %s has no other", run.model.family)
+    elif run.hardware is not None or workers > 1 or train.deterministic:
         log.info("precision float32: train.precision auto measures for one worker of this machine alone")
     elif not has_bfloat16():
         log.info("precision float32: bfloat16 would be wrong here, without oneDNN and instructions for it")

@@ -138,8 +138,8 @@ class Train(Block):
     rounding. auto: in the form that was measured as fastest on processors like this one (docs/computing-training.md),
     elsewhere by Keras' own layers; keras: by Keras' own layers."""
     deterministic: bool = False
-    """Bit-for-bit repeatable, slower. Where maxMinutes ends a training before its epochs do, the time steers the
-    learning rate and where it ends: then the same numbers need maxMinutes out of reach."""
+    """Bit-for-bit repeatable, slower. With maxMinutes the time steers a learning rate that falls as a cosine, from the
+    first step on, and may end the training: the same numbers need maxMinutes null."""
 
     @model_validator(mode="after")
     def _drawn_energies_have_a_target(self) -> Self:

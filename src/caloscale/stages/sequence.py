@@ -12,7 +12,6 @@ from rich.table import Table
 
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
-from caloscale.models.card import read_start
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.physics_sections import worth_text
@@ -22,24 +21,21 @@ from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import ObservableSummary, PhysicsSummary, Summary, speeds
-from caloscale.stages.training import check_training
+from caloscale.stages.training import check_start, check_training
 from caloscale.stages.workspace import hold, keep_configuration
 from caloscale.storage.atomic import make_folder, storage_error
-from caloscale.storage.objects import is_remote
 
 
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>``; without a name, preset and time are the name.
 
     Raises ConfigurationError for a name that is no folder name, or a folder of another run, StorageError, and, with
-    nothing made, what `plan_of` and `read_start` raise.
+    nothing made, what `plan_of` and `check_start` raise.
     """
     name = folder_name(name, run.model.network)
     plan_of(run)
     folder = runs / name
-    start = run.train.start_from
-    if start is not None and not is_remote(start) and not (folder / TRAINED).parent.exists():
-        read_start(Path(start), run)  # a training that has begun does not need it
+    check_start(run, folder)
     with hold(make_folder(folder)):
         keep_configuration(run, folder)
     return folder

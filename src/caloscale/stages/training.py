@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.errors import ConfigurationError, InputError, TrainingError
+from caloscale.models.card import read_start
 from caloscale.planning.catalogue.prices import today
 from caloscale.ports import free_ports
 from caloscale.processor import available_cores, core_shares
@@ -161,6 +162,7 @@ def train(
         # Worker 0 keeps all that is kept.
         with tempfile.TemporaryDirectory() as scratch:
             return _train_networks(run)(run, dataset, Path(scratch))
+    check_start(run, workspace)
     with ExitStack() as opened:
         folder = opened.enter_context(open_workspace(workspace, run))
         train_networks = _train_networks(run)
@@ -190,6 +192,16 @@ def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[
         except InputError as missing:
             log.warning("the US dollars of the training are not known: %s", missing.sentence)
     return metrics
+
+
+def check_start(run: Run, workspace: str | Path) -> None:
+    """Raises as `read_start` for a model that a training in a folder cannot start from; one that has begun there, or
+    may have begun elsewhere, does not need it."""
+    start = run.train.start_from
+    if start is None or run.checkpoint.uri is not None or is_remote(start) or is_remote(str(workspace)):
+        return
+    if not (Path(workspace) / TRAINED).parent.exists():
+        read_start(Path(start), run)
 
 
 def check_training(run: Run) -> None:

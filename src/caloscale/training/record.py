@@ -32,7 +32,7 @@ class TrainingRecord(Block):
     showers: int
     """Real showers that were trained on, repetitions counted."""
     seconds: float
-    """Wall time of all attempts, their start included, s."""
+    """Wall time of all attempts, their start included, of earlier ones until their last checkpoint, s."""
     core_seconds: float
     """Processor time of the same, s."""
     seconds_first_step: float

@@ -272,8 +272,12 @@ def _create(placement: Placement) -> tf.distribute.Strategy:
         return tf.distribute.MirroredStrategy([f"/{kind}:{index}" for index in range(placement.replicas_per_worker)])
     if placement.strategy == "tpu":
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver("local")
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
+        try:
+            tf.config.experimental_connect_to_cluster(resolver)
+            tf.tpu.experimental.initialize_tpu_system(resolver)
+        except tf.errors.OpError as error:
+            problem = f"the TPU cannot be used: {' '.join(str(error.message).split())[:200]}"
+            raise DeviceError(problem, remedy="check that the node has one, and TensorFlow for it") from error
         return tf.distribute.TPUStrategy(resolver)
     communication = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(

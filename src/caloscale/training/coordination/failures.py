@@ -38,5 +38,6 @@ def failed(error: tf.errors.OpError) -> TrainingError:
 
 def diverged(what: str, step: int, checkpoints: Path) -> TrainingError:
     """The error of a training whose numbers are NaN or infinite at a step. what: ``a loss was``, for example."""
-    remedy = f"lower train.learningRate, or delete the newest of {checkpoints} to resume from an older one"
+    remedy = f"train into another folder with a lower train.learningRate, or delete the newest of {checkpoints}: "
+    remedy += "the same command then resumes from an older one"
     return TrainingError(f"{what} not finite (NaN or infinite) at step {step}", remedy=remedy)
