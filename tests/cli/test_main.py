@@ -59,16 +59,17 @@ def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.
         start()
 
 
-def test_ctrl_c_says_that_the_command_can_be_repeated(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_that_is_stopped_says_that_the_command_can_be_repeated(tmp_path: Path, number: int, code: int) -> None:
     # More showers than are made before the signal comes, however late that is.
     many = ["--set", "data.simulation.engine=parametrised", "--set", "data.showers=1000000"]
     command = [sys.executable, "-m", "caloscale.cli.main", "simulate", "--preset", "compact", *many]
     with running([*command, "-o", str(tmp_path)], stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         assert process.stderr.readline()  # the progress display: it is at work
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         shown = process.stderr.read()
-        assert process.wait() == 130
+        assert process.wait() == code
     assert "resumes" in shown and "Traceback" not in shown
 
 

@@ -16,6 +16,7 @@ from caloscale import __version__
 from caloscale.cli import cluster, measure, model, money, run
 from caloscale.errors import CaloscaleError, GenerationError, InputError, InvalidValueError, Terminated
 from caloscale.spec.values import check_place
+from caloscale.termination import ended_by_sigterm
 
 FIRST_STEPS = """caloscale: generators of calorimeter showers
 
@@ -212,7 +213,8 @@ def main() -> None:
         if (made := tf_config_of(os.environ)) is not None:
             os.environ["TF_CONFIG"] = made
     try:
-        app()
+        with ended_by_sigterm():
+            app()
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         _leave(error.exit_code)

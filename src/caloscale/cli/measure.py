@@ -170,7 +170,6 @@ def study(
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
     from caloscale.studies.sweep import load_study, parse_changes, study_names
-    from caloscale.termination import ended_by_sigterm
 
     if listed or study is None:
         titles = {name: load_study(name).title for name in study_names()}
@@ -186,8 +185,7 @@ def study(
     folder = output or Path("runs") / f"study-{asked.name}"
     context = Context(day_of(as_of), read_prices(prices), load_measurements(measurements or ()))
     words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
-    with ended_by_sigterm():
-        outcome = run_study(asked, context, folder, shlex.join(words))
+    outcome = run_study(asked, context, folder, shlex.join(words))
     if as_json:
         typer.echo(outcome.as_json())
         raise typer.Exit(outcome.exit_code)

@@ -223,7 +223,6 @@ def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
 def worker() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
     from caloscale.cluster.workload.pod_template import RUN_VARIABLE
-    from caloscale.termination import ended_by_sigterm
 
     text = os.environ.get(RUN_VARIABLE)
     if text is None:
@@ -231,11 +230,10 @@ def worker() -> None:
         raise InputError("is not set: this command is for pods of the operator", field=RUN_VARIABLE, remedy=remedy)
     _log_decisions()
     run = parse_any_run(text)
-    with ended_by_sigterm():
-        if isinstance(run, SolverRun):
-            _solve(run)
-        else:
-            _work(run)
+    if isinstance(run, SolverRun):
+        _solve(run)
+    else:
+        _work(run)
 
 
 def _solve(run: SolverRun) -> None:
