@@ -3,16 +3,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from caloscale.detector.axes import axes_of
 from caloscale.errors import StorageError
 from caloscale.physics import compare, evaluate
 from caloscale.profiling.result import Profile
 from caloscale.report import drawing
 from caloscale.report.drawing import save_figures
 from caloscale.report.energy_figures import response
-from caloscale.report.figure_data import FigureData, figure_data
+from caloscale.report.figure_data import FigureData, _transverse, figure_data
 from caloscale.report.physics_sections import FIGURES, physics_drawings
 from caloscale.report.run import PARTS, profile_table, read_history, shares_of, step_profile, training_curves
-from caloscale.spec import Validation
+from caloscale.spec import Preprocessing, Validation
 from tests.physics.conftest import DATA, make_showers
 
 HISTORY = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
@@ -182,6 +183,13 @@ def test_figure_data_are_read_back_with_what_is_absent():
     np.testing.assert_allclose(
         read.longitudinal[0].curves["reference"].values, data.longitudinal[0].curves["reference"].values, rtol=1e-4
     )
+
+
+def test_the_profile_of_a_window_one_cell_wide_has_its_width():
+    wide = DATA.model_copy(update={"preprocessing": Preprocessing(rebin=(18, 2, 1))})
+    along_x, along_y = (panel.edges for panel in _transverse({}, axes_of(wide)))
+    np.testing.assert_allclose(along_x, [-63, 63])
+    np.testing.assert_allclose(along_y, np.arange(-63, 64, 14))
 
 
 def test_figure_data_match_the_showers(undistorted, perfect_data):

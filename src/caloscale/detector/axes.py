@@ -56,6 +56,12 @@ class Axes:
         """Units of the transverse axes."""
         return ("rad", "mm") if self.geometry.cell_shape == "cylinder" else ("mm", "mm")
 
+    @property
+    def pitches(self) -> tuple[float, float]:
+        """Sizes of a cell along the transverse axes, in their units."""
+        along_x, along_y = (self.geometry.cell_mm * number for number in self.rebin[:2])
+        return (2 * np.pi / len(self.first) if self.geometry.cell_shape == "cylinder" else along_x), along_y
+
 
 def axis_shift(data: Data, axis: int) -> tuple[float, ...]:
     """Re-binned cells along x (axis 0) or y (1) between the axis of a shower with cot(angle) = 1 and the middle of the

@@ -113,8 +113,7 @@ def figure_data(comparison: Comparison) -> FigureData:
     observed = {name: sample.observed for name, sample in weighted.items()}
     axes = samples.axes
     cylinder = axes.geometry.cell_shape == "cylinder"
-    outer = axes.second if cylinder else axes.first
-    half_width = abs(outer[-1]) + (outer[1] - outer[0] if len(outer) > 1 else axes.geometry.cell_mm) / 2
+    half_width = (axes.second[-1] if cylinder else axes.first[-1]) + axes.pitches[cylinder] / 2
     side = 1 if cylinder else 2
     names, correlations = _correlations(observed)
     reference, generated = samples.reference_showers, samples.generated_showers
@@ -167,9 +166,8 @@ def _means(values: Mapping[str, Floats], edges: Floats, *, scale: float = 1.0, t
 
 def _transverse(observed: Mapping[str, Observed], axes: Axes) -> tuple[Panel, ...]:
     panels = []
-    along = zip(axes.names, (axes.first, axes.second), ("transverse_x", "transverse_y"))
-    for title, positions, attribute in along:
-        pitch = positions[1] - positions[0] if len(positions) > 1 else axes.geometry.cell_mm
+    along = zip(axes.names, (axes.first, axes.second), axes.pitches, ("transverse_x", "transverse_y"))
+    for title, positions, pitch, attribute in along:
         edges = np.append(positions - pitch / 2, positions[-1] + pitch / 2)
         values = {name: getattr(o, attribute) for name, o in observed.items()}
         panels.append(_means(values, edges, scale=1e3, title=title))
