@@ -45,3 +45,6 @@ def test_an_empty_shower_is_drawn_and_one_that_is_not_there_is_refused(tmp_path:
     showers.cells_gev[:] = 0
     draw_shower(showers, 0, tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 1000
+    showers.cells_gev[1, 0, 0, 0] = np.nan
+    with pytest.raises(InputError, match="shower: has cells that are not finite"):
+        draw_shower(showers, 1, tmp_path / "b.png")

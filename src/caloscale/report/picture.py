@@ -17,8 +17,8 @@ def draw_shower(
 ) -> None:
     """Draw a shower as PNG: its energy summed along each axis in turn, on one logarithmic scale.
 
-    The suffix of ``path`` may also be .pdf or .svg. Raises InputError when there is no shower ``index``,
-    StorageError when the file cannot be written.
+    The suffix of ``path`` may also be .pdf or .svg. Raises InputError when there is no shower ``index``, or
+    one of its cells is not finite, StorageError when the file cannot be written.
     """
     if not 0 <= index < len(showers):
         remedy = f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers"
@@ -28,6 +28,8 @@ def draw_shower(
     from caloscale.report.drawing import figure_writer, new_page, own_style
 
     cells = np.asarray(showers.cells_gev[index], np.float64)
+    if not np.isfinite(cells).all():
+        raise InputError("has cells that are not finite", field="shower", value=index, remedy="choose another shower")
     side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
     views = [
         ("from the side", side_x, axes[2], axes[0]),
