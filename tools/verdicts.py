@@ -3,7 +3,7 @@
     python -m tools.verdicts [--run runs/latest]
 
 Judged by the gates of a run are its networks, the same ones untrained or with an untrained part, their
-showers deformed (tools.deformations), and other Geant4 showers in the place of generated ones.
+showers deformed (tools.deformations), and other simulated showers in the place of generated ones.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from scipy.stats import binomtest
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.inference import load_generator
 from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
@@ -29,15 +30,14 @@ from tools.deformations import deformations
 from tools.held_out import GEANT4_SHOWERS, RUNS, held_out_showers
 
 NORMAL = "normal run"
-GEANT4 = "Geant4"
 DIVISIONS = 10
-"""Random divisions of the Geant4 showers into reference and `generator`."""
+"""Random divisions of the simulated showers into reference and `generator`."""
 PARTS = {"flow": ("layer_flow", "marginals")}
 """By family: layers of the generator that are replaced by untrained ones, one at a time."""
 
 
-def of_geant4(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
-    """The decisions on Geant4 showers in the place of generated ones, as many for reference as a run has."""
+def of_simulated(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
+    """The decisions on simulated showers in the place of generated ones, as many for reference as a run has."""
     with open_shards(dataset) as shards:
         count = len(judging_showers(shards.manifest, run))
         training = shards.read("train")
@@ -46,7 +46,7 @@ def of_geant4(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
         order = np.random.default_rng(division).permutation(len(pool))
         judging, judged = pool[order[:count]], pool[order[count:]]
         found = compare(judging, judged, training=training, untrained=None, data=run.data, validation=run.validation)
-        yield GEANT4, evaluate(found)
+        yield sample_names(pool.source)["reference"], evaluate(found)
 
 
 def of_deformed(run: Run, dataset: Path, networks: Path) -> Iterator[tuple[str, Evaluation]]:
@@ -89,8 +89,9 @@ def error_rates(judged: Sequence[tuple[str, Evaluation]]) -> str:
 
     The normal run is neither right nor wrong: its networks may really differ by more than the tolerances.
     """
-    same = [one for name, one in judged if name == GEANT4]
-    bad = [one for name, one in judged if name not in (GEANT4, NORMAL)]
+    simulated = sample_names(judged[0][1].reference_source)["reference"]
+    same = [one for name, one in judged if name == simulated]
+    bad = [one for name, one in judged if name not in (simulated, NORMAL)]
     rejected = sum(one.decision == "rejected" for one in same)
     accepted = sum(one.decision == "accepted" for one in bad)
     limits = [
@@ -100,11 +101,11 @@ def error_rates(judged: Sequence[tuple[str, Evaluation]]) -> str:
     open_gates = Counter(gate.quantity for one in same for gate in one.gates if gate.decision == "undecided")
     undecided = ", ".join(f"{name} ({count})" for name, count in open_gates.most_common())
     return (
-        f"Geant4 in the place of a generator ({same[0].showers.generated} showers) was rejected in {rejected} of "
+        f"{simulated} in the place of a generator ({same[0].showers.generated} showers) was rejected in {rejected} of "
         f"{len(same)} divisions of the same showers "
         f"(below {limits[0]:.0%} with 95% confidence if they were independent), {accepted} of {len(bad)} bad "
         f"generators were accepted (below {limits[1]:.0%})."
-        + (f" Gates that were undecided for Geant4: {undecided}." if undecided else "")
+        + (f" Gates that were undecided for {simulated}: {undecided}." if undecided else "")
     )
 
 
@@ -114,10 +115,11 @@ def main() -> None:
     parser.add_argument("--run", type=Path, default=RUNS / "latest", help="folder of a finished run")
     folder = parser.parse_args().run
     run, dataset = load_run(folder / "run.yaml"), dataset_of(folder)
-    judged = [*of_deformed(run, dataset, folder / TRAINED), *of_geant4(run, dataset)]
+    judged = [*of_deformed(run, dataset, folder / TRAINED), *of_simulated(run, dataset)]
     sizes = judged[0][1].showers
     print(
-        f"The preset {run.model.preset}, judged by {sizes.reference} held-out Geant4 showers and {sizes.generated} "
+        f"The preset {run.model.preset}, judged by {sizes.reference} held-out "
+        f"{sample_names(judged[0][1].reference_source)['reference']} showers and {sizes.generated} "
         "generated ones.\n\n"
         f"{counts(judged)}\n\n{error_rates(judged)}\n\nMachine: {machine_text(describe_machine())}."
     )

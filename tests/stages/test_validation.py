@@ -16,6 +16,7 @@ from caloscale.inference.export.runtimes import is_exported
 from caloscale.models.card import read_card
 from caloscale.models.network_files import load_network
 from caloscale.physics import Evaluation
+from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.manifest import read_manifest
@@ -29,7 +30,7 @@ from tests.cli.conftest import command
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import make_model, shared_model
 from tools.deformations import deformations
-from tools.verdicts import of_deformed
+from tools.verdicts import NORMAL, error_rates, of_deformed
 
 COMPACT = spec.load_run(preset="compact")
 ACCEPTED, UNDECIDED, REJECTED = (
@@ -251,6 +252,9 @@ def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_fact
     ]
     assert {(one.showers.reference, one.showers.generated) for _, one in judged} == {(15, 60)}
     assert {one.decision for _, one in judged} <= {"rejected", "undecided"}
+    same = sample_names(judged[0][1].reference_source)["reference"]
+    rates = error_rates([*judged, (same, judged[0][1])])
+    assert judged[0][0] == NORMAL and rates.startswith(f"{same} in the place of a generator (60 showers)")
 
 
 def test_a_generator_in_int8_has_a_verdict_of_its_own(
