@@ -6,7 +6,7 @@ import pytest
 
 from caloscale.errors import StorageError
 from caloscale.storage.objects import download, locate, read_object, upload, write_object
-from caloscale.storage.store import ObjectStore
+from caloscale.storage.store import LocalStore, ObjectStore
 
 
 @pytest.fixture(params=["gs", "s3", "minio"])
@@ -33,6 +33,8 @@ def test_objects_come_back_by_name(store: tuple[ObjectStore, str], tmp_path: Pat
     objects.put(f"{prefix}/a", b"bytes")
     objects.put(f"{prefix}2/a", b"a neighbour")
     assert [(one.name, one.size) for one in objects.list(prefix)] == [(f"{prefix}/a", 5), (f"{prefix}/b/c", 11)]
+    local = isinstance(objects, LocalStore)
+    assert all(local != bool(one.checksum) for one in objects.list(prefix))
     assert objects.get(f"{prefix}/b/c") == b"from a file"
     received: list[int] = []
     objects.get_file(f"{prefix}/a", tmp_path / "copy", received.append)

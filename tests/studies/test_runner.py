@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError
+from caloscale.storage.objects import upload
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point, _content_of, configured_run
 from caloscale.studies.report import run_study, speed_ups
@@ -118,21 +119,26 @@ def test_only_what_was_added_is_computed(computed, tmp_path):
     "given",
     [
         {"data.source": "FOLDER"},
+        {"data.source": "BUCKET"},
         {"data": {"source": "FOLDER/*.h5"}},
         {"train.startFrom": "FOLDER"},
         {"solver.dataSets": [{"source": "FOLDER/a.h5"}]},
         {"solver.dataSets": [{"options": {"model": "FOLDER"}}]},
     ],
 )
-def test_other_files_under_the_same_name_make_another_point(computed, tmp_path, given):
+def test_other_files_under_the_same_name_make_another_point(computed, tmp_path, given, bucket_server):
     asked, _, _ = computed
+    bucket = f"{bucket_server}/{tmp_path.name}"
     showers = tmp_path / "showers"
     showers.mkdir()
     changed = json.loads(json.dumps(DOCUMENT))
-    changed["sweeps"][0]["given"] |= json.loads(json.dumps(given).replace("FOLDER", str(showers)))
+    changed["sweeps"][0]["given"] |= json.loads(
+        json.dumps(given).replace("FOLDER", str(showers)).replace("BUCKET", bucket)
+    )
     numbers = []
     for content in (b"first", b"first", b"other"):
         (showers / "a.h5").write_bytes(content)
+        upload(showers, bucket)
         _content_of.cache_clear()
         run_points(Study.model_validate(changed), CONTEXT, tmp_path / "study")
         numbers.append(len(asked))

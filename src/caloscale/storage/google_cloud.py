@@ -54,7 +54,7 @@ class GoogleStore:
         """See `ObjectStore`."""
         with self._explained(prefix):
             blobs = client().list_blobs(self._bucket, prefix=prefix, **self._options())
-            return below(prefix, ((blob.name, blob.size or 0) for blob in blobs))
+            return below(prefix, (StoredObject(blob.name, blob.size or 0, blob.crc32c or "") for blob in blobs))
 
     def get(self, name: str) -> bytes | None:
         """See `ObjectStore`."""

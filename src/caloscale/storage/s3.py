@@ -97,11 +97,11 @@ class S3Store:
     def list(self, prefix: str) -> Sequence[StoredObject]:
         """See `ObjectStore`."""
 
-        def ask() -> list[tuple[str, int]]:
+        def ask() -> list[StoredObject]:
             pages = client(self._scheme).get_paginator("list_objects_v2")
             listed = pages.paginate(Bucket=self._bucket, Prefix=prefix)
-            found = [self._of_store(page, "Name", prefix) for page in listed]
-            return [(item["Key"], item["Size"]) for page in found for item in page.get("Contents", ())]
+            items = (item for page in listed for item in self._of_store(page, "Name", prefix).get("Contents", ()))
+            return [StoredObject(item["Key"], item["Size"], item.get("ETag", "")) for item in items]
 
         return below(prefix, self._ask(prefix, ask))
 

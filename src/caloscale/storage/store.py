@@ -44,14 +44,16 @@ class StoredObject:
     """Name in the store, with ``/`` between folders."""
     size: int
     """Size, bytes."""
+    checksum: str = ""
+    """Of the content, as a bucket lists it."""
 
 
-def below(prefix: str, listed: Iterable[tuple[str, int]]) -> list[StoredObject]:
+def below(prefix: str, listed: Iterable[StoredObject]) -> list[StoredObject]:
     """The listed objects, without markers of folders, that are ``prefix`` or below the folder of that name."""
     return [
-        StoredObject(name, size)
-        for name, size in listed
-        if not name.endswith("/") and (not prefix or name == prefix or name.startswith(f"{prefix}/"))
+        one
+        for one in listed
+        if not one.name.endswith("/") and (not prefix or one.name == prefix or one.name.startswith(f"{prefix}/"))
     ]
 
 

@@ -15,6 +15,8 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError, Inv
 from caloscale.spec import Run, build_run
 from caloscale.spec.block import Block
 from caloscale.spec.problem import list_problems, suggest
+from caloscale.spec.values import BUCKETS
+from caloscale.storage.objects import locate
 
 _B = TypeVar("_B", bound=Block)
 
@@ -77,14 +79,21 @@ READ_FIELDS = ("source", "startFrom", "model")
 
 
 def contents_of(inputs: Any) -> list[str]:
-    """Hashes of the files and folders that a point reads, wherever `READ_FIELDS` are in its inputs."""
+    """Hashes of the files and folders, also in buckets, that a point reads, wherever `READ_FIELDS` are in its inputs.
+
+    Raises InputError and StorageError for what cannot be read.
+    """
     held: list[str] = []
     for name, value in inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs):
         if isinstance(value, Mapping | list):
             held += contents_of(value)
-        elif isinstance(value, str) and str(name).rpartition(".")[2] in READ_FIELDS and _places(value):
+        elif isinstance(value, str) and str(name).rpartition(".")[2] in READ_FIELDS and _is_there(value):
             held.append(_content_of(value))
     return held
+
+
+def _is_there(source: str) -> bool:
+    return source.startswith(BUCKETS) or bool(_places(source))
 
 
 def _places(source: str) -> list[Path]:
@@ -95,6 +104,10 @@ def _places(source: str) -> list[Path]:
 def _content_of(source: str) -> str:
     """Hash of names and contents: another one under the same name makes another point."""
     digest = hashlib.sha256()
+    if source.startswith(BUCKETS):
+        store, prefix = locate(source)
+        digest.update(repr(store.list(prefix)).encode())
+        return digest.hexdigest()
     places = _places(source)
     for file in (inner for place in places for inner in (sorted(place.rglob("*")) if place.is_dir() else [place])):
         if file.is_file():
