@@ -17,7 +17,7 @@ from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.sources import LARGEST_DEPOSIT, check_of_run, survey_file
+from caloscale.showers.sources import check_of_run, largest_median, survey_file
 from caloscale.spec import Run, load_run
 
 if TYPE_CHECKING:
@@ -141,9 +141,11 @@ def evaluate(
         return found
 
     held_out, made = showers(reference, "reference"), showers(generated, "generated")
-    if len(held_out) and (deposit := float(np.median(held_out.ecal_sum_gev / held_out.energy_gev))) > LARGEST_DEPOSIT:
-        problem = "have cells that sum up to more than the primary's energy: this many times (median)"
-        raise InputError(problem, field="reference", value=deposit, remedy="give cells and energies in GeV")
+    deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev)) if len(held_out) else 0.0
+    if deposit > largest_median(run.data):
+        problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
+        remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"
+        raise InputError(problem, field="reference", value=deposit, remedy=remedy)
     if held_out.source == "generated" != made.source:
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=made.source, remedy="exchange generated and reference")

@@ -1,8 +1,10 @@
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -149,22 +151,40 @@ def test_cells_that_are_too_large_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("factor", "calibrated", "warned"),
-    [(0.02, False, True), (1.0, False, False), (10.0, False, True), (27.0, False, True), (27.0, True, False)],
+    ("factor", "calibrated", "stated", "found"),
+    [
+        (0.02, False, True, "reported"),
+        (0.02, False, False, "refused"),
+        (1.0, False, False, "fits"),
+        (10.0, False, True, "refused"),
+        (27.0, False, True, "refused"),
+        (27.0, True, False, "fits"),
+    ],
 )
-def test_sums_unlike_the_sampling_of_the_detector_are_reported(
-    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, factor: float, calibrated: bool, warned: bool
+def test_sums_unlike_the_sampling_of_the_detector_are_refused_or_reported(
+    tmp_path: Path,
+    data: Data,
+    caplog: pytest.LogCaptureFixture,
+    factor: float,
+    calibrated: bool,
+    stated: bool,
+    found: str,
 ) -> None:
-    """Cells in 1/50 GeV taken for GeV, the right ones, a wrong detector, and sums calibrated to the primary energy."""
+    """Cells in GeV taken for 1/50 GeV where the file states it and where it does not, the right ones, cells in MeV, and
+    sums calibrated to the primary energy."""
     showers = make_showers(20)
     showers = replace(showers, cells_gev=showers.cells_gev * np.float32(factor))
     write_showers(tmp_path / "s.h5", showers, attributes={})
     geometry = data.geometry.model_copy(update={"calibrated": calibrated})
     data = data.model_copy(update={"geometry": geometry})
-    check_deposits(survey_file(tmp_path / "s.h5", data), showers, np.arange(20), data)
-    assert bool(caplog.records) == warned
-    if warned:
-        assert "unitsPerGev" in caplog.text and "s.h5" in caplog.text
+    if not stated:
+        with h5py.File(tmp_path / "s.h5", "a") as file:
+            del file.attrs["unitsPerGev"]
+    file = survey_file(tmp_path / "s.h5", data)
+    with pytest.raises(ShowerFileError, match=r"s\.h5(.|\n)*unitsPerGev") if found == "refused" else nullcontext():
+        check_deposits(file, showers, np.arange(20), data)
+    assert bool(caplog.records) == (found == "reported")
+    assert not caplog.records or ("unitsPerGev" in caplog.text and "s.h5" in caplog.text)
 
 
 def test_mixed_origins_are_refused(tmp_path: Path, data: Data) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.angle import measured_angle_rad
-from caloscale.detector.sampling import calibration, visible_fraction
+from caloscale.detector.sampling import Medium
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, CellNumbers, Layout, Source, open_layout
+from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, UNITS_ATTRIBUTE, CellNumbers, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import Table
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
@@ -24,11 +24,12 @@ from caloscale.storage.objects import download, is_remote
 log = logging.getLogger(__name__)
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
-_LARGEST_OF_ONE, LARGEST_DEPOSIT = 5.0, 1.5
+_LARGEST_OF_ONE, _LARGEST_MEDIAN = 5.0, 1.5
 """Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
-_UNUSUAL_FACTOR = 4.0
-"""A ratio that differs from the detector's sampling by more than this factor is reported."""
+_UNUSUAL_FACTOR, _FEWEST = 4.0, 10
+"""Factor by which the median of so many showers may differ from the detector's sampling: leakage makes it smaller,
+nothing makes it larger."""
 _INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 """Correlation that shows the axis of the inclination, and showers and range of angles that it takes: with 200 Geant4
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
@@ -50,6 +51,8 @@ class SurveyedFile:
     primaries: Table
     outside: dict[str, NDArray[np.bool_]]
     """Showers that are not selected, each at the first reason (N,)."""
+    states_unit: bool = True
+    """Whether it says the unit of its cells."""
 
     def __len__(self) -> int:
         return len(self.primaries["energy_gev"])
@@ -131,7 +134,7 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
     with open_layout(path) as opened:
         opened.check_shape(data.geometry, rebin)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
-        layout, source = opened.layout, opened.source
+        layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
         found = ", ".join(opened.particles)
         if not set(opened.particles) & set(data.particles):
             attribute = f"attribute {PARTICLE_ATTRIBUTE}"
@@ -140,7 +143,7 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
             remedy = f"set data.particle to {found}, give other files, or write the {attribute} into a file that does "
             raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}not say its primary")
     check_primaries(path, layout, primaries)
-    return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data))
+    return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data), states_unit)
 
 
 def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:
@@ -286,34 +289,49 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     """Compare the sums of cells with the energies of the primaries and with the sampling of the detector.
 
     numbers: of the showers in the file (N,). Raises ShowerFileError when more energy is deposited than the primaries
-    had, which wrong units cause; warns when the ratio is far from what the detector of the run configuration samples.
+    had or the detector samples, which wrong units cause, and for less where the file does not state its unit; warns of
+    less where it does.
     """
     ratios = showers.ecal_sum_gev / showers.energy_gev
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
-    expected = visible_fraction(data.geometry) / calibration(data.geometry)
+    low, high = _sampled(data)
+    sampled = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
+    field = "showers" if file.layout == "calochallenge" else "ECAL"
     remedy = (
-        f"correct the file's attribute unitsPerGev, which divides cells to give GeV (this detector samples about "
-        f"{expected:.2g} of the energy), or remove the shower"
+        f"write the units of a cell per GeV into the file's attribute {UNITS_ATTRIBUTE} (this detector samples about "
+        f"{sampled} of the energy), "
     )
-    if ratios[largest] > _LARGEST_OF_ONE or median > LARGEST_DEPOSIT:
+    if ratios[largest] > _LARGEST_OF_ONE or median > _LARGEST_MEDIAN:
         raise ShowerFileError(
             f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a primary of "
             f"{showers.energy_gev[largest]:.4g} GeV: more energy is deposited than the primary had (median of "
             f"{len(ratios)} showers: {median:.3g} times)",
             file=file.path,
-            field="showers" if file.layout == "calochallenge" else "ECAL",
-            remedy=remedy,
+            field=field,
+            remedy=f"{remedy}or remove the shower",
         )
     # Charged pions leave anything from a track to a shower.
-    if not data.has_hadrons and not 1 / _UNUSUAL_FACTOR <= median / expected <= _UNUSUAL_FACTOR:
-        log.warning(
-            "%s: the cells sum up to %.2g of the primary's energy (median), where data.geometry samples about %.2g\n"
-            "  remedy: check the units of the cells (attribute unitsPerGev) and data.geometry (calibrated: whether the "
-            "cells hold the energy of the shower or what the sensors saw)",
-            file.path,
-            median,
-            expected,
-        )
+    if data.has_hadrons or len(ratios) < _FEWEST or low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
+        return
+    problem = f"cells sum up to {median:.2g} of the primary's energy (median of {len(ratios)} showers), and "
+    problem += f"data.geometry samples about {sampled}"
+    remedy += "or correct data.geometry (calibrated: whether cells hold the energy of the shower or what sensors saw)"
+    if median > high or not file.states_unit:
+        raise ShowerFileError(problem, file=file.path, field=field, remedy=remedy)
+    log.warning("%s: %s\n  remedy: %s", file.path, problem, remedy)
+
+
+def _sampled(data: Data) -> tuple[float, float]:
+    """Lowest and highest sum of cells over the energy of the primary, as the groups of layers sample it."""
+    if data.geometry.calibrated:
+        return 1.0, 1.0
+    parts = [Medium.of_layer(data.geometry, group.absorber_mm).visible_fraction for group in data.geometry.layers]
+    return min(parts), max(parts)
+
+
+def largest_median(data: Data) -> float:
+    """Largest median of this ratio that showers can have."""
+    return _LARGEST_MEDIAN if data.has_hadrons else min(_LARGEST_MEDIAN, _UNUSUAL_FACTOR * _sampled(data)[1])
 
 
 def check_inclination(
