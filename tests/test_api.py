@@ -77,6 +77,8 @@ def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
 def test_a_run_in_a_line() -> None:
     run = caloscale.load_run(preset="compact", overrides=["data.showers=300", "train.epochs=2"])
     assert repr(run) == "Run(compact, 300 showers, 2 epochs, this machine)"
+    with pytest.raises(InputError, match="generate: must be at least 1"):
+        caloscale.plan(run, generate=-1)
 
 
 def test_showers_in_a_line_and_in_a_notebook() -> None:

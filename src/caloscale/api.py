@@ -90,6 +90,8 @@ def plan(run: Run, *, as_of: dt.date | None = None, generate: int | None = None)
     added. Nothing is read from or written to the folder of a run. `hardware` of the run restricts the choice.
     Raises ConfigurationError and PriceError, which name the field or the price that is missing.
     """
+    if generate is not None and generate < 1:
+        raise InputError("must be at least 1", field="generate", value=generate, remedy="give a number of showers")
     return plan_at(run, load_prices(), load_measurements(), as_of or today(), generate=generate)
 
 

@@ -334,8 +334,13 @@ def test_kinds_of_nodes_are_billed_one_by_one_and_restarts_are_summed():
     assert usd["training"] == pytest.approx(first / 2 / 4, abs=0.01)  # a quarter of the hour
     assert usd["idle"] == pytest.approx(first / 2 * 3 / 4 + NODE_USD, abs=0.01)
     assert {part.purpose: part.share for part in made.parts} == pytest.approx(
-        {purpose: value / made.usd for purpose, value in usd.items()}
+        {purpose: value / made.usd for purpose, value in usd.items()}, abs=2e-4
     )
+    small = bill(run_use(Attempt(nodes=(nodes(0.1),), training_seconds=0.07, start_up_seconds=0.03)), PRICES)
+    assert {part.purpose: part.share for part in small.parts if part.share} == {
+        "training": pytest.approx(0.7),  # of what was spent, not of the rounded parts
+        "startUp": pytest.approx(0.3),
+    }
     assert made.co2_kg == pytest.approx(3.5 * 8 * 0.3 * 236 / 1000)
 
 

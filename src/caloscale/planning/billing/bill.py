@@ -55,7 +55,7 @@ class BillPart(Block):
     usd: float
     """US dollars; the parts add up to the bill to the cent."""
     share: float
-    """Part of the bill."""
+    """Part of the bill, before the rounding to cents or, of small bills, to their hundredths."""
     meaning: str
     """The purpose in words."""
 
@@ -177,7 +177,8 @@ def bill(
     money = dict.fromkeys(PURPOSES, 0.0)
     for attempt in use.attempts:
         _spend(attempt, sum(usd_of_use(held, rates[held]) for held in attempt.nodes), use.slower_than_aligned, money)
-    unit = SMALL_UNIT if sum(money.values()) < SMALL_BILL_USD else CENT
+    exact = sum(money.values())
+    unit = SMALL_UNIT if exact < SMALL_BILL_USD else CENT
     total, parts = split_exactly(list(money.values()), unit)
     run_usd = float(total)
     return Bill(
@@ -187,8 +188,8 @@ def bill(
         usd=run_usd,
         nodes=_nodes(use, rates, total, unit),
         parts=tuple(
-            BillPart(purpose=p, usd=float(usd), share=float(usd / total) if total else 0.0, meaning=PURPOSES[p])
-            for p, usd in zip(money, parts)
+            BillPart(purpose=p, usd=float(usd), share=spent / exact if exact else 0.0, meaning=PURPOSES[p])
+            for (p, spent), usd in zip(money.items(), parts)
         ),
         attempts=sum(attempt.count for attempt in use.attempts),
         interruptions=sum(attempt.interruptions for attempt in use.attempts),
