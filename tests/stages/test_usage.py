@@ -209,6 +209,22 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
     assert own is not None and million.monte_carlo_usd == pytest.approx(own.monte_carlo_usd, rel=1e-6)
 
 
+def test_showers_from_the_cache_count_for_the_break_even(tmp_path: Path) -> None:
+    """1,000 showers at 10 a second: simulated in the run, or before it."""
+    found = []
+    for reused, seconds in ((False, 100.0), (True, 0.0)):
+        folder = tmp_path / str(reused)
+        simulated = {**SIMULATED, "showers": 1000, "reused": reused}
+        keep(folder, "simulate", seconds, showersPerSecond=10.0, source="geant4", **simulated)
+        keep(folder, "validate", 7200, showersPerSecond=500.0)
+        keep_use(COMPACT, folder, DAY)
+        (folder / "run.yaml").write_text(spec.dump_run(COMPACT))
+        million = bill_of(folder).per_million_showers
+        assert million is not None and million.break_even_showers is not None
+        found.append(million.break_even_showers)
+    assert found[0] == pytest.approx((7200 + 100) / (1 / 10 - 1 / 500), rel=1e-3) == found[1]
+
+
 def test_parametrised_showers_are_not_priced_as_monte_carlo(tmp_path: Path) -> None:
     """They are made a thousand times faster, so that no generator would ever be cheaper."""
     keep(tmp_path, "simulate", 3_600, showersPerSecond=1e4, source="parametrised", **SIMULATED)

@@ -3,12 +3,13 @@
 import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
-from caloscale.planning.billing.bill import Bill, Speed, bill
+from caloscale.planning.billing.bill import Bill, bill
 from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import find_machine
@@ -24,7 +25,7 @@ from caloscale.report.plan import plan_blocks
 from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
-from caloscale.stages.record import read_records
+from caloscale.stages.record import StageRecord, read_records
 from caloscale.stages.usage import node_as
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import one_at_a_time, write_text
@@ -97,12 +98,12 @@ def bill_of(folder: Path, prices: Prices | None = None) -> Bill:
     """The bill of a run, compared with its plan where the folder has one. prices: absent: the catalogue's."""
     use = read_use(folder)
     where = folder if folder.is_dir() else folder.parent
-    generation, monte_carlo = _speeds(where, use)
-    return bill(use, prices or load_prices(), plan=read_plan(where), generation=generation, monte_carlo=monte_carlo)
+    return bill(use, prices or load_prices(), plan=read_plan(where), **_speeds(where, use))
 
 
-def _speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
-    """Speeds of generator and Monte Carlo, each on the machine that it is priced as; None where that is not known.
+def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
+    """Speeds of generator and Monte Carlo, each on the machine that it is priced as, where that is known; and showers
+    that came from the cache.
 
     Measured at hand: on `budget.pricedAs`. Measured by workers: the generator's on a node of the run, if all are alike;
     the Monte Carlo's, which needs no GPU, is converted to as many processors as `budget.pricedAs` has.
@@ -111,20 +112,22 @@ def _speeds(folder: Path, use: RunUse) -> tuple[Speed | None, Speed | None]:
     nodes = {node.model_copy(update=one) for attempt in use.attempts for node in attempt.nodes}
     configuration, own = folder / "run.yaml", use.own_machine
     if not configuration.is_file() or (len(nodes) != 1 and not own):
-        return None, None
+        return {}
     priced, node = load_any_run(configuration).budget.priced_as, nodes.pop()
     generated, simulated = (_speed_of(folder, stage, on_worker=not own) for stage in ("validate", "simulate"))
-    generation = monte_carlo = None
+    known: dict[str, Any] = {}
     if generated is not None and (own or node.topology is None):
-        generation = (node_as(priced) if own else node, generated[0])
+        known["generation"] = (node_as(priced) if own else node, generated.figures["showersPerSecond"])
     if simulated is not None:
-        processors = 1.0 if own else find_machine(priced.machine_type).vcpus / simulated[1]
-        monte_carlo = (node_as(priced), simulated[0] * processors)
-    return generation, monte_carlo
+        figures, cores = simulated.figures, simulated.machine.cores
+        processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
+        known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
+        known["reused_showers"] = figures["showers"] if figures.get("reused") else 0
+    return known
 
 
-def _speed_of(folder: Path, stage: str, *, on_worker: bool = False) -> tuple[float, int] | None:
-    """Showers per second of a stage, which a worker did where that is asked for, and on how many processors."""
+def _speed_of(folder: Path, stage: str, *, on_worker: bool) -> StageRecord | None:
+    """The record of a stage that measured its showers per second, which a worker did where that is asked for."""
     try:
         record = read_records(folder).get(stage)
     except InputError:  # a record that cannot be read is no reason to have no bill
@@ -133,8 +136,7 @@ def _speed_of(folder: Path, stage: str, *, on_worker: bool = False) -> tuple[flo
         return None
     if record.figures.get("source") == "parametrised":  # no Monte Carlo
         return None
-    per_second = record.figures.get("showersPerSecond")
-    return (float(per_second), record.machine.cores) if per_second else None
+    return record if record.figures.get("showersPerSecond") else None
 
 
 def speeds_file() -> Path:

@@ -115,7 +115,8 @@ class PerMillionShowers(Block):
     monte_carlo_usd: float | None = None
     """Simulating them instead; null when no simulation was measured."""
     break_even_showers: float | None = None
-    """Showers from which on training and generating are cheaper than simulating; null: never, or unknown."""
+    """Showers from which on the run and generating are cheaper than simulating, the Monte Carlo showers of the run
+    included also where they came from the cache; null: never, or unknown."""
 
 
 Speed = tuple[NodeUse, float]
@@ -166,8 +167,10 @@ def bill(
     plan: Plan | None = None,
     generation: Speed | None = None,
     monte_carlo: Speed | None = None,
+    reused_showers: int = 0,
 ) -> Bill:
-    """The bill of what a run used, at the prices of its day; generation, monte_carlo: how fast showers were made.
+    """The bill of what a run used, at the prices of its day; generation, monte_carlo: how fast showers were made;
+    reused_showers: Monte Carlo showers of the run that were simulated before it.
 
     Money of an attempt = node hours x rate. ``1 - usedShare`` of it is unallocated; the rest is divided by the wall
     seconds of the activities, the rest of the time of the nodes is idle, and training is divided into
@@ -196,7 +199,7 @@ def bill(
         epochs=use.epochs,
         usd_per_epoch=run_usd / use.epochs if use.epochs else None,
         own_machine=use.own_machine,
-        per_million_showers=_per_million(run_usd, generation, monte_carlo, prices, use.day),
+        per_million_showers=_per_million(run_usd, generation, monte_carlo, reused_showers, prices, use.day),
         co2_kg=_co2_kg(use),
         against_estimate=None if plan is None else _against(use, total, plan, unit),
         warnings=tuple(dict.fromkeys(w for pair in rates.values() for rate in pair if rate for w in rate.warnings)),
@@ -283,14 +286,19 @@ def _exact(parts: Sequence[Decimal], total: Decimal) -> list[Decimal]:
 
 
 def _per_million(
-    run_usd: float, generation: Speed | None, monte_carlo: Speed | None, prices: Prices, day: dt.date
+    run_usd: float,
+    generation: Speed | None,
+    monte_carlo: Speed | None,
+    reused_showers: int,
+    prices: Prices,
+    day: dt.date,
 ) -> PerMillionShowers | None:
     if generation is None and monte_carlo is None:
         return None
     generated, simulated = (None if s is None else _usd_per_million(s, prices, day) for s in (generation, monte_carlo))
     break_even = None
     if generated is not None and simulated is not None and simulated > generated:
-        break_even = run_usd / (simulated - generated) * 1_000_000
+        break_even = (1_000_000 * run_usd + reused_showers * simulated) / (simulated - generated)
     return PerMillionShowers(
         generated_usd=generated,
         training_usd=None if generated is None else run_usd,
