@@ -65,10 +65,11 @@ def test_of_several_files_the_first_names_the_context_as_for_kubectl(
     assert connection.active_namespace() == "physics"
 
 
-def test_in_a_pod_it_is_the_pods_unless_a_context_is_named(kubeconfig: Path, pod: None) -> None:
+def test_in_a_pod_it_is_the_pods_unless_there_is_a_kubeconfig(kubeconfig: Path, pod: None) -> None:
     """As `connect`, which takes the pod's own cluster."""
+    assert connection.active_namespace() == connection.active_namespace("here") == "physics"
+    kubeconfig.unlink()
     assert connection.active_namespace() == "team"
-    assert connection.active_namespace("here") == "physics"
 
 
 @pytest.fixture
@@ -366,7 +367,7 @@ def test_requests_and_silent_watches_have_time_outs(connected: Connection) -> No
     assert given == [60.0, (60.0, 120.0), 60.0, 5.0, 60.0]
 
 
-def test_in_a_pod_its_own_cluster_is_meant_unless_another_is_named(
+def test_in_a_pod_its_own_cluster_is_meant_unless_there_is_a_kubeconfig(
     server: ApiServer, tmp_path: Path, kubeconfig: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, _, port = server.address.removeprefix("http://").partition(":")
@@ -382,14 +383,16 @@ def test_in_a_pod_its_own_cluster_is_meant_unless_another_is_named(
             environ=environment,
         ),
     )
+    others: list[dict[str, Any]] = [{"context": "there"}, {"kubeconfig": str(kubeconfig)}, {}]
+    for named in others:  # in a notebook a run went into the notebook's cluster, and kubectl to another one
+        assert connection.connect(**named).api.configuration.host == "https://c"
+    kubeconfig.unlink()
     made = connection.connect(seconds=3.0)
     assert made.api.configuration.host == f"https://{host}:{port}" and made._seconds == 3.0
     assert connection.connect()._seconds == 60.0
-    others: list[dict[str, Any]] = [{"context": "there"}, {"kubeconfig": str(kubeconfig)}]
-    for named in others:
-        assert connection.connect(**named).api.configuration.host == "https://c"
     environment.clear()
-    assert connection.connect().api.configuration.host == "https://c"
+    with pytest.raises(ClusterError, match="no cluster is configured"):
+        connection.connect()
 
 
 def test_a_file_that_is_no_kubeconfig_is_named_with_a_remedy(tmp_path: Path) -> None:

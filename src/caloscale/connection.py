@@ -294,7 +294,7 @@ def _is_named(found: Object) -> bool:
 
 
 def connect(context: str | None = None, *, kubeconfig: str | None = None, seconds: float | None = None) -> Connection:
-    """The cluster of a kubeconfig's context, or the one that this pod is in.
+    """The cluster of a kubeconfig's context, or without a kubeconfig, as for kubectl, the one that this pod is in.
 
     ``seconds``: time-out of a request, s, which is then not repeated by itself.
 
@@ -304,7 +304,7 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
     if seconds is not None:
         settings.retries = False  # urllib3 would repeat requests beyond the time-out
         settings.connection_pool_maxsize = 64
-    if context is None and kubeconfig is None:
+    if context is None and kubeconfig is None and not _has_kubeconfig():
         try:
             config.load_incluster_config(settings)
             return Connection(client.ApiClient(settings), seconds=seconds or REQUEST_SECONDS)
@@ -319,6 +319,11 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
         why = "it does not have the structure of a kubeconfig" if structure else " ".join(str(error).split())
         remedy = "name a context of your kubeconfig (kubectl config get-contexts), or correct the file"
         raise ClusterError(f"no cluster is configured: {why}", file=files, remedy=remedy) from error
+
+
+def _has_kubeconfig() -> bool:
+    files = kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(kube_config.ENV_KUBECONFIG_PATH_SEPARATOR)
+    return any(Path(file).expanduser().is_file() for file in files if file)
 
 
 def _merged(files: str) -> kube_config.KubeConfigMerger:
@@ -389,7 +394,7 @@ def _client(settings: client.Configuration, proxy: str) -> client.ApiClient:
 
 def active_namespace(context: str | None = None) -> str:
     """The namespace of what `connect` connects to: of a context, or of this pod; `default` where none is named."""
-    if context is None and POD_NAMESPACE.is_file():
+    if context is None and not _has_kubeconfig() and POD_NAMESPACE.is_file():
         return POD_NAMESPACE.read_text(encoding="utf-8").strip()
     try:
         merged = _merged(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
