@@ -79,6 +79,13 @@ def test_the_command_prints_the_pool_of_a_run(tmp_path) -> None:
     assert printed.exit_code == 0
     assert "node-pools create v100-8-spot" in printed.output and "--total-max-nodes=4" in printed.output
     assert "--disk-size=100 " in printed.output
+    elsewhere = CliRunner().invoke(app, [*arguments[:-1], "us-central1-a"])
+    assert elsewhere.exit_code != 0 and elsewhere.exception and "hardware.region" in str(elsewhere.exception)
+    here, there = (
+        CliRunner().invoke(app, [*arguments[:-1], zone, "--set", "hardware.region=null"]).output.splitlines()[0]
+        for zone in ("europe-west4-a", "us-central1-a")
+    )
+    assert here == printed.output.splitlines()[0] != there  # the price of the region in which the pool is made
 
 
 def test_the_disk_is_the_one_that_is_billed() -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,7 @@ from caloscale.cli.options import (
     warn_of_schedule,
 )
 from caloscale.errors import InputError, StorageError
+from caloscale.spec import Hardware
 from caloscale.spec.model import FIRST_PRESET
 
 NO_PLAN = 8
@@ -286,6 +288,12 @@ def node_pools(
     from caloscale.planning.catalogue.hardware import find_kind
 
     run = resolve(configuration, preset, overrides, ".")
+    if location is not None:
+        region, hardware = re.sub(r"(-[a-z]+\d+)-[a-z]$", r"\1", location), run.hardware or Hardware()
+        if hardware.region not in (None, region):
+            remedy = f"a zone of {hardware.region}, or --set hardware.region={region}"
+            raise InputError("is not in hardware.region of the run", field="--location", value=location, remedy=remedy)
+        run = run.model_copy(update={"hardware": hardware.model_copy(update={"region": region})})
     result = planned(run, prices, measurements, as_of)
     best = result.chosen
     if best is None:
