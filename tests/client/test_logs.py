@@ -54,7 +54,7 @@ class Logs(Server):
         ([[ONE, TWO, line(2, "sa", ""), BROKEN], [TWO, SAME]], ["one", "two", "same time"]),
         ([[ONE, TWO], [TWO, line(2, "no end", "")]], ["one", "two", "no end"]),
         ([[BROKEN], [ONE]], ["one"]),
-        ([[ONE, refusal(500, "it starts")], [ONE, TWO]], ["one", "(no log: it starts)", "two"]),
+        ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"]),
     ],
 )
 def test_a_stream_that_breaks_is_resumed(
