@@ -1,5 +1,6 @@
 """Settings of the operator and what must agree with them."""
 
+import os
 import re
 import socket
 from pathlib import Path
@@ -33,6 +34,7 @@ def test_settings_come_from_the_environment() -> None:
     made = settings_of({"CALOSCALE_NAMESPACES": "a, b,c", "CALOSCALE_THREADS": "3", "CALOSCALE_PRICES": str(ROOT)})
     assert made.namespaces == ("a", "b", "c") and made.threads == 3 and made.prices == ROOT
     assert settings_of({"CALOSCALE_LOG": ""}).log_level == "INFO"
+    assert str(os.getpid()) in settings_of({}).identity  # of two processes outside of pods one leads
     assert settings_of({"CALOSCALE_LOG": "debug"}).log_level == "DEBUG"
 
 
@@ -42,6 +44,7 @@ def test_settings_come_from_the_environment() -> None:
         ("CALOSCALE_THREADS", "0"),
         ("CALOSCALE_HEALTH_PORT", "http"),
         ("CALOSCALE_RESYNC_SECONDS", "5m"),
+        ("CALOSCALE_DEBOUNCE_SECONDS", "inf"),  # no event would ever be answered
         ("CALOSCALE_NAMESPACES", "Runs"),  # no run would ever be seen
         ("CALOSCALE_PRICES", "/nowhere"),  # the package's would count
         ("CALOSCALE_LOG", "LOUD"),

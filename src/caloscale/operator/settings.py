@@ -1,6 +1,7 @@
 """Settings of the operator, from the environment of its deployment."""
 
 import os
+import socket
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -18,7 +19,7 @@ def _split(value: object) -> object:
 class Settings(BaseModel):
     """Settings of the process, each from an environment variable; an empty variable counts as absent."""
 
-    model_config = ConfigDict(frozen=True, populate_by_name=True)
+    model_config = ConfigDict(frozen=True, populate_by_name=True, allow_inf_nan=False)
 
     image: str = Field(caloscale.IMAGE, validation_alias="CALOSCALE_IMAGE")
     """Image of the workers where a run names none."""
@@ -28,8 +29,8 @@ class Settings(BaseModel):
     """Folder of price files (*.csv), a ConfigMap, that replace rows of the catalogue; absent: none."""
     labels: DirectoryPath | None = Field(None, validation_alias="CALOSCALE_LABELS")
     """Folder of label maps (*.csv), a ConfigMap, whose rows go before those of the package; absent: none."""
-    identity: str = Field("operator", validation_alias="POD_NAME")
-    """Holder of the Lease."""
+    identity: str = Field(default_factory=lambda: f"{socket.gethostname()}-{os.getpid()}", validation_alias="POD_NAME")
+    """Holder of the Lease: two processes of one name would both lead."""
     namespace: str = Field("default", validation_alias="POD_NAMESPACE")
     """Namespace of the Lease."""
     health_port: int = Field(8080, validation_alias="CALOSCALE_HEALTH_PORT", ge=0, le=65535)
