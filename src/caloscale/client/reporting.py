@@ -15,7 +15,7 @@ from urllib3.exceptions import HTTPError
 
 from caloscale.cluster.names import PROGRESS_KIND
 from caloscale.cluster.workload.pod_template import PROGRESS_VARIABLE
-from caloscale.connection import Connection, connect
+from caloscale.connection import Connection, connect, message_of
 from caloscale.errors import ClusterError
 from caloscale.status import RunProgress, attempt_of
 from caloscale.training.strategy import worker_of
@@ -72,7 +72,7 @@ class ProgressReporter:
                 self._connection = connect()
             self._connection.merge(PROGRESS_KIND, self._namespace, self._name, {"progress": json.loads(text)})
         except (ApiException, HTTPError, OSError, ClusterError) as error:
-            log.warning("progress was not reported: %s", error)
+            log.warning("progress was not reported: %s", message_of(error))
             return False
         self._reported = text
         return True

@@ -98,7 +98,7 @@ class Controller:
         try:
             self._has_queues = self.connection.serves(names.QUEUE_GROUP)
         except (ApiException, HTTPError) as error:  # asked again at the next refresh
-            log.warning("cannot read whether Kueue is installed: %s", error)
+            log.warning("cannot read whether Kueue is installed: %s", message_of(error))
         if (before is not None and before is not self._catalogue) or had_queues is not self._has_queues:
             for run in self.store.pending_runs():
                 self.queue.add(run, can_wait=True)

@@ -91,7 +91,7 @@ class Election:
                 if lease is not None and (lease.get("spec") or {}).get("holderIdentity") == self._identity:
                     self._change(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
             except (ApiException, HTTPError, OSError) as error:
-                log.info("the lease was not given back: %s", error)
+                log.info("the lease was not given back: %s", message_of(error))
 
     def renew(self, *, take: bool = True) -> bool:
         """Take or renew the lease; False when another operator has it, it was given back, or no answer comes.
