@@ -164,7 +164,10 @@ def test_what_is_sent_has_the_names_of_the_api(controller: Controller, server: S
     }
     assert event["metadata"]["namespace"] == "physics" and len(event["note"]) == 1000
     assert event["metadata"]["name"].startswith("gan.") and event["reason"] == "Refused" and event["action"]
-    assert event["reportingController"] == "caloscale-operator" and event["reportingInstance"] == "operator"
+    assert (
+        event["reportingController"] == "caloscale-operator"
+        and event["reportingInstance"] == controller.settings.identity
+    )
     assert dt.datetime.strptime(event["eventTime"], "%Y-%m-%dT%H:%M:%S.%fZ")
 
 
