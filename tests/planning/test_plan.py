@@ -21,6 +21,7 @@ PRICES = load_prices()
 MEASURED = load_measurements()
 V100 = ("hardware.accelerator=nvidia-tesla-v100", "train.batchPerReplica=96")
 FOUR_NODES = (*V100, "hardware.count=32", "hardware.perNode=8")
+PART_OF_A_HOST = ("hardware.accelerator=nvidia-h100-80gb", "hardware.perNode=2")
 IN_EUROPE = (*FOUR_NODES, "hardware.region=europe-west4")
 
 
@@ -101,6 +102,7 @@ def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
     assert all("unmeasured" in c.reasons[0] and c.extrapolates for c in unmeasured)
     named = plan_of("hardware.accelerator=nvidia-l4")
     assert named.chosen.accelerator == "nvidia-l4" and not named.chosen.measured
+    assert plan_of(*PART_OF_A_HOST).chosen.break_even_per_node_hour is None  # on demand it is not sold
 
 
 def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
@@ -298,6 +300,7 @@ def test_prices_that_are_too_old_are_distinguished_from_missing_ones():
         (["data.showers=10"], ConfigurationError, "beyond the 10 showers"),
         (["hardware.diskGib=100"], PriceError, "disk_gib"),
         ([*V100, "hardware.controlPlane=true"], PriceError, "control_plane"),
+        ([*PART_OF_A_HOST, "hardware.capacityType=on-demand"], PriceError, "a3-highgpu-2g is not sold on demand"),
     ],
 )
 def test_bad_input_is_refused_with_a_remedy(overrides, error, says):

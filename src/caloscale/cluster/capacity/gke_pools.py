@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from caloscale.cluster.capacity.nodes import Node, Pool, PoolKey
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of
 from caloscale.cluster.names import GKE_ACCELERATOR, GKE_SPOT, GKE_TPU_ACCELERATOR, GKE_TPU_TOPOLOGY, INSTANCE_TYPE
-from caloscale.planning.catalogue.hardware import Machine, Slice, load_machines, load_slices
+from caloscale.planning.catalogue.hardware import SPOT_ONLY, Machine, Slice, load_machines, load_slices
 from caloscale.planning.catalogue.prices import CapacityType
 from caloscale.spec import AnyRun
 
 # The families that may be placed close together (GKE: compact placement); n1 may not.
 COMPACT_FAMILIES = ("a2", "a3", "a4", "g2")
-# Machine types with a part of an H100 host's GPUs are sold as spot (and flex-start), not on demand.
-SPOT_ONLY = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
 # Most nodes of a GPU pool: a bound on the bill that a person raises knowingly.
 MAX_NODES = 16
 WAYS: tuple[CapacityType, ...] = ("on-demand", "spot")

@@ -183,6 +183,8 @@ def load_machines() -> tuple[Machine, ...]:
     return builtin_rows("machines.csv", Machine)
 
 
+SPOT_ONLY = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
+"""Machine types with a part of an H100 host's GPUs are sold as spot (and flex-start), not on demand."""
 OWN = "own"
 """Machine type and region of machines that have none."""
 

@@ -8,6 +8,7 @@ from itertools import product
 from caloscale.errors import ConfigurationError, PriceError
 from caloscale.planning.catalogue.hardware import (
     OWN,
+    SPOT_ONLY,
     Accelerator,
     Machine,
     Slice,
@@ -59,6 +60,7 @@ def find_offers(
     offers: list[Offer] = []
     without: list[Offer] = []
     missing: dict[str, PriceError] = {}
+    unsold: list[PriceError] = []
     old: set[str] = set()
     kinds = [*_machines(hardware, accelerator), *_slices(hardware, accelerator)]
     either = hardware.capacity_type is None and hardware.cloud != "none"
@@ -67,6 +69,10 @@ def find_offers(
         chip = load_accelerators()[kind.accelerator]
         named = [hardware.region or OWN] if hardware.region or kind.provider == "none" else None
         for region, capacity_type in product(named or prices.regions(kind.provider), ways):
+            if capacity_type == "on-demand" and kind.machine_type in SPOT_ONLY and hardware.machine_type is None:
+                problem, remedy = f"{kind.machine_type} is not sold on demand", "choose spot, or hardware.perNode=8"
+                unsold.append(PriceError(problem, field="hardware.capacityType", value=capacity_type, remedy=remedy))
+                continue
             try:
                 rate = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
             except PriceError as error:
@@ -84,7 +90,7 @@ def find_offers(
     if not offers:
         if unpriced:
             return without, [], []
-        raise next(iter(missing.values()))
+        raise [*missing.values(), *unsold][0]
     priced = {offer.hardware.title for offer in offers}
     left_out = [title for title in missing if title not in priced]
     return offers, [title for title in left_out if title not in old], [title for title in left_out if title in old]

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from caloscale.errors import PriceError
-from caloscale.planning.catalogue.hardware import load_machines
+from caloscale.planning.catalogue.hardware import SPOT_ONLY, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate, usd_of
 from caloscale.planning.search.candidates import (
@@ -319,10 +319,10 @@ class _Describer:
         return float(work_seconds(self._run, self._found.times.epoch_seconds[index]))
 
     def _break_even(self, index: int) -> float | None:
-        """Rate up to which spot is cheaper than the same on demand; None where that has no price, or never."""
+        """Rate up to which spot is cheaper than the same on demand; None where that is not sold, or never."""
         found, hardware = self._found, self._run.hardware or Hardware()
         offer, start_up, work = found.offer_of(index), found.times.start_up_seconds[index], self._work_seconds(index)
-        if offer.rate is None:
+        if offer.rate is None or offer.hardware.machine_type in SPOT_ONLY:
             return None
         try:
             listed = node_rate(self._prices, offer.hardware, offer.region, "on-demand", self._as_of, hardware.disk_gib)
