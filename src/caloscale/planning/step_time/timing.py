@@ -174,7 +174,10 @@ def _fit(rows: Sequence[Measurement], everything: Sequence[Measurement], network
     tested = [m for m in rows if m.test_seconds] or [m for m in alike if m.test_seconds]
     started = [m for m in rows if m.first_step_seconds] or [m for m in alike if m.first_step_seconds]
     test = _line([m.test_seconds for m in tested], [m.showers / m.replicas for m in tested])
-    start = _line([m.first_step_seconds for m in started], [m.replicas / m.workers for m in started])
+    sizes = [m.replicas / m.workers for m in started]
+    if len(set(sizes)) == 1:  # how it depends on them is not known: it is what was measured
+        sizes = [0.0] * len(sizes)
+    start = _line([m.first_step_seconds for m in started], sizes)
     pooled = _pooled(alike, network, rows[0].provider)
     models = tuple(fit_steps(rows, network, form, pooled=pooled) for form in FORMS)
     return Timing(models=models, test=test, start=start, measured=True, basis=basis)
