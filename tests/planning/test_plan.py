@@ -11,7 +11,7 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.planning.step_time.timing import Timings
-from caloscale.report.plan import draw_plan
+from caloscale.report.plan import draw_plan, plan_blocks
 from caloscale.spec import load_run
 from tests.planning.event_simulation import mean_run
 
@@ -105,6 +105,18 @@ def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
     one_core = plan_of("hardware.accelerator=tpu-v6e").chosen  # workers of eight cores alone were measured
     assert one_core.start_up_seconds == pytest.approx(367, abs=1)
     assert plan_of(*PART_OF_A_HOST).chosen.break_even_per_node_hour is None  # on demand it is not sold
+
+
+def test_the_cheapest_of_each_cloud_that_is_not_slower_is_listed():
+    given = ("train.batchPerReplica=96", "budget.deadline=4h")
+    made = plan_of(*given)
+    listed = [c for c in made.candidates if c.cloud == "azure" and c.total_seconds <= made.chosen.total_seconds]
+    as_fast = (*given, "hardware.cloud=azure", f"budget.deadline={int(made.chosen.total_seconds)}s")
+    sold = ("nvidia-tesla-v100-32gb", "nvidia-tesla-a100", "nvidia-h100-80gb")
+    usd = min(plan_of(*as_fast, f"hardware.accelerator={name}").chosen.usd for name in sold)
+    assert listed[0].usd == pytest.approx(usd)
+    row = next(block for block in plan_blocks(made) if "another cloud" in getattr(block, "caption", ""))
+    assert f"{usd:.2f}" in row.rows[0]
 
 
 def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():

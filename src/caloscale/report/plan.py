@@ -234,7 +234,7 @@ def remarks(plan: Plan) -> list[str]:
     for part in prices.parts:
         price, age = f"{part.usd_per_unit_hour:g} USD an hour", (prices.as_of - part.observed_on).days
         found.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
-    if best is not None and best.usd is not None:
+    if best is not None and best.usd is not None and best.cloud != "none":
         found.append(f"not in it: {not_billed({part.kind for part in prices.parts})}")
     found += plan.notes
     if prices.unpriced:

@@ -127,8 +127,8 @@ class Plan(Block):
     binding: Limit | None
     """The limit that nothing meets."""
     candidates: tuple[Candidate, ...]
-    """The Pareto front, the cheapest others that may be chosen, and of each accelerator in each way of buying the
-    cheapest and the fastest; cheapest first. `considered` is their number."""
+    """The Pareto front, the cheapest others that may be chosen, of each accelerator in each way of buying the cheapest
+    and the fastest, and of each cloud the cheapest that is not slower than the choice; cheapest first."""
     considered: int
     """Candidates in all."""
     pareto: tuple[Candidate, ...]
@@ -176,7 +176,9 @@ def plan(
     offer = None if best is None else found.offer_of(best)
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): describe(int(i), on_front=True) for i in front}
-    listed = sorted({*on_front, *_notable(found)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i))
+    listed = sorted(
+        {*on_front, *_notable(found, best)}, key=lambda i: (found.expected.usd[i], found.expected.seconds[i], i)
+    )
     own = plan_training(run, speeds, prices, as_of)
     described = None if best is None else on_front[best]
     chosen, nearest = (described, None) if binding is None else (None, described)
@@ -215,8 +217,9 @@ def plan(
     )
 
 
-def _notable(found: Candidates) -> set[int]:
-    """The cheapest that may be chosen; of each accelerator, bought in each way, the cheapest and the fastest."""
+def _notable(found: Candidates, best: int | None) -> set[int]:
+    """The cheapest that may be chosen; of each accelerator, bought in each way, the cheapest and the fastest; of each
+    cloud the cheapest that is not slower than the best."""
     order = np.lexsort((found.expected.seconds, found.expected.usd))
     notable = {int(i) for i in order[found.eligible[order]][:LISTED]}
     kinds = [(offer.accelerator.accelerator, offer.capacity_type) for offer in found.offers]
@@ -224,6 +227,10 @@ def _notable(found: Candidates) -> set[int]:
     for one in np.unique(kind):
         alike = order[kind[order] == one]
         notable |= {int(alike[0]), int(alike[np.argmin(found.expected.seconds[alike])])}
+    if best is not None:
+        fast = order[found.expected.seconds[order] <= found.expected.seconds[best]]
+        clouds = [found.offer_of(int(i)).hardware.provider for i in fast]
+        notable |= {int(fast[clouds.index(cloud)]) for cloud in set(clouds)}
     return notable
 
 
