@@ -72,7 +72,7 @@ def _sums(axes: Sequence[Axes], panel: Panel, linearity: Linearity, names: dict[
         draw_points(bottom, _scaled(curve, 100 / line, -100), sample, "")
     top.set(xlim=(0, None), ylim=(0, None), ylabel="mean ECAL sum [MeV]")
     top.legend(loc="upper left")
-    text = f"non-linearity {percent(linearity.deviation.generated)}"
+    text = f"at most {percent(linearity.deviation.generated)}"
     top.text(0.97, 0.06, text, transform=top.transAxes, ha="right", va="bottom", fontsize=11)
     bottom.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
     bottom.set_ylabel("from line [%]")
@@ -116,7 +116,8 @@ def resolution(evaluation: Evaluation, data: FigureData) -> Drawing:
     return Drawing(
         "resolution",
         "Energy resolution",
-        "Standard deviation of sum/E over its mean, with bootstrap errors and a fit. The plain sum has a large "
+        "Width of sum/E (1.253 times the mean absolute deviation) over its mean, with bootstrap errors and a fit. The "
+        "plain sum has a large "
         "constant term, because the thick layers at the back sample half; weights undo this. "
         f"{count_showers(evaluation)}",
         f"Resolution falling with the energy, generator against Monte Carlo. {' '.join(seen)}",

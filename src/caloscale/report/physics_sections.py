@@ -247,7 +247,8 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
         facts.append(Fact("shower maximum, largest difference", f"{layers:.2f} layers", f"in the ranges: {each}"))
     deviation = evaluation.linearity.deviation
     if deviation.generated.value is not None:
-        facts.append(Fact("non-linearity", percent(deviation.generated), f"Monte Carlo {percent(deviation.reference)}"))
+        detail = f"in fine bins of energy; Monte Carlo {percent(deviation.reference)}"
+        facts.append(Fact("largest deviation from a straight line", percent(deviation.generated), detail))
     ratios = [r.ratio.value for r in evaluation.response if r.ratio.value is not None]
     if ratios:
         detail = "mean sum/E in the energy ranges"

@@ -275,13 +275,14 @@ def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source:
         found = [file.primaries[column] for file in files if column in file.primaries]
         if found:
             contents += f", {_range(np.concatenate(found))} {unit} (data.{field})"
+    prepared = data.preprocessing
     return ShowerFileError(
         f"no showers are left for {split}: the files contain {contents}",
         file=source,
-        field="data.energyGev, data.angleDeg, data.preprocessing.minimumSumGev",
-        value=(list(data.energy_gev), list(data.angle_deg), data.preprocessing.minimum_sum_gev),
-        remedy="set the ranges to what the files contain, lower the minimum sum, or give more showers or files; "
-        "energies are in GeV, angles in rad",
+        field="data.energyGev, data.angleDeg, data.preprocessing",
+        value=(list(data.energy_gev), list(data.angle_deg), prepared.minimum_sum_gev, prepared.threshold_gev),
+        remedy="set the ranges to what the files contain, lower the minimum sum or the threshold, or give more showers "
+        "or files; energies are in GeV, angles in rad",
     )
 
 
