@@ -162,7 +162,7 @@ def _result(
         if not is_rejected and sigmas <= -Z:
             found["decision"] = "accepted"
         elif not is_rejected:
-            found["further_showers"] = _further_showers(sigmas, gates * len(measured), showers)
+            found |= _lacking(sigmas, gates * len(measured), showers)
     return result.model_copy(update=found)
 
 
@@ -171,16 +171,18 @@ def _missing(difference: Difference) -> str:
     return where + (difference.reason or "not measurable here: the uncertainty is zero")
 
 
-def _further_showers(sigmas: float, tests: int, showers: Counts) -> int | None:
-    """Held-out Monte Carlo showers that would decide if the difference is what it seems; None: it is so near the
-    tolerance that no number is foreseen, or it is generated showers that lack.
+def _lacking(sigmas: float, tests: int, showers: Counts) -> dict[str, int | str]:
+    """Showers that would decide if the difference is what it seems: held-out Monte Carlo showers, or where generated
+    ones are too few, too, a sentence; nothing where it is so near the tolerance that no number is foreseen.
 
     sigmas: standard deviations by which it exceeds the tolerance now.
     """
     needed = float(ndtri(1 - ERROR / tests)) if sigmas > 0 else Z
     # Both samples contribute to the variance in proportion to the inverse of their size.
-    scaled = (1 / showers.reference + 1 / showers.generated) * (sigmas / needed) ** 2 - 1 / showers.generated
-    if scaled <= 0:
-        return None
-    further = math.ceil(1 / scaled) - showers.reference
-    return max(1, further) if further < 1_000_000 else None
+    decides = (1 / showers.reference + 1 / showers.generated) * (sigmas / needed) ** 2
+    of_reference = decides - 1 / showers.generated
+    if of_reference > 1e-6:
+        return {"further_showers": max(1, math.ceil(1 / of_reference) - showers.reference)}
+    each = math.ceil(2 / decides) if decides > 1e-6 else 0
+    text = f"{each} generated showers (validation.showers) and {max(each, showers.reference)} held-out Monte Carlo "
+    return {"reason": f"{text}showers are needed"} if each else {}
