@@ -130,5 +130,5 @@ def test_a_fraction_is_drawn_without_replacement_and_differs_between_ranks() -> 
 def test_a_rank_without_events_is_refused() -> None:
     solver = load_solver_run(preset="proxy", overrides=["solver.ranks=4", "solver.data=sharded"]).solver
     shard = measured_events(data(events=3), 0, 1, rank=0, ranks=4)
-    with pytest.raises(ConfigurationError, match="rank 0 has no measured events"):
+    with pytest.raises(ConfigurationError, match="leaves rank 0 no measured events"):
         fraction_of_rank(shard, solver, 0, np.random.default_rng(1))

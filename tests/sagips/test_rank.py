@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from caloscale.errors import CheckpointError
+from caloscale.errors import CheckpointError, TrainingError
+from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import gpu_of_rank, solve
-from caloscale.sagips.saves import list_checkpoints, list_states, rank_folder, read_checkpoint
+from caloscale.sagips.saves import checkpoint_file, list_checkpoints, list_states, rank_folder, read_checkpoint
 from caloscale.spec import Solver, load_solver_run
-from tests.sagips.recorder import CALLS
+from tests.sagips.recorder import CALLS, Recorder
 
 
 @pytest.fixture(autouse=True)
@@ -46,16 +48,35 @@ def test_minutes_end_a_run_at_a_save_and_a_longer_limit_resumes_it(tmp_path: Pat
 
 
 def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
-    for _ in range(2):
-        solve(solver("solver.epochs=4"), tmp_path, None)
-    assert len(CALLS) == 4
+    solve(solver("solver.epochs=4"), tmp_path, None)
+    last = checkpoint_file(tmp_path, 4, 0)
+    copied = read_checkpoint(tmp_path, 4, 0).parameters
+    last.unlink()  # it was damaged
+    solve(solver("solver.epochs=4"), tmp_path, None)
+    assert len(CALLS) == 4 and (read_checkpoint(tmp_path, 4, 0).parameters == copied).all()
 
 
-@pytest.mark.parametrize("size", [0, 100, 700])
-def test_a_damaged_save_is_named(tmp_path: Path, size: int) -> None:
+@pytest.mark.parametrize("gradient", [[np.nan], []])
+def test_a_run_without_a_finite_gradient_or_value_has_no_result(tmp_path: Path, monkeypatch, gradient: list) -> None:
+    monkeypatch.setattr(Recorder, "step", lambda self, epoch: Step({"generator": np.nan}, np.float32(gradient)))
+    monkeypatch.setattr(Recorder, "apply", lambda *_: None)
+    for _ in range(2):  # also when it resumes at its end
+        with pytest.raises(TrainingError, match="no gradient of the 4 epochs was finite"):
+            solve(solver("solver.epochs=4"), tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("offset", "old", "new"),
+    [(0, b"PK\x03\x04", b""), (10, b"PK\x01\x02", b"c"), (0, b"progress", b"P"), (0, b"updates", b"U")],
+    ids=["empty", "compressed by a method that zipfile does not know", "without progress", "without an array"],
+)
+def test_a_damaged_save_is_named(tmp_path: Path, offset: int, old: bytes, new: bytes) -> None:
     solve(solver("solver.epochs=4"), tmp_path, None)
     file = rank_folder(tmp_path, 0) / "state-00000004.npz"
-    file.write_bytes(file.read_bytes()[:size])
+    content, place = file.read_bytes(), 0
+    while new and (place := content.find(old, place + 1)) > 0:
+        content = content[: place + offset] + new + content[place + offset + 1 :]
+    file.write_bytes(content if new else b"")
     with pytest.raises(CheckpointError, match=r"state-00000004.npz: cannot be read") as caught:
         solve(solver("solver.epochs=8"), tmp_path, None)
     assert caught.value.remedy

@@ -49,6 +49,9 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
     made = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(seed + index, 0, _SECTION, row, rows))
     all_of_rows = tf.reshape(made[EVENTS], (rows * _PER_ROW, len(environment.observables)))
     events: NDArray[np.float32] = all_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
+    if not np.isfinite(events).all():
+        problem, remedy = "makes events that are not finite of its true parameters", "correct the pipeline"
+        raise ConfigurationError(problem, field=f"{field}.environment", value=data.environment, remedy=remedy)
     return events
 
 
@@ -115,7 +118,7 @@ def fraction_of_rank(
     """
     kept = round(solver.data_fraction * len(events))
     if kept == 0:
-        problem = f"rank {rank} has no measured events"
+        problem = f"leaves rank {rank} no measured events"
         remedy = "use fewer ranks, data: broadcast, or a larger dataFraction"
         raise ConfigurationError(problem, field="solver.dataFraction", value=solver.data_fraction, remedy=remedy)
     if kept == len(events):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
+from caloscale.errors import ConfigurationError
 from caloscale.sagips.environment import load_class
 from caloscale.sagips.networks import Network
 from caloscale.spec import Solver
@@ -132,6 +133,14 @@ def _sum_chunks(
     return total
 
 
+def _require_width(widths: tf.Tensor) -> None:
+    """Raise ConfigurationError where an observable of the measured events does not vary: events are divided by it."""
+    if not (widths > 0).numpy().all():
+        problem = f"cannot compare observable {int(tf.argmin(widths))}: the measured events have one value of it"
+        remedy = "give more events, write objective: discriminator, or leave the observable out"
+        raise ConfigurationError(problem, field="solver.objective", remedy=remedy)
+
+
 class BinnedLikelihood(Objective):
     """Negative logarithm of the binned likelihood per event, minus its smallest value, summed over the observables.
 
@@ -147,6 +156,7 @@ class BinnedLikelihood(Objective):
         self._low, self._high = (
             tf.constant(q, tf.float32) for q in np.quantile(np.asarray(measured), [0.001, 0.999], axis=0)
         )
+        _require_width(self._high - self._low)
         self._shares = self._histogram(measured)
 
     def value(self, generated: tf.Tensor, measured: tf.Tensor) -> tf.Tensor:
@@ -176,6 +186,7 @@ class EnergyDistance(Objective):
 
     def __init__(self, solver: Solver, measured: tf.Tensor, random: np.random.Generator) -> None:
         self._scale = tf.constant(np.std(np.asarray(measured), axis=0), tf.float32)
+        _require_width(self._scale)
 
     def value(self, generated: tf.Tensor, measured: tf.Tensor) -> tf.Tensor:
         """The distance; unbiased, so that it may be below zero."""

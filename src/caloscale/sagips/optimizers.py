@@ -217,6 +217,10 @@ class GeneratorOptimizer:
         gradients = tape.gradient(
             [*(events for events, _ in made), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
         )
+        if gradients[0] is None:
+            problem = "the events have no gradient with respect to the parameters"
+            remedy = "write differentiable pipelines, or optimizer: bayesian, which needs no gradient"
+            raise ConfigurationError(problem, field="solver.dataSets", remedy=remedy)
         losses = tf.stack([tf.add_n(values), norms, tf.add_n(learned)])
         if self._solver.averages_biases:
             return losses, tf.concat(gradients, axis=0), ()

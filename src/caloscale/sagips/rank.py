@@ -19,7 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from caloscale.errors import CaloscaleError, CheckpointError, InputError
+import numpy as np
+
+from caloscale.errors import CaloscaleError, CheckpointError, InputError, TrainingError
 from caloscale.sagips import saves
 from caloscale.spec import Solver, load_solver_run
 from caloscale.spec.solver import GROUPED
@@ -55,7 +57,7 @@ def main(folder: Path) -> None:
         solve(solver, folder, communicator)
     except CaloscaleError as error:
         fields: dict[str, Any] = {name: getattr(error, name) for name in ("problem", "file", "field", "remedy")}
-        fields["value"] = None if error.value is None else str(error.value)
+        fields["value"] = error.value if isinstance(error.value, str | int | float | None) else str(error.value)
         _fail(communicator, rank, error.exit_code, fields)
     except Exception as error:
         traceback.print_exc()
@@ -114,7 +116,10 @@ def _device_memory_bytes() -> int | None:
 
 
 def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> saves.Progress:
-    """Solve until the epochs or the minutes are over. Collective over the communicator."""
+    """Solve until the epochs or the minutes are over. Collective over the communicator.
+
+    Raises TrainingError where no gradient of any rank was finite: nothing was learnt.
+    """
     from caloscale.sagips.optimizers import make_optimizer
 
     rank = communicator.rank if communicator else 0
@@ -125,16 +130,28 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     progress = _resume(optimizer, solver, folder, rank, communicator)
     exchange = _make_exchange(solver, communicator, progress)
     if progress.epoch == 0:
-        saves.write_checkpoint(folder, rank, 0, 0.0, optimizer.propose(), optimizer.generator())
+        _copy(folder, rank, optimizer, progress)
         saves.write_state(states, progress, optimizer.state())
     agree(False, communicator)
     with ExitStack() as stack:
         thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
+    if not agree(progress.finite, communicator):
+        problem = f"no gradient of the {progress.epoch} epochs was finite"
+        remedy = "look for an observable that has one value alone, or events of the pipeline that are not finite"
+        raise TrainingError(problem, remedy=remedy)
+    if not saves.checkpoint_file(folder, progress.epoch, rank).is_file():  # of minutes that are over, or deleted
+        _copy(folder, rank, optimizer, progress)
     # All ranks close together: one that has failed must not wait for the others here.
     exchange.close()
     saves.write_record(states, progress)
     return progress
+
+
+def _copy(folder: Path, rank: int, optimizer: Optimizer, progress: saves.Progress) -> None:
+    """Write a checkpoint of what proposes now."""
+    seconds, generator = progress.seconds, optimizer.generator()
+    saves.write_checkpoint(folder, rank, progress.epoch, seconds, optimizer.propose(), generator)
 
 
 def _resume(
@@ -159,10 +176,8 @@ def _resume(
     # Others may be without what this rank saved last: it must not become a common epoch of two attempts.
     saves.remove_states(states, [other for other in own if other > epoch])
     if epoch not in own:  # then it is 0
-        return saves.Progress()
-    progress, state = saves.read_state(states, epoch)
-    optimizer.restore(state)
-    return progress
+        return saves.Progress(finite=False)
+    return saves.read_state(states, epoch, optimizer.restore)
 
 
 def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
@@ -242,6 +257,8 @@ class _Loop:
     def _epoch(self, epoch: int) -> tuple[dict[str, float], float]:
         """Losses, and the seconds in which the gradient was copied into host memory."""
         step = self.optimizer.step(epoch)
+        values = step.gradient if step.gradient.size else [*step.losses.values()]
+        self.progress.finite = self.progress.finite or bool(np.isfinite(values).all())
         if step.gradient.size == 0:
             self.optimizer.apply(step.gradient, step, epoch)
         elif self.thread is None:
@@ -271,18 +288,13 @@ class _Loop:
         if done == solver.epochs:
             progress.stopped = "epochs"
         if done in checkpoints:
-            self._copy(done)
+            _copy(self.folder, self.rank, self.optimizer, progress)
         saves.write_state(saves.rank_folder(self.folder, self.rank), progress, self.optimizer.state())
         over = solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes
         over = agree(over, self.communicator) and done < solver.epochs
         if over:
             progress.stopped = "maxMinutes"
-            self._copy(done)
         return over
-
-    def _copy(self, done: int) -> None:
-        generator = self.optimizer.generator()
-        saves.write_checkpoint(self.folder, self.rank, done, self.progress.seconds, self.optimizer.propose(), generator)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 import json
 import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class Progress(Counts):
     """Largest memory of the rank's accelerator in use; None without one."""
     history: dict[str, list[float]] = field(default_factory=dict)
     """Losses, with the epochs and seconds at which they were noted."""
+    finite: bool = True
+    """Whether a gradient was finite in any epoch."""
     stopped: str = ""
     """What ended the run: epochs or maxMinutes."""
     groups: int = 1
@@ -138,10 +140,12 @@ def common_epoch(saved: Sequence[Collection[int]], seen: Collection[int] = ()) -
     return None if lost else max(common, default=0)
 
 
-def read_state(folder: Path, epoch: int) -> tuple[Progress, Arrays]:
-    """A saved state. Raises CheckpointError where it is damaged."""
-    arrays = _read(folder / f"state-{epoch:08d}.npz")
-    return Progress(**json.loads(bytes(arrays.pop(_PROGRESS)))), arrays
+def read_state(folder: Path, epoch: int, restore: Callable[[Arrays], None]) -> Progress:
+    """The progress of a saved state, whose arrays ``restore`` gets. Raises CheckpointError where it is damaged."""
+    with _opened(folder / f"state-{epoch:08d}.npz") as arrays:
+        progress = Progress(**json.loads(bytes(arrays.pop(_PROGRESS))))
+        restore(arrays)
+    return progress
 
 
 def checkpoint_file(folder: Path, epoch: int, rank: int) -> Path:
@@ -163,13 +167,8 @@ def list_checkpoints(folder: Path) -> list[int]:
 
 def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
     """A checkpoint. Raises CheckpointError where it is missing or damaged."""
-    file = checkpoint_file(folder, epoch, rank)
-    arrays = _read(file)
-    try:
+    with _opened(checkpoint_file(folder, epoch, rank)) as arrays:
         return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"])
-    except KeyError as error:
-        remedy = "delete this file: the run resumes from an earlier save"
-        raise CheckpointError(f"has no {error}", file=file, remedy=remedy) from error
 
 
 def _write(file: Path, arrays: Arrays) -> None:
@@ -177,10 +176,13 @@ def _write(file: Path, arrays: Arrays) -> None:
         np.savez(opened, **arrays)  # type: ignore[arg-type]
 
 
-def _read(file: Path) -> dict[str, NDArray[Any]]:
+@contextmanager
+def _opened(file: Path) -> Iterator[dict[str, NDArray[Any]]]:
+    """The arrays of a file. A damaged one makes zipfile, NumPy and what uses the arrays raise nearly anything."""
     try:
         with file.open("rb") as opened, np.load(opened) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+            yield dict(arrays)
+    except Exception as error:
         remedy = "delete this file: the run resumes from an earlier save"
-        raise CheckpointError(f"cannot be read: {error}", file=file, remedy=remedy) from error
+        why = f"has no {error}" if isinstance(error, KeyError) else error
+        raise CheckpointError(f"cannot be read: {why}", file=file, remedy=remedy) from error

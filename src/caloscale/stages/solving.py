@@ -250,6 +250,7 @@ def print_solution(folder: Path) -> None:
     rows = [("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")]
     rows += [(fact.label, fact.text) for fact in solution_facts(summary)]
     if mean := summary["residuals"]["mean"]:
-        parts = (f"{m:+.3f} ± {s:.3f}" for m, s in zip(mean, summary["residuals"]["std"]))
+        spread = (f" ± {s:.3f}" if s else "" for s in summary["residuals"]["std"])  # equal generators have none
+        parts = (f"{m:+.3f}{s}" for m, s in zip(mean, spread))
         rows += [("residuals", "  ".join(parts)), ("mean absolute residual", f"{np.abs(mean).mean():.4f}")]
     print_rows(folder, rows)
