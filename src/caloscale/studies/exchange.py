@@ -126,7 +126,7 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     `Exchanging.slot_shares`; of servers ``staleness``, ``mean`` and ``max`` number of updates
     between a pull and its push, and ``lead``, the most epochs that a worker was ahead; ``shares`` of the samples in the
     end; ``links``, what messages take; ``modelled``, epoch and stale share by `simulate` for the times that passed,
-    null for methods that it does not know. Raises ConfigurationError, TrainingError.
+    null for methods that it does not know and for several vectors. Raises ConfigurationError, TrainingError.
     """
     asked = validated(ExchangeInputs, inputs)
     processes = asked.ranks + (asked.method in SERVERS)
@@ -145,11 +145,11 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, Any] | None) -> dict[str, Any] | None:
     method = "all-reduce" if asked.method == "chunked-ring" else asked.method  # modelled as that ring
-    if method not in get_args(Modelled) or links is None:
+    if method not in get_args(Modelled) or links is None or len(asked.tensors) > 1:
         return None
     message = Link(links["messageSeconds"], links["messageBytesPerSecond"] or math.inf)
     window = Link(links["windowSeconds"], links["windowBytesPerSecond"])
-    plan = ExchangePlan(method, asked.groups(), FLOAT_BYTES * sum(asked.tensors), outer_every=asked.outer_every)
+    plan = ExchangePlan(method, asked.groups(), FLOAT_BYTES * asked.tensors[0], outer_every=asked.outer_every)
     return _described(simulate(plan, computing, Network(message, message, window)))
 
 
@@ -197,7 +197,8 @@ def links(world: MPI.Intracomm, floats: int) -> dict[str, Any] | None:
     """Messages and remote memory between ranks 0 and 1, while no other rank works: s and bytes/s."""
     vector = np.zeros(floats, np.float32)
     small, large = (_trip_seconds(world, buffer) for buffer in (np.zeros(1, np.float32), vector))
-    exchange = make_exchange("grouped-rma", world, equal_groups(1, world.size))
+    pairs = equal_groups(-(-world.size // 2), world.size)  # each rank reads one slot
+    exchange = make_exchange("grouped-rma", world, pairs, outer_every=10 * _TRIPS)  # none of the trips has an outer ring
     exchange.average(vector[:1], 1)
     world.Barrier()
     looks, copies = [], []
@@ -282,23 +283,27 @@ def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) ->
     """By a method of the solver; shares follow the speeds if asked."""
     exchanges = [asked.exchange(world) for _ in asked.tensors]
     gradients = [np.full(floats, world.rank, np.float32) for floats in asked.tensors]
-    every = asked.rebalance_every
+    every, before = asked.rebalance_every, 2 * asked.outer_every
+
+    def average(number: int) -> None:
+        for method, gradient in zip(exchanges, gradients):
+            method.average(gradient, number)
 
     def exchange(epoch: int) -> None:
-        for method, gradient in zip(exchanges, gradients):
-            method.average(gradient, epoch)
+        average(before + epoch)
         if every and epoch % every == 0:
             speed = worker.shares[worker.number] / max(statistics.fmean(worker.computing[-every:]), 1e-9)
             worker.shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
 
-    for method, gradient in zip(exchanges, gradients):
-        method.average(gradient, 0)  # the connections of synchronous methods are made
+    for number in (before - 1, before):  # connections and remote memory are made, those of leaders, too
+        average(number)
+    for method in exchanges:
+        vars(method.counts).update(vars(Counts()))
     world.Barrier()
     seconds = worker.work(exchange)
-    counts = [method.counts for method in exchanges]
     for method in exchanges:
         method.close()
-    return seconds, Counts.total(counts)
+    return seconds, Counts.total([method.counts for method in exchanges])
 
 
 def push_and_pull(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -> float:
@@ -311,6 +316,7 @@ def push_and_pull(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -
             world.Send(vector, 0)
             world.Recv(vector, 0)
 
+    exchange(asked.epochs)  # makes the connection
     world.Barrier()
     return worker.work(exchange)
 
@@ -332,6 +338,9 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
     lead = 0
     held: set[int] = set()
     status = MPI.Status()
+    for worker in clocks:
+        world.Recv(received, worker)
+        world.Send(total, worker)
     world.Barrier()
     for updates in range(1, pushes * asked.ranks + 1):
         world.Recv(received, MPI.ANY_SOURCE, status=status)
@@ -356,7 +365,7 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
 
     asked, world = validated(ExchangeInputs, settings), MPI.COMM_WORLD
     found: dict[str, Any] = {"links": links(world, sum(asked.tensors)) if world.size > 1 else None}
-    found |= {"staleness": {"mean": 0.0, "max": 0}, "lead": 0}
+    found |= {"staleness": None, "lead": None}
     has_server = asked.method in SERVERS
     worker, seconds, counts = None, 0.0, Counts()
     if has_server and world.rank == 0:
