@@ -15,7 +15,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.storage.objects import upload
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point, _content_of, configured_run
-from caloscale.studies.report import run_study, speed_ups
+from caloscale.studies.report import _spread, run_study, speed_ups
 from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SpeedUp, Study, load_study
 
@@ -173,6 +173,27 @@ def test_a_column_that_does_not_exist_is_refused_at_the_first_point(computed, tm
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    "change", [{"plot": {"x": "a", "y": "text"}}, {"plot": {"x": "text", "y": "a", "front": True}},
+               {"plot": None, "speedUp": {"time": "a", "units": "text"}}],
+)  # fmt: skip
+def test_figures_and_speed_ups_need_numbers_at_the_first_point(computed, tmp_path, change):
+    asked, *_ = computed
+    changed = _changed(columns={"a": "a", "text": "given"}, given={"given": "some"}, **change)
+    with pytest.raises(ConfigurationError, match="sweep all: text: has no numbers"):
+        run_points(Study.model_validate(changed), CONTEXT, tmp_path)
+    assert len(asked) == 1
+
+
+def test_numbers_and_text_are_on_one_axis_and_what_is_absent_in_a_repetition_is_said(computed, tmp_path):
+    sweep = {**DOCUMENT["sweeps"][0], "columns": {"a": "a", "where": "where", "square": "square"}, "seed": None}
+    axes = [{"where": [1, "auto", None, [2, 3]]}]
+    sweep |= {"vary": axes, "given": {"a": 1, "b": 2, "c": 3}, "plot": {"x": "where", "y": "square"}}
+    run_study(study(sweeps=[sweep]), CONTEXT, tmp_path, "x")
+    assert "auto" in (tmp_path / "all.svg").read_text()
+    assert _spread([None, 41.0, 39.5]) == "none, 41, 39.5"
+
+
 def test_repetitions_are_interleaved_and_shown_as_median_and_range(computed, tmp_path):
     asked, square, _ = computed
     totals = iter([4, 1, 2, 3, 6, 5])
@@ -222,8 +243,11 @@ def test_speed_up_and_efficiency_are_those_of_their_definition():
     found = speed_ups(SpeedUp(time="s", units="n", series=("kind",)), [0] * 4, [*rows])
     assert [row["speed-up"] for row in found] == [2.0, 5.0, 3.0, 1.0]
     assert [row["efficiency"] for row in found] == [1.0, 0.625, 0.75, 1.0]
-    (absent,) = speed_ups(SpeedUp(time="s", units="n"), [0], [{"n": 4, "s": None}])
-    assert absent["speed-up"] is None and absent["efficiency"] is None
+    rows = [{"n": n, "s": s} for n, s in ((1, 8.0), (2, 4.0), (1, None), (2, 4.0), (2, None))]
+    found = speed_ups(
+        SpeedUp(time="s", units="n"), [0, 0, 1, 1, 2], rows
+    )  # nothing to compare with in the second round
+    assert [row["speed-up"] for row in found] == [1, 2, None, None, None] and found[3]["efficiency"] is None
 
 
 def test_inputs_are_changed_by_name(computed):

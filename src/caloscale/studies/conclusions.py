@@ -170,7 +170,7 @@ def waterfall_statements(points: Mapping[str, Sequence[Point]]) -> list[Statemen
     """Showers per second of each point of the sweep over those of the one before, and over the first. Medians."""
     rates: dict[str, list[float]] = {}
     for point in points[SWEEP]:
-        rates.setdefault(str(point.inputs["label"]), []).append(point.value("showersPerSecond"))
+        rates.setdefault(str(point.value("label")), []).append(point.value("showersPerSecond"))
     labels, medians = list(rates), [statistics.median(values) for values in rates.values()]
     return [
         Statement(

@@ -28,12 +28,13 @@ SOLVER_SECONDS = 30.0
 class _Processes(Block):
     """Processes of a run configuration."""
 
-    environment: dict[str, Any] = {}
-    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null: without the one of this process."""
+    environment: dict[str, str | int | float | None] | None = None
+    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null: without the one of this process. Absent or null:
+    those of this process."""
 
     def variables(self, run: Run) -> dict[str, str | None]:
         """The environment of the processes, with what the run configuration sets."""
-        given = {name: None if value is None else str(value) for name, value in self.environment.items()}
+        given = {name: None if value is None else str(value) for name, value in (self.environment or {}).items()}
         return {**processor_variables(run.train), **given}
 
 

@@ -140,7 +140,7 @@ class Point:
             return self.inputs[path]
         first, _, rest = path.partition(".")
         found: Any = self.result
-        if rest and isinstance(self.inputs.get(first), dict):
+        if rest and isinstance(self.inputs.get(first, path), dict | None):
             found, path = self.inputs[first], rest
         elif self.error is not None:
             return None

@@ -188,22 +188,21 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
 
 
 def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the columns of a speed-up; None where a time or number is missing.
+    """Rows with the columns of a speed-up; None where a time or number is missing, or that of the smallest number.
 
     repetitions: of each row its repetition; rows are compared within one, and within the values of the series.
     """
-    smallest: dict[tuple[Any, ...], tuple[float, float]] = {}
-    keyed = [
-        ((index, *(row[name] for name in asked.series)), row) for index, row in zip(repetitions, rows, strict=True)
-    ]
-    for key, row in keyed:
-        time, units = row[asked.time], row[asked.units]
-        if time and units:
-            smallest[key] = min(smallest.get(key, (units, time)), (units, time), key=lambda pair: pair[0])
+    series = [str([row[name] for name in asked.series]) for row in rows]
+    smallest: dict[str, float] = {}
+    for key, row in zip(series, rows):
+        if units := row[asked.units]:
+            smallest[key] = min(smallest.get(key, units), units)
+    places = list(zip(repetitions, series, strict=True))
+    first = {place: row[asked.time] for place, row in zip(places, rows) if row[asked.units] == smallest.get(place[1])}
     found = []
-    for key, row in keyed:
-        time, units = row[asked.time], row[asked.units]
-        gain = smallest[key][0] * smallest[key][1] / time if time and units else None
+    for place, row in zip(places, rows):
+        time, units, slowest = row[asked.time], row[asked.units], first.get(place)
+        gain = smallest[place[1]] * slowest / time if time and units and slowest else None
         found.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})
     return found
 
@@ -242,13 +241,15 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
     from matplotlib.figure import Figure as Canvas  # slow to import, and a study without a plot has no need of it
 
     plot = table.sweep.plot or Plot(x=table.sweep.headings[0], y=table.sweep.headings[-1])
+    numeric = all(isinstance(values[plot.x], int | float | None) for values in table.values)
+    across_of = (lambda x: x) if numeric else _text  # an axis has numbers or text
     figure = Canvas(figsize=(7, 4.5), layout="constrained", dpi=120)
     axes = figure.add_subplot()
     lines: dict[str, list[tuple[Any, float, float, float]]] = {}
     for group in table.groups:
         values = [float(one[plot.y]) for one in group if one[plot.y] is not None]
         if values:
-            drawn = (group[0][plot.x], statistics.median(values), min(values), max(values))
+            drawn = (across_of(group[0][plot.x]), statistics.median(values), min(values), max(values))
             lines.setdefault(_label(plot, group[0]), []).append(drawn)
     for label, line in lines.items():
         x, y, low, high = zip(*line, strict=True)
@@ -260,7 +261,7 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
     for row in table.sweep.published:
         if row.values.get(plot.x) is not None and row.values.get(plot.y) is not None:
             label = ", ".join(filter(None, ("published", _label(plot, row.values))))
-            published.setdefault(label, []).append((row.values[plot.x], row.values[plot.y]))
+            published.setdefault(label, []).append((across_of(row.values[plot.x]), row.values[plot.y]))
     for label, pairs in published.items():
         axes.plot(*zip(*pairs, strict=True), marker="s", fillstyle="none", linestyle="--", label=label)
     axes.set(xlabel=plot.x, ylabel=plot.y, title=table.sweep.title)
@@ -288,7 +289,7 @@ def _spread(values: Sequence[Any]) -> str:
         return _text(values[0])
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         return f"{_text(statistics.median(values))} ({_text(min(values))} to {_text(max(values))})"
-    return ", ".join(dict.fromkeys(_text(value) for value in values))
+    return ", ".join(dict.fromkeys("none" if value is None else _text(value) for value in values))
 
 
 def _text(value: Any) -> str:

@@ -48,10 +48,16 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
 
 
 def _require_columns(sweep: Sweep, point: Point) -> None:
-    """Raise ConfigurationError where a column does not exist: at the first point, not after hours."""
+    """Raise ConfigurationError where a column does not exist, or that of a speed-up or of a figure has no numbers: at
+    the first point, not after hours."""
+    plot, speed = sweep.plot, sweep.speed_up
+    numeric = [*([plot.y] if plot else []), *([plot.x] if plot and plot.front else [])]
+    numeric += [speed.time, speed.units] if speed else []
     try:
-        for path in sweep.columns.values():
-            point.value(path)
+        values = {name: point.value(path) for name, path in sweep.columns.items()}
+        for name in numeric:
+            if not isinstance(values.get(name), int | float | None):
+                raise ConfigurationError("has no numbers", field=name, value=values[name], remedy="use another column")
     except ConfigurationError as error:
         error.file = f"sweep {sweep.name}"
         raise

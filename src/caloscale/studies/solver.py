@@ -100,12 +100,14 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
 
 
 def _history(histories: Sequence[Sequence[Residuals]]) -> list[dict[str, float]]:
-    """Mean over the runs at each checkpoint."""
+    """Mean over the runs at each checkpoint that all have."""
+    by_epoch = [{one.epoch: one for one in history} for history in histories]
     return [
         {
-            "epoch": at[0].epoch,
-            "seconds": float(np.mean([one.seconds for one in at])),
-            "meanAbsolute": float(np.mean([one.mean_absolute for one in at])),
+            "epoch": epoch,
+            "seconds": float(np.mean([history[epoch].seconds for history in by_epoch])),
+            "meanAbsolute": float(np.mean([history[epoch].mean_absolute for history in by_epoch])),
         }
-        for at in zip(*histories)
+        for epoch in by_epoch[0]
+        if all(epoch in history for history in by_epoch)
     ]
