@@ -165,6 +165,9 @@ def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
     Raises ConfigurationError, BenchError.
     """
     run = build_solver_run(nested({**inputs, "solver.ranks": 1}))
+    if (value := run.solver.objective) != "discriminator":
+        problem, remedy = "has no matrix products of a discriminator", "write discriminator"
+        raise ConfigurationError(problem, field="solver.objective", value=value, remedy=remedy)
     core = sorted(os.sched_getaffinity(0))[:1]
     settings = {"configuration": run.as_values()}
     with (

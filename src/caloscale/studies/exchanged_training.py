@@ -59,8 +59,8 @@ def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     inputs: those of `TrainingRanks`, and dotted fields of the run configuration, whose batch is that of a rank.
     Result: ``deviation`` from Monte Carlo of the selected epoch, ``classifierAuc``, ``resolution``; ``betweenRanks``,
     the root mean square of the distances of the ranks' generators from their mean, over its length, at the end (0: they
-    are equal); ``steps`` of a rank; ``stepSeconds`` and ``processorSeconds`` of a step, the first one left out and
-    validations included, and ``exchangeSeconds`` of a step, waiting included, means over the ranks; of remote memory
+    are equal); ``steps`` of a rank; ``stepSeconds`` and ``processorSeconds`` of a step, validations included, and of
+    these ``exchangeSeconds``, waiting included, means over the ranks and all steps but the first; of remote memory
     ``staleShare`` and ``newShare`` of the slots and ``age``, the mean of what was new there, in steps. Raises
     ConfigurationError, TrainingError, and what the preparation of showers raises.
     """
@@ -117,7 +117,8 @@ class Rank:
         self.exchanges: dict[str, Exchange] = {}
         self.weights: list[Any] = []
         self.marks: list[np.ndarray[Any, Any]] = []
-        """Number, wall and processor time, s, of the first and the last update of the generator."""
+        """Of the end of the exchange of the generator's first and last update: number, wall and processor time, and the
+        time in exchanges until then, s."""
         self.folder = folder if world.rank == 0 else folder / f"rank-{world.rank}"
         self.share = folder / f"share-{world.rank}"
         run = load_run(folder / "run.yaml")
@@ -143,9 +144,11 @@ class Rank:
         self.weights = state.networks[GENERATOR].trainable_variables
 
     def _average(self, role: str, gradient: Floats, number: int) -> Floats:
+        mean = self.exchanges[role].average(gradient, number - 1)
         if role == GENERATOR:
-            self.marks = [*self.marks[:1], np.array([number, time.perf_counter(), time.process_time()])]
-        return self.exchanges[role].average(gradient, number - 1)
+            waited = sum(exchange.counts.exchange_seconds for exchange in self.exchanges.values())
+            self.marks = [*self.marks[:1], np.array([number, time.perf_counter(), time.process_time(), waited])]
+        return mean
 
     def train(self) -> dict[str, Any] | None:
         """The result of `train_exchanging` but for the judgement; None but of rank 0."""
@@ -155,10 +158,8 @@ class Rank:
         wait([self.world.Ibarrier()])
         for exchange in self.exchanges.values():
             exchange.close()
-        waited = sum(exchange.counts.exchange_seconds for exchange in self.exchanges.values())
         updates, *seconds = self.marks[-1] - self.marks[0]
-        between = max(updates / self.run.train.generator_updates, 1)
-        step = np.array([*np.divide(seconds, between), waited / record.steps])
+        step = np.divide(seconds, max(updates / self.run.train.generator_updates, 1))
         weights = np.concatenate([weight.numpy().ravel() for weight in self.weights])
         every = self.world.gather((step, self.exchanges[GENERATOR].counts, weights))
         if every is None:
