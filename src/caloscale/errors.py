@@ -86,7 +86,7 @@ def show_message_alone() -> None:
 class InvalidValueError(ValueError):
     """A value that a check refuses, before it is known where the value comes from.
 
-    The check of a pydantic block raises it; `caloscale.spec.block.describe_problems` adds file and field.
+    The check of a pydantic block raises it; `caloscale.spec.problem.list_problems` adds file and field.
     """
 
     def __init__(self, problem: str, *, remedy: str) -> None:

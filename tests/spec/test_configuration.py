@@ -207,25 +207,7 @@ def test_yaml_is_read_as_it_was_written(raw: dict) -> None:
     assert parse_yaml(document.dump(finite)) == yaml.safe_load(document.dump(finite)) == finite
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "# my run  model: {preset: compact}  train: {epochs: 3}",
-        "model: {preset: compact}  # small  train: {epochs: 3}",
-        "{model: {preset: compact}} # train: {epochs: 3}",
-        "model: # small",
-    ],
-)
-def test_a_comment_that_takes_the_rest_of_the_only_line_is_refused(text: str) -> None:
-    """Kubeflow's form turns the ends of lines into blanks."""
-    with pytest.raises(ConfigurationError, match="comment in its only line"):
-        spec.parse_any_run(text)
-
-
 def test_a_hash_that_begins_no_comment_is_read(tmp_path: Path) -> None:
     one = "{model: {preset: compact}, data: {source: 'my # data', showers: 10}}"
     assert spec.parse_run(one).data.source == "my # data"
     assert spec.parse_run("{model: {preset: compact}, data: {source: a#2, showers: 10}}").data.source == "a#2"
-    lines = "# several lines\nmodel: {preset: compact}  # small\ntrain: {epochs: 3}\n"
-    assert spec.parse_run(lines).train.epochs == 3
-    assert spec.parse_run(f"\n{one}\n") == spec.parse_run(one)

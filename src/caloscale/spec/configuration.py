@@ -149,24 +149,18 @@ def _load(
 
 def parse_run(text: str) -> Run:
     """The run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return build_run(_parse_parameter(text))
+    return build_run(parse_yaml(text))
 
 
 def parse_solver_run(text: str) -> SolverRun:
     """The solver run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return _build(_SOLVING, _Layers([_Layer("", _parse_parameter(text))]))
+    return _build(_SOLVING, _Layers([_Layer("", parse_yaml(text))]))
 
 
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
-    raw = _parse_parameter(text)
+    raw = parse_yaml(text)
     return _build(_workload_of(raw), _Layers([_Layer("", raw)]))
-
-
-def _parse_parameter(text: str) -> dict[str, Any]:
-    layer = _layer(text, None)
-    document.refuse_comment(text, layer.node)
-    return dict(layer.values)
 
 
 def build_solver_run(raw: Mapping[str, Any]) -> SolverRun:

@@ -144,28 +144,6 @@ def parse_value(text: str, *, file: object, field: str) -> Any:
     return value
 
 
-def refuse_comment(text: str, node: yaml.Node | None) -> None:
-    """ConfigurationError for a comment in a text of one line: a form that puts several lines into one, as Kubeflow's,
-    would lose all that followed it.
-    """
-    if "\n" in text.strip():
-        return
-    rest = text[0 if node is None else _end(node) :]
-    if "#" in rest:
-        problem = "has a comment in its only line, so that what follows it is not read"
-        remedy = "leave comments out; Kubeflow's form puts all lines into one, so write {model: {preset: compact}}"
-        raise ConfigurationError(problem, value=rest[rest.index("#") :], remedy=remedy)
-
-
-def _end(node: yaml.Node) -> int:
-    """Where the last value of a node ends: a block ends after the comments that follow it."""
-    if isinstance(node, yaml.MappingNode) and not node.flow_style and node.value:
-        return max(_end(part) for pair in node.value for part in pair)
-    if isinstance(node, yaml.SequenceNode) and not node.flow_style and node.value:
-        return max(map(_end, node.value))
-    return int(node.end_mark.index)
-
-
 def dump(value: Any) -> str:
     """A value as YAML that `parse` reads back."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
