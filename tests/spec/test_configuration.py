@@ -81,6 +81,8 @@ BAD = {
     "validation.gates=[{quantity: hit, tolerance: 3}]": ("validation.gates.0.quantity", "one of: response"),
     "checkpoint.uri=az://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
     "checkpoint.uri=''": ("checkpoint.uri", "gs://bucket/prefix"),
+    "train.seed=4294967296": ("train.seed", "at most 4294967295"),
+    "train.batchPerReplica=1e12": ("train.batchPerReplica", "at most 1000000000"),
     "nonsense": ("", "block.field=value"),
     "a..b=1": ("", "block.field=value"),
 }

@@ -106,7 +106,8 @@ def _accepted(block: type[BaseModel], location: Location) -> str:
     bounds = []
     for constraint in field.metadata if field else ():
         limits = {text: getattr(constraint, name, None) for name, text in _BOUNDS.items()}
-        bounds += [f"{text} {limit:g}" for text, limit in limits.items() if limit is not None]
+        given = {text: limit for text, limit in limits.items() if limit is not None}
+        bounds += [f"{text} {limit if isinstance(limit, int) else f'{limit:g}'}" for text, limit in given.items()]
         pattern = getattr(constraint, "pattern", None)
         bounds += [f"that matches {pattern}"] if pattern else []
     example = "" if field is None else _example(field)

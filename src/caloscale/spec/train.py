@@ -1,5 +1,6 @@
 """How a run trains, saves and selects."""
 
+import math
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -10,6 +11,9 @@ from caloscale.spec.values import Place
 
 Precision = Literal["float32", "bfloat16"]
 TrainingPrecision = Literal["float32", "bfloat16", "auto"]
+
+
+_LARGEST_BATCH = 10**9
 
 
 class LossWeights(Block):
@@ -58,9 +62,9 @@ class Train(Block):
     """How the devices train together. auto: by TF_CONFIG (several workers), a TPU, the GPUs that are visible."""
     loop: Literal["custom", "builtin"] = "custom"
     """custom: our own loop over compiled steps. builtin: the same step within Keras' compile and fit."""
-    batch_per_replica: int = Field(64, ge=1)
+    batch_per_replica: int = Field(64, ge=1, le=_LARGEST_BATCH)
     """Showers in a batch of one replica (published: 64; 96 on a V100, 128 on a TPU core)."""
-    global_batch_size: int | None = Field(None, ge=1)
+    global_batch_size: int | None = Field(None, ge=1, le=_LARGEST_BATCH)
     """Showers in a batch of all replicas together, instead of batchPerReplica; must be a multiple of the replicas."""
     accumulate: int = Field(1, ge=1)
     """Micro-batches of a replica's batch whose gradients are added up before an update: less memory, same update (but
@@ -117,7 +121,7 @@ class Train(Block):
     start_from: Place | None = Field(None, min_length=1)
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
     its values, all others with random ones. Its detector, energies and preprocessing may differ. Absent: all random."""
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, le=2**32 - 1)
     """Seed of weights, noise, label flips and order of the showers."""
     threads: Threads = Threads()
     """Threads of a worker on processors."""
@@ -184,7 +188,8 @@ class Train(Block):
 
 def divisors(number: int) -> list[int]:
     """All divisors, the smallest first."""
-    return [n for n in range(1, number + 1) if number % n == 0]
+    small = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*small, *(number // n for n in small)})
 
 
 def _listed(numbers: list[int]) -> str:

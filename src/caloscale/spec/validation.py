@@ -135,7 +135,7 @@ class Validation(Block):
     """Ranges of primary energy, of equal width, in which observables are compared."""
     bootstraps: int = Field(200, ge=10)
     """Resamplings for each statistical uncertainty."""
-    seed: int = Field(1, ge=0)
+    seed: int = Field(1, ge=0, le=2**32 - 1)
     """Seed of the generated showers, their primaries, the halves and the resamplings."""
     hits_threshold_gev: float = Field(3e-4, gt=0)
     """A cell with more deposited energy than this is a hit, GeV (published: 3e-4, about two minimum-ionising
