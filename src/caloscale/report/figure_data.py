@@ -14,6 +14,7 @@ from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
 from caloscale.physics.energy_response import maximum_depths, mean_energy
 from caloscale.physics.observables import Observed
+from caloscale.physics.resampling import summarise
 from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, relative_widths
 from caloscale.physics.result import numbers
 from caloscale.showers.arrays import Showers
@@ -226,10 +227,8 @@ def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], 
     """A quantity in the fine bins of energy, (1 + B, K) of a sample, with its bootstrap error."""
     curves = {}
     for name in ("reference", "generated"):
-        values = value(weighted[name])
-        drawn = np.ma.masked_invalid(values[1:]).std(axis=0)
-        error = np.where(np.isfinite(values[0]), np.ma.filled(drawn, np.nan), np.nan)
-        curves[name] = Curve(values=values[0], errors=error, x=mean_energy(weighted[name]))
+        found, errors = np.array([summarise(bootstraps) for bootstraps in value(weighted[name]).T]).T
+        curves[name] = Curve(values=found, errors=errors, x=mean_energy(weighted[name]))
     return Panel(curves=curves)
 
 

@@ -189,12 +189,9 @@ def describe_shards(folder: str | Path) -> ShardFolderDescription:
         showers=manifest.splits,
         shards={split: len(manifest.shards_of(split)) for split in manifest.splits},
         bytes=sum(shard.bytes for shard in manifest.shards),
-        **{name: getattr(manifest, name) for name in _RANGES},
-        source=manifest.source,
-        particles=manifest.particles,
+        **{name: getattr(manifest, name) for name in (*_RANGES, "source", "particles", "preprocessing")},
         split_method=manifest.provenance.split_method,
         dropped={reason: count for reason, count in manifest.dropped.items() if count},
-        preprocessing=manifest.preprocessing,
         files=tuple(file.name for file in manifest.provenance.files),
         versions=manifest.provenance.versions,
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.tfrecord.manifest import check_shards, read_manifest, sha256_of
+from caloscale.showers.tfrecord.manifest import check_shards, read_manifest
 from caloscale.spec import Geometry
 
 
@@ -117,9 +117,3 @@ def test_shards_that_do_not_match(tmp_path: Path, raw: dict[str, Any], fault: st
     with pytest.raises(ShowerFileError, match=words) as caught:
         check_shards(tmp_path, manifest)
     assert "validation.tfrecord" in str(caught.value)
-
-
-def test_checksum_is_sha256(tmp_path: Path) -> None:
-    """FIPS 180-2, appendix B.1."""
-    (tmp_path / "abc").write_bytes(b"abc")
-    assert sha256_of(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

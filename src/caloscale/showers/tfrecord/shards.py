@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -57,16 +57,8 @@ _GROUP = 16
 """Shards among which consecutive showers are spread."""
 
 
-@dataclass(frozen=True)
-class ShardPlan:
-    """How many shards, and how many showers in each."""
-
-    shards: int
-    showers_per_shard: int
-
-
-def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> ShardPlan:
-    """Shards for a number of showers: about 128 MB of cells in each.
+def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> tuple[int, int]:
+    """How many shards for a number of showers, and how many showers in each: about 128 MB of cells.
 
     Training gets 8, 16, 32, 64 or a multiple of 64, so that workers in powers of two get equally many.
     """
@@ -76,7 +68,7 @@ def plan_shards(split: Split, showers: int, shape: tuple[int, int, int]) -> Shar
         power = 2 ** math.ceil(math.log2(count))
         count = power if count <= _MULTIPLE else math.ceil(count / _MULTIPLE) * _MULTIPLE
     count = max(1, min(count, showers))
-    return ShardPlan(count, max(1, math.ceil(showers / count)))
+    return count, max(1, math.ceil(showers / count))
 
 
 class ShardWriter:
@@ -87,8 +79,8 @@ class ShardWriter:
     a file.
     """
 
-    def __init__(self, folder: Path, split: Split, plan: ShardPlan) -> None:
-        self._folder, self._split, self._plan = folder, split, plan
+    def __init__(self, folder: Path, split: Split, shards: int, showers_per_shard: int) -> None:
+        self._folder, self._split, self._shards, self._showers_per_shard = folder, split, shards, showers_per_shard
         self._kept = folder / f".{split}"
         self._file = self._kept.open("w+b")
         self._places: list[NDArray[np.intp]] = []
@@ -112,8 +104,8 @@ class ShardWriter:
         order = np.argsort(np.concatenate(self._places))
         dealt: list[NDArray[np.intp]] = []
         while len(order):
-            fresh = max(1, min(_GROUP, self._plan.shards - len(dealt)))
-            group, order = np.split(order, [fresh * self._plan.showers_per_shard])
+            fresh = max(1, min(_GROUP, self._shards - len(dealt)))
+            group, order = np.split(order, [fresh * self._showers_per_shard])
             dealt += [group[first::fresh] for first in range(min(fresh, len(group)))]
         shards = []
         for index, records in enumerate(dealt):
@@ -226,7 +218,7 @@ class _Preprocessor:
         limit = min(len(places), self.data.showers or len(places)) if split == "train" else len(places)
         read = written = 0
         with (
-            ShardWriter(self.folder, split, plan_shards(split, limit, self.data.shape)) as writer,
+            ShardWriter(self.folder, split, *plan_shards(split, limit, self.data.shape)) as writer,
             bar(f"preprocess {split}", limit, "showers") as progress,
         ):
             while written < limit and read < len(places):  # again for as many as were too faint
