@@ -54,17 +54,6 @@ def test_frechet_agrees_with_the_matrix_root_of_scipy():
     assert frechet(np.zeros(2), flat, np.zeros(2), flat) == pytest.approx(0, abs=1e-12)
 
 
-def test_fpd_finds_a_known_distance_and_none():
-    rng = np.random.default_rng(3)
-    first, same, moved = (rng.normal(5, 1, (6000, 3)) for _ in range(3))
-    moved = moved + np.array([0.5, 0, 0])
-    scale = np.abs(first).max(axis=0)
-    found = fpd(first, moved, seed=1)
-    assert found.value == pytest.approx((0.5 / scale[0]) ** 2, rel=0.1)
-    nothing = fpd(first, same, seed=1)
-    assert abs(nothing.value) < 0.03 * found.value
-
-
 def test_fpd_takes_no_more_showers_than_the_smaller_sample_has():
     """The bias of the distance in 1/N is taken off only if N is the number that was drawn."""
     rng = np.random.default_rng(5)
@@ -146,11 +135,7 @@ def test_mmd_agrees_with_the_kernel_of_scikit_learn_beyond_one_block():
     assert mmd2(first, second) == pytest.approx(sum(within) - 2 * k12.mean())
 
 
-def test_mmd_has_no_bias_and_kpd_sees_a_shift():
+def test_mmd_has_no_bias():
     rng = np.random.default_rng(7)
     values = [mmd2(*rng.normal(size=(2, 60, 2))) for _ in range(300)]
     assert abs(np.mean(values)) < 4 * np.std(values) / np.sqrt(300)
-    first, same, moved = (rng.normal(3, 1, (5000, 2)) for _ in range(3))
-    nothing, found = kpd(first, same, seed=1), kpd(first, moved + 0.5, seed=1)
-    assert abs(nothing.value) < 3 * nothing.uncertainty
-    assert found.value > 5 * found.uncertainty

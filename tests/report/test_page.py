@@ -39,7 +39,6 @@ from caloscale.report.physics_sections import (
     definitions_section,
     gate_tables,
     observables_table,
-    physics_facts,
     physics_section,
     ranges_table,
     verdict_markdown,
@@ -198,25 +197,6 @@ def test_definitions_are_those_of_the_pages():
         if "transverseProfileX" in shown:
             shown["transverseProfileY"] = shown["transverseProfileX"]
         assert shown == module.DEFINITIONS
-
-
-def test_the_resolution_is_shown_where_it_is_worst(undistorted):
-    """The mean over the ranges, or the plain sum alone, would hide a range that is a quarter off."""
-    evaluation = undistorted.evaluation
-    ranges = list(evaluation.weighted_resolution.ranges)
-    sigma = ranges[0].sigma.model_copy(
-        update={
-            "generated": Measured(value=0.043, uncertainty=0.001),
-            "reference": Measured(value=0.060, uncertainty=0.003),
-        }
-    )
-    ranges[0] = ranges[0].model_copy(update={"sigma": sigma, "ratio": Measured(value=0.717, uncertainty=0.04)})
-    worse = evaluation.weighted_resolution.model_copy(update={"ranges": tuple(ranges)})
-    facts = {f.label: f for f in physics_facts(evaluation.model_copy(update={"weighted_resolution": worse}))}
-    shown = facts["σ/E, ratio to Monte Carlo, layers weighted"]  # noqa: RUF001
-    assert shown.value.startswith("0.717")
-    assert "4.30 ± 0.10 % against 6.00 ± 0.30 %" in shown.detail and evaluation.energy_ranges[0].label in shown.detail
-    assert "σ/E, ratio to Monte Carlo, plain sum" in facts  # noqa: RUF001
 
 
 def test_ranges_have_a_row_for_each_sample(undistorted):

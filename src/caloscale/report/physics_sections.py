@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from caloscale.physics import binning, quantities
-from caloscale.physics.result import Evaluation, Resolution
+from caloscale.physics.result import Evaluation
 from caloscale.physics.worth import Amplification, Worth, count
 from caloscale.report import energy_figures, shower_figures
 from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, Tone, markdown
@@ -239,7 +239,7 @@ def observables_table(evaluation: Evaluation) -> Table:
 
 
 def physics_facts(evaluation: Evaluation) -> list[Fact]:
-    """The numbers that are looked at first."""
+    """Numbers that neither gates nor tables state."""
     facts = []
     layers = evaluation.largest_maximum_difference
     if layers is not None:
@@ -249,12 +249,6 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
     if deviation.generated.value is not None:
         detail = f"in fine bins of energy; Monte Carlo {percent(deviation.reference)}"
         facts.append(Fact("largest deviation from a straight line", percent(deviation.generated), detail))
-    ratios = [r.ratio.value for r in evaluation.response if r.ratio.value is not None]
-    if ratios:
-        detail = "mean sum/E in the energy ranges"
-        facts.append(Fact("response, ratio to Monte Carlo", f"{min(ratios):.3f} to {max(ratios):.3f}", detail))
-    for title, result in (("plain sum", evaluation.resolution), ("layers weighted", evaluation.weighted_resolution)):
-        facts += _worst_resolution(evaluation, title, result)
     if evaluation.classifier.value is not None:
         auc = evaluation.classifier
         detail = (
@@ -264,22 +258,6 @@ def physics_facts(evaluation: Evaluation) -> list[Fact]:
         )
         facts.append(Fact("classifier AUC", with_uncertainty(auc.value, auc.uncertainty), detail))
     return facts
-
-
-def _worst_resolution(evaluation: Evaluation, title: str, result: Resolution) -> list[Fact]:
-    """sigma/E in the range of energy where it differs most from Monte Carlo."""
-    deviations = [
-        (abs(one.ratio.value - 1), energy.label, one)
-        for one, energy in zip(result.ranges, evaluation.energy_ranges)
-        if one.ratio.value is not None
-    ]
-    if not deviations:
-        return []
-    _, label, worst = max(deviations, key=lambda one: one[0])
-    detail = (
-        f"where it differs most, {label}: {percent(worst.sigma.generated)} against {percent(worst.sigma.reference)}"
-    )
-    return [Fact(f"σ/E, ratio to Monte Carlo, {title}", measured(worst.ratio), detail)]  # noqa: RUF001
 
 
 def ranges_table(evaluation: Evaluation) -> Table:
