@@ -82,6 +82,10 @@ class ShowerFlow(PlainLayer):
     def call(self, latent: tf.Tensor) -> tf.Tensor:
         return compressed(self.cells_gev(latent, sparse=False) * self.detector.units, self.detector.power)[..., None]
 
+    def compute_output_shape(self, latent: tf.TensorShape) -> tuple[int | None, ...]:
+        """Keras would find it by tracing all operations, for the most part of a second."""
+        return (latent[0], *self.detector.shape, 1)
+
     def make_numbers(self, noise: tf.Tensor, primary: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Stage 1: noise (B, D), primary (B, P) -> whitened numbers and numbers of a shower (B, D)."""
         whitened = self.whitening.within(self.layer_flow.call(noise, primary))
