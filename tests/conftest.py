@@ -22,6 +22,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # Processes share the cores. Threads of one that wait for each other take a tenth of its processor time.
 for _threads in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
     os.environ.setdefault(_threads, "1")
+# An optimisation of tf2onnx that fails is an error, and no graph is copied to go on without it.
+os.environ.setdefault("TF2ONNX_CATCH_ERRORS", "false")
 # Modules are compiled once, not in each of the many processes: a third of the processor time of a small one.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .model_folders import COMPACT, CYLINDER, GEOMETRY, shared_model
+from .model_folders import COMPACT, CYLINDER, FLOW, shared_model
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def variable_angle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def flow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the family flow of 5 x 4 x 3 cells."""
-    return shared_model(tmp_path_factory, "flow", GEOMETRY)
+    return shared_model(tmp_path_factory, "flow", FLOW)
 
 
 @pytest.fixture(scope="session")

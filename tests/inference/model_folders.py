@@ -17,7 +17,9 @@ GEOMETRY = (
 )
 COMPACT = (*GEOMETRY, "model.latentSize=6")
 """A compact network of 5 x 4 x 3 cells."""
-CYLINDER = (*GEOMETRY, "data.geometry.layersPerCell=1")
+FLOW = (*GEOMETRY, "model.settings.layerSteps=2")
+"""A flow of so many cells. Graphs of more steps repeat the same operations."""
+CYLINDER = (*FLOW, "data.geometry.layersPerCell=1")
 """A network of a preset of a cylinder, of so many cells."""
 
 

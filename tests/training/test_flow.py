@@ -23,6 +23,7 @@ from .processes import assert_equal, newest_step, weights
 OVERRIDES = (
     *(override for override in DETECTOR if not override.startswith("model.latentSize")),
     "model.settings.width=16",
+    "model.settings.layerSteps=2",
     "checkpoint.everySeconds=0.001",
     "train.decay=constant",
     "train.deterministic=true",

@@ -31,23 +31,29 @@ def truth_of(x, kernel, slope, shape):
     return [y, *tape.gradient(y, [x, kernel], output_gradients=slope)]
 
 
-def compare(way, shape, inputs, outputs, batch, dtype, tolerance):
-    rng = np.random.default_rng(1)
-    sizes = ((batch, *shape.inputs, inputs), (*shape.kernel, inputs, outputs), (batch, *shape.outputs, outputs))
-    x, kernel, slope = (tf.cast(rng.normal(size=size), dtype) for size in sizes)
+def compare(way, shapes, inputs, outputs, batch, dtype, tolerance, *, graph=True):
+    """Of all shapes in one graph, or one operation after the other."""
+    rng, given = np.random.default_rng(1), []
+    for shape in shapes:
+        sizes = ((batch, *shape.inputs, inputs), (*shape.kernel, inputs, outputs), (batch, *shape.outputs, outputs))
+        given.append((*(tf.cast(rng.normal(size=size), dtype) for size in sizes), shape))
 
-    @tf.function(autograph=False)
     def computed():
-        return (
-            way.forward(x, kernel, shape),
-            way.input_gradient(slope, kernel, shape),
-            way.kernel_gradient(x, slope, shape),
-        )
+        return [
+            (
+                way.forward(x, kernel, shape),
+                way.input_gradient(slope, kernel, shape),
+                way.kernel_gradient(x, slope, shape),
+            )
+            for x, kernel, slope, shape in given
+        ]
 
-    for found, expected in zip(computed(), truth_of(x, kernel, slope, shape), strict=True):
-        assert found.dtype == dtype and found.shape == expected.shape
-        away = np.abs(tf.cast(found, tf.float64).numpy() - expected.numpy()).max()
-        assert away < tolerance * np.abs(expected).max()
+    every = tf.function(computed, autograph=False)() if graph else computed()
+    for ours, arguments in zip(every, given, strict=True):
+        for found, expected in zip(ours, truth_of(*arguments), strict=True):
+            assert found.dtype == dtype and found.shape == expected.shape
+            away = np.abs(tf.cast(found, tf.float64).numpy() - expected.numpy()).max()
+            assert away < tolerance * np.abs(expected).max(), arguments[-1]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_values_and_gradients(way, kernel):
     """Odd and even sizes, zeros on the sides of which some are uneven as for an output of equal size."""
     before, behind = (1, 0, (kernel[2] - 1) // 2), (1, min(2, kernel[1] - 1), kernel[2] // 2)
     shape = Shape((7, 6, 11), kernel, before, behind)
-    compare(way, shape, 3, 2, 2, tf.float64, 1e-12)
+    compare(way, [shape], 3, 2, 2, tf.float64, 1e-12, graph=False)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -70,7 +76,7 @@ def test_values_and_gradients(way, kernel):
 )
 def test_precision(way, batch, dtype, tolerance):
     shape = Shape((9, 8, 13), (5, 6, 6), (2, 2, 2), (2, 3, 3))
-    compare(way, shape, 8, 6, batch, dtype, tolerance)
+    compare(way, [shape], 8, 6, batch, dtype, tolerance)
 
 
 @needs_bfloat16
@@ -78,8 +84,8 @@ def test_precision(way, batch, dtype, tolerance):
 @pytest.mark.parametrize("channels", [1, 4, 6, 8, 10, 12, 15, 16])
 def test_bfloat16_with_all_widths(way, channels):
     """oneDNN's convolution is wrong with AMX for 4-14 channels and 8, 12 or 16 places; other processors are right."""
-    for width in range(2, 18):
-        compare(way, Shape((2, 3, 20), (1, 2, width), (0, 1, 1), (0, 0, 1)), channels, 8, 2, tf.bfloat16, 2e-2)
+    shapes = [Shape((2, 3, 20), (1, 2, width), (0, 1, 1), (0, 0, 1)) for width in range(2, 18)]
+    compare(way, shapes, channels, 8, 2, tf.bfloat16, 2e-2)
     wrong = {4: {16}, 6: {16}, 8: {8, 12, 16}, 10: {16}, 12: {8, 16}}
     assert {width for width in range(2, 18) if needs_plane(channels, width)} == wrong.get(channels, set())
 
