@@ -120,6 +120,7 @@ def distorted(undistorted: Case) -> Evaluation:
 
 
 @pytest.fixture(scope="session")
+@cache
 def blurred() -> Evaluation:
     """Photons whose response is a fifth lower than that of electrons, and a generator that makes the mean of both."""
     data = DATA.model_copy(update={"particle": ("e-", "gamma")})

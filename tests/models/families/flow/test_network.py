@@ -247,7 +247,7 @@ def test_finished_showers_have_the_moments_of_the_training_showers(run, network,
         assert missing.max() < most and missing.mean() < 0.75 * without.mean(), (missing, without)
 
 
-def with_finish(run, network, truth, logit, count=1500):
+def with_finish(run, network, truth, logit, count=700):
     """What is measured on some showers that this network made with this finish, and `cells` of the truth, without a
     finish and with the measured one. logit: added to those of a hit."""
     flow = network.get_layer("flow")
@@ -397,7 +397,7 @@ def test_few_hits_beside_each_other_are_those_of_the_training_showers(run, netwo
         pytest.skip("coefficients of a cylinder belong to its radii")
     neighbours = np.array([*6 * [0.4], *6 * [0.2], *9 * [0]], np.float32)
     truth = no_finish(network.get_layer("flow"))._replace(neighbours=neighbours)
-    _, cells = with_finish(run, network, truth, logit=0, count=3000)
+    _, cells = with_finish(run, network, truth, logit=0, count=1000)
     hits = [part > 0 for part in cells]
     for beside in (
         [np.sum(part[:, :, 1:] & part[:, :, :-1]) for part in hits],
