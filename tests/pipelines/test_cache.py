@@ -1,6 +1,7 @@
 """Which change of the form reruns which step: from the compiled pipeline, by what the server keys its cache with."""
 
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ CHANGES: dict[str, Any] = {
 }  # fmt: skip
 
 
+@cache
+def compiled() -> dict[str, Any]:
+    """The pipeline as the server gets it."""
+    return next(yaml.safe_load_all((ROOT / "pipelines/compiled/train_calorimeter_gan.yaml").read_text()))
+
+
 def keys(folder: Path, form: dict[str, Any]) -> dict[str, Any]:
     """By step: what the server looks for in its cache; None: it does not look."""
     place = folder / f"root/train-calorimeter-gan/{len(list(folder.rglob('*')))}"
@@ -36,8 +43,7 @@ def keys(folder: Path, form: dict[str, Any]) -> dict[str, Any]:
     )
     said = {"configuration": begun.run, "simulation": begun.simulation, "data": begun.data, "folder": begun.folder}
     said |= {"reading": begun.reading, "gpu_resource": begun.gpu_resource, "gpu_count": begun.gpu_count}
-    compiled = next(yaml.safe_load_all((ROOT / "pipelines/compiled/train_calorimeter_gan.yaml").read_text()))
-    tasks, found = compiled["components"]["comp-exit-handler-1"]["dag"]["tasks"], dict[str, Any]()
+    tasks, found = compiled()["components"]["comp-exit-handler-1"]["dag"]["tasks"], dict[str, Any]()
     for step in STEPS:
         inputs = dict[str, Any]()
         for name, source in tasks[step]["inputs"]["parameters"].items():
