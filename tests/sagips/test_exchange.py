@@ -29,9 +29,9 @@ def start(ranks, scenarios, target="-"):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What 13 ranks found: one start for all numbers of ranks."""
+    """What 9 ranks found: one start for all numbers of ranks."""
     target = tmp_path_factory.mktemp("ranks") / "found.pickle"
-    ended = start(13, "sums,equal,free,slow", target)
+    ended = start(9, "sums,equal,free,slow", target)
     # A job that is aborted may end before mpiexec has passed on what its ranks wrote.
     errors = [file.read_text(encoding="utf-8") for file in sorted(target.parent.glob("rank-*.txt"))]
     assert ended.returncode == 0, "\n".join([f"exit code {ended.returncode}", ended.stdout, ended.stderr, *errors])
@@ -61,7 +61,7 @@ def expected(plan, ranks):
 @pytest.mark.parametrize("name", PLANS)
 def test_averages_of_known_vectors_are_exact_for_every_number_of_ranks_and_a_broken_gradient_is_left_out(found, name):
     made = {size: ranks for plan, size, ranks in found["sums"] if plan == name}
-    assert sorted(made) == list(range(1, 14))
+    assert sorted(made) == list(range(1, 10))
     for ranks, results in made.items():
         averages, dropped = expected(PLANS[name], ranks)
         for rank, (got, left_out) in enumerate(results):
@@ -70,7 +70,7 @@ def test_averages_of_known_vectors_are_exact_for_every_number_of_ranks_and_a_bro
 
 
 def test_after_a_synchronous_exchange_all_ranks_have_the_same_bits_from_the_first_epoch_on(found):
-    assert found["equal"] == {(method, ranks): True for method in SYNCHRONOUS for ranks in range(1, 14)}
+    assert found["equal"] == {(method, ranks): True for method in SYNCHRONOUS for ranks in range(1, 10)}
 
 
 class RecordingCommunicator:
@@ -136,7 +136,7 @@ def check_counts(of, own, counts):
 
 
 def test_remote_memory_without_waiting_uses_each_gradient_once_and_whole_and_knows_what_is_stale(found):
-    assert sorted(map(len, found["free"])) == [4, 9, 13]
+    assert sorted(map(len, found["free"])) == [4, 5, 9]
     for part in found["free"]:
         for rank, (averages, counts) in enumerate(part):
             check_counts(origins(averages, rank), rank, counts)
