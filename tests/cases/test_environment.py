@@ -19,21 +19,11 @@ from caloscale.storage.atomic import write_text
 from caloscale.storage.objects import is_remote
 from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
-SHOWN = (
-    "import caloscale, keras; print(keras.backend.backend(), keras.config.floatx(), keras.config.image_data_format())"
-)
-
 
 def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, *arguments], cwd=cwd, env=os.environ | environment, capture_output=True, text=True, check=False
     )
-
-
-def test_keras_is_the_same_whatever_the_environment_says(tmp_path: Path) -> None:
-    (tmp_path / "keras.json").write_text('{"floatx": "float16", "image_data_format": "channels_first"}')
-    done = run(["-c", SHOWN], tmp_path, KERAS_BACKEND="torch", KERAS_HOME=str(tmp_path))
-    assert done.stdout.split() == ["tensorflow", "float32", "channels_last"], done.stderr
 
 
 @pytest.mark.parametrize(("setting", "value"), [("floatx", "float16"), ("image_data_format", "channels_first")])

@@ -102,12 +102,14 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "run.yaml").write_text(spec.dump_run(spec.load_run(home / "shown.yaml", overrides=OVERRIDES)))
     (home / "python").mkdir()
     (home / "python" / "sitecustomize.py").write_text(TWO_FIGURES)
+    (home / "keras.json").write_text('{"floatx": "float16", "image_data_format": "channels_first"}')
     return home
 
 
-def run(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def run(home: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """A Python process in the folder, with a cache of showers of its own."""
     environment = {**os.environ, "CALOSCALE_CACHE": str(home / "cache"), "PYTHONPATH": f"{home / 'python'}:{ROOT}"}
+    environment |= variables
     return subprocess.run(
         [sys.executable, *command], cwd=home, env=environment, capture_output=True, text=True, check=False
     )
@@ -115,8 +117,9 @@ def run(home: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="session")
 def by_pipeline(home: Path) -> subprocess.CompletedProcess[str]:
-    """`make run` of the tiny configuration, as runs/pipeline."""
-    return run(home, "-m", "pipelines.train_calorimeter_gan", "run.yaml", "--name", "pipeline")
+    """`make run` of the tiny configuration, as runs/pipeline; the user's environment names another Keras."""
+    command = ("-m", "pipelines.train_calorimeter_gan", "run.yaml", "--name", "pipeline")
+    return run(home, *command, KERAS_BACKEND="torch", KERAS_HOME=str(home))
 
 
 class Command(NamedTuple):
