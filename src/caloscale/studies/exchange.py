@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -110,6 +110,11 @@ class ExchangeInputs(Ranks):
     push_every: int = Field(4, ge=1)
     """Epochs between two messages to the server (lazy)."""
 
+    @property
+    def epochs_of_push(self) -> int:
+        """Epochs between two exchanges."""
+        return self.push_every if self.method == "lazy" else 1
+
     @model_validator(mode="after")
     def _fits(self) -> ExchangeInputs:
         if self.rebalance_every and self.method in SERVERS:
@@ -131,14 +136,16 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     asked = validated(ExchangeInputs, inputs)
     processes = asked.ranks + (asked.method in SERVERS)
     found = run_ranks("exchange", processes, asked.as_values())
-    computing, ended = np.array(found.pop("computing")).T, found.pop("ended")
+    workers = found.pop("workers")
+    computing, ended = np.array([one["computing"] for one in workers]).T, [one["seconds"] for one in workers]
     return {
         "epochMilliseconds": 1000 * max(ended) / asked.epochs,
         "computingMilliseconds": 1000 * float(computing.mean()),
         "exchangeMilliseconds": 1000 * (float(np.mean(ended)) / asked.epochs - float(computing.mean())),
         "samplesPerSecond": asked.epochs * asked.ranks * asked.samples / max(ended),
-        **asked.slot_shares([Counts(**counts) for counts in found["counts"]]),
-        **{name: found[name] for name in ("staleness", "lead", "shares", "links")},
+        **asked.slot_shares([Counts(**one["counts"]) for one in workers]),
+        **found,
+        "shares": workers[0]["shares"],
         "modelled": _modelled(asked, computing, found["links"]),
     }
 
@@ -256,71 +263,61 @@ def shares_of(samples_per_second: Sequence[float], total: int) -> list[int]:
     return [1 + share for share in shares]
 
 
-class Worker:
-    """Sleeps as long as its samples take, and exchanges."""
+class Pushes:
+    """A worker's end of a parameter server, used as an exchange: a vector is sent and the newest sum is received."""
 
-    def __init__(self, asked: ExchangeInputs, number: int) -> None:
-        self.asked, self.number = asked, number
-        self.shares = [asked.samples] * asked.ranks
-        self.computing: list[float] = []
+    def __init__(self, world: MPI.Intracomm) -> None:
+        self.world, self.counts = world, Counts()
 
-    def work(self, exchange: Callable[[int], None]) -> float:
-        """All epochs; exchange gets their number, from 1 on. Returns the seconds of all."""
-        asked = self.asked
-        start = time.perf_counter()
-        for epoch, usual in enumerate(asked.computing_seconds()[:, self.number].tolist(), start=1):
-            share = self.shares[self.number]
-            seconds = usual * share / asked.samples
-            if self.number == asked.ranks - 1:
-                seconds += (asked.slow_milliseconds + share * asked.slow_sample_milliseconds) / 1000
-            clock = time.perf_counter()
-            if seconds:
-                time.sleep(seconds)
-            self.computing.append(time.perf_counter() - clock)
-            exchange(epoch)
-        return time.perf_counter() - start
+    def average(self, vector: Floats, _: int) -> None:
+        """Wait for the server."""
+        self.world.Send(vector, 0)
+        self.world.Recv(vector, 0)
+
+    def close(self) -> None:
+        """There is nothing to free."""
 
 
-def exchange_all(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -> tuple[float, Counts]:
-    """By a method of the solver; shares follow the speeds if asked."""
-    exchanges = [asked.exchange(world) for _ in asked.tensors]
-    gradients = [np.full(floats, world.rank, np.float32) for floats in asked.tensors]
-    every, before = asked.rebalance_every, 2 * asked.outer_every
+def train(world: MPI.Intracomm, asked: ExchangeInputs, number: int) -> dict[str, Any]:
+    """What a worker does: it sleeps as long as its samples take, and exchanges; shares follow the speeds if asked.
 
-    def average(number: int) -> None:
+    Result: ``computing``, seconds of each epoch; ``seconds`` of all; ``counts``; ``shares`` of the samples in the end.
+    """
+    with_server = asked.method in SERVERS
+    sizes = (sum(asked.tensors),) if with_server else asked.tensors
+    exchanges = [Pushes(world) if with_server else asked.exchange(world) for _ in sizes]
+    gradients = [np.full(floats, world.rank, np.float32) for floats in sizes]
+    before, every, rebalance_every = 2 * asked.outer_every, asked.epochs_of_push, asked.rebalance_every
+    shares, computing = [asked.samples] * asked.ranks, []
+
+    def average(exchange_number: int) -> None:
         for method, gradient in zip(exchanges, gradients):
-            method.average(gradient, number)
+            method.average(gradient, exchange_number)
 
-    def exchange(epoch: int) -> None:
-        average(before + epoch)
-        if every and epoch % every == 0:
-            speed = worker.shares[worker.number] / max(statistics.fmean(worker.computing[-every:]), 1e-9)
-            worker.shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
-
-    for number in (before - 1, before):  # connections and remote memory are made, those of leaders, too
-        average(number)
+    for exchange_number in (before - 1, before):  # connections and remote memory are made, those of leaders, too
+        average(exchange_number)
     for method in exchanges:
         vars(method.counts).update(vars(Counts()))
     world.Barrier()
-    seconds = worker.work(exchange)
+    start = time.perf_counter()
+    for epoch, usual in enumerate(asked.computing_seconds()[:, number].tolist(), start=1):
+        seconds = usual * shares[number] / asked.samples
+        if number == asked.ranks - 1:
+            seconds += (asked.slow_milliseconds + shares[number] * asked.slow_sample_milliseconds) / 1000
+        clock = time.perf_counter()
+        if seconds:
+            time.sleep(seconds)
+        computing.append(time.perf_counter() - clock)
+        if epoch % every == 0 or epoch == asked.epochs:
+            average(before + epoch)
+        if rebalance_every and epoch % rebalance_every == 0:
+            speed = shares[number] / max(statistics.fmean(computing[-rebalance_every:]), 1e-9)
+            shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
+    ended = time.perf_counter() - start
     for method in exchanges:
         method.close()
-    return seconds, Counts.total([method.counts for method in exchanges])
-
-
-def push_and_pull(world: MPI.Intracomm, asked: ExchangeInputs, worker: Worker) -> float:
-    """With a server, rank 0: a vector is sent and another one is received, in some epochs if lazy."""
-    vector = np.zeros(sum(asked.tensors), np.float32)
-    every = asked.push_every if asked.method == "lazy" else 1
-
-    def exchange(epoch: int) -> None:
-        if epoch % every == 0 or epoch == asked.epochs:
-            world.Send(vector, 0)
-            world.Recv(vector, 0)
-
-    exchange(asked.epochs)  # makes the connection
-    world.Barrier()
-    return worker.work(exchange)
+    counts = asdict(Counts.total([method.counts for method in exchanges]))
+    return {"computing": computing, "seconds": ended, "counts": counts, "shares": shares}
 
 
 def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
@@ -333,14 +330,13 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
 
     total = np.zeros(sum(asked.tensors), np.float32)
     received = np.empty_like(total)
-    every = asked.push_every if asked.method == "lazy" else 1
-    pushes = -(-asked.epochs // every)
+    pushes = -(-asked.epochs // asked.epochs_of_push)
     clocks, pulled = dict.fromkeys(range(1, world.size), 0), dict.fromkeys(range(1, world.size), 0)
     ages: list[int] = []
     lead = 0
     held: set[int] = set()
     status = MPI.Status()
-    for worker in clocks:
+    for worker in 2 * [*clocks]:  # what `train` sends before its epochs
         world.Recv(received, worker)
         world.Send(total, worker)
     world.Barrier()
@@ -358,7 +354,7 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
                 lead = max(lead, clocks[each] - slowest)
                 pulled[each] = updates
                 world.Send(total, each)
-    return {"staleness": {"mean": statistics.fmean(ages), "max": max(ages)}, "lead": lead * every}
+    return {"staleness": {"mean": statistics.fmean(ages), "max": max(ages)}, "lead": lead * asked.epochs_of_push}
 
 
 def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -368,19 +364,10 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     asked, world = validated(ExchangeInputs, settings), MPI.COMM_WORLD
     found: dict[str, Any] = {"links": links(world, sum(asked.tensors)) if world.size > 1 else None}
     found |= {"staleness": None, "lead": None}
-    has_server = asked.method in SERVERS
-    worker, seconds, counts = None, 0.0, Counts()
-    if has_server and world.rank == 0:
+    with_server, own = asked.method in SERVERS, None
+    if with_server and world.rank == 0:
         found |= serve(world, asked)
     else:
-        worker = Worker(asked, world.rank - has_server)
-        if has_server:
-            seconds = push_and_pull(world, asked, worker)
-        else:
-            seconds, counts = exchange_all(world, asked, worker)
-    every = world.gather(None if worker is None else (worker.computing, seconds, asdict(counts), worker.shares))
-    if every is None:
-        return None
-    workers = [one for one in every if one is not None]
-    found |= {"computing": [one[0] for one in workers], "ended": [one[1] for one in workers]}
-    return found | {"shares": workers[0][3], "counts": [one[2] for one in workers]}
+        own = train(world, asked, world.rank - with_server)
+    every = world.gather(own)
+    return None if every is None else found | {"workers": [one for one in every if one is not None]}
