@@ -52,7 +52,7 @@ def test_with_remote_memory_nobody_waits():
     times = np.random.default_rng(4).exponential(size=(300, 8))
     made = simulate(plan("grouped-rma", [4, 4], outer_every=1000), times, FREE)
     np.testing.assert_allclose(made.ended, times.cumsum(0))
-    assert made.slots == 300 * 8 * 3 and made.stale <= made.contributions
+    assert made.slots == 300 * 8 * 3 and made.counts.stale <= made.counts.contributions
     leading = simulate(plan("grouped-rma", [4, 4], outer_every=1), times, FREE)
     followers = [1, 2, 3, 5, 6, 7]
     np.testing.assert_allclose(leading.ended[:, followers], times.cumsum(0)[:, followers])
@@ -65,11 +65,11 @@ def test_of_a_slower_neighbour_gradients_are_repeated_and_of_a_faster_one_lost()
     made = simulate(plan("grouped-rma", [2], outer_every=1000), times, FREE)
     # Rank 0 finds something new in every 3.5th of its epochs, and is then at the end. Until then rank 1 always does.
     fresh = 300 / 3.5
-    assert made.missing == 3
-    assert made.contributions == pytest.approx(2 * fresh, abs=2)
-    assert made.repeated == pytest.approx(2 * (300 - fresh) - 3, abs=2)
+    assert made.counts.missing == 3
+    assert made.counts.contributions == pytest.approx(2 * fresh, abs=2)
+    assert made.counts.repeated == pytest.approx(2 * (300 - fresh) - 3, abs=2)
     # What rank 0 reads is older than its own epoch, what rank 1 reads is newer.
-    assert made.stale == pytest.approx(fresh, abs=1)
+    assert made.counts.stale == pytest.approx(fresh, abs=1)
 
 
 def test_ranks_in_step_find_everything_and_remote_memory_takes_its_copies():
@@ -79,8 +79,8 @@ def test_ranks_in_step_find_everything_and_remote_memory_takes_its_copies():
     times[0] += offsets
     made = simulate(plan("grouped-rma", [4], outer_every=1000), times, FREE)
     # In the first epoch rank r finds what the r ranks before it have sent; then rank 0 finds what is an epoch old.
-    assert (made.missing, made.repeated) == (3 + 2 + 1, 0)
-    assert made.stale == 49 * (3 + 2 + 1)
+    assert (made.counts.missing, made.counts.repeated) == (3 + 2 + 1, 0)
+    assert made.counts.stale == 49 * (3 + 2 + 1)
     cost = simulate(plan("grouped-rma", [4], outer_every=1000), times, NETWORK)
     copy = SIZE / 5e9
     assert cost.ended[-1, 3] - times[:, 3].sum() == pytest.approx(50 * (copy + 6 * 2e-6 + (3 + 3 + 2) * copy))

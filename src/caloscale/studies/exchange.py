@@ -165,7 +165,7 @@ def _described(made: Outcome) -> dict[str, Any]:
         "epochMilliseconds": 1000 * made.seconds_per_epoch,
         # The mean rank: without exchange the slowest one would count as waiting.
         "computingShare": float(made.computing.sum(0).mean() / made.ended[-1].mean()),
-        "staleShare": made.stale / made.slots if made.slots else None,
+        "staleShare": made.counts.stale / made.slots if made.slots else None,
     }
 
 

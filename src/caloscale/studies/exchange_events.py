@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.sagips.groups import Groups, leaders
+from caloscale.sagips.remote_memory import EMPTY, Counts
 from caloscale.studies.exchange_model import ring
 
 Times = NDArray[np.float64]
-_EMPTY = -1
 
 
 @dataclass(frozen=True)
@@ -65,14 +65,8 @@ class Outcome:
     """When each rank ended each epoch, s: (epochs, ranks)."""
     computing: Times
     """The given computing times, s: (epochs, ranks)."""
-    contributions: int = 0
-    """Vectors that all ranks read from remote memory and used."""
-    stale: int = 0
-    """Of these, from an earlier epoch."""
-    repeated: int = 0
-    """Slots that had not changed."""
-    missing: int = 0
-    """Slots that were empty."""
+    counts: Counts
+    """Of the slots of remote memory that all ranks have read."""
 
     @property
     def seconds_per_epoch(self) -> float:
@@ -82,7 +76,7 @@ class Outcome:
     @property
     def slots(self) -> int:
         """All that were read."""
-        return self.contributions + self.repeated + self.missing
+        return self.counts.contributions + self.counts.repeated + self.counts.missing
 
 
 def straggling_times(
@@ -104,7 +98,7 @@ def simulate(plan: ExchangePlan, computing: Times, network: Network) -> Outcome:
     for row, times in enumerate(computing):
         now = _after_messages(plan, now + times, row + 1, network)
         ended[row] = now
-    return Outcome(ended, computing)
+    return Outcome(ended, computing, Counts())
 
 
 def _after_messages(plan: ExchangePlan, ready: Times, epoch: int, network: Network) -> Times:
@@ -156,8 +150,8 @@ class _RemoteMemory:
         for group in plan.groups:
             for position, rank in enumerate(group):
                 self.left[rank], self.steps[rank] = group[position - 1], len(group) - 1
-        self.slots = [[_EMPTY] * steps for steps in self.steps]
-        self.read = [[_EMPTY] * steps for steps in self.steps]
+        self.slots = [[EMPTY] * steps for steps in self.steps]
+        self.read = [[EMPTY] * steps for steps in self.steps]
         self.carried: list[int | None] = [None] * ranks
         self.copy_seconds = plan.size_bytes / network.window.bytes_per_second
         self.events: list[tuple[float, int, int, int]] = []
@@ -165,7 +159,7 @@ class _RemoteMemory:
         self.waiting: dict[int, dict[int, float]] = {}
         """Leaders of an epoch that are ready for the outer ring, and since when."""
         self.ended = np.empty_like(computing)
-        self.contributions = self.stale = self.repeated = self.missing = 0
+        self.counts = Counts()
 
     def run(self) -> Outcome:
         for rank in range(len(self.left)):
@@ -176,8 +170,7 @@ class _RemoteMemory:
                 heapq.heappush(self.events, (now + self._step(rank, epoch, step), rank, epoch, step + 1))
             else:
                 self._outer(now, rank, epoch)
-        counts = (self.contributions, self.stale, self.repeated, self.missing)
-        return Outcome(self.ended, self.computing, *counts)
+        return Outcome(self.ended, self.computing, self.counts)
 
     def _begin(self, now: float, rank: int, epoch: int) -> None:
         """Compute, and write the own slot."""
@@ -195,12 +188,12 @@ class _RemoteMemory:
         found = self.slots[self.left[rank]][step]
         if found == self.read[rank][step]:
             self.carried[rank] = None
-            self.missing += found == _EMPTY
-            self.repeated += found != _EMPTY
+            self.counts.missing += found == EMPTY
+            self.counts.repeated += found != EMPTY
             return self.network.window.alpha_seconds
         self.carried[rank] = self.read[rank][step] = found
-        self.contributions += 1
-        self.stale += found < epoch
+        self.counts.contributions += 1
+        self.counts.stale += found < epoch
         # A header, then a slot; the vector is copied, added, and copied into the own slot, if there is a next step.
         copies = 3 if step + 1 < self.steps[rank] else 2
         return 2 * self.network.window.alpha_seconds + copies * self.copy_seconds

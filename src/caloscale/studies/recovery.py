@@ -19,7 +19,7 @@ from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import CHECKPOINTS
 from caloscale.studies.points import own_inputs
-from caloscale.studies.whole_run import finish, run_of, start_run
+from caloscale.studies.whole_run import finish, quality, read_validations, run_of, start_run
 from caloscale.training.checkpoint.progress_marker import read_marker
 
 POLL_SECONDS = 0.05
@@ -61,8 +61,6 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         pause = None if made_clock is None else made_clock - killed_clock
     seconds = time.perf_counter() - clock
     figures = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
-    validation = json.loads((folder / "training" / "history.json").read_text(encoding="utf-8"))["validation"]
-    deviations = [one for one in validation.get("deviation", ()) if one is not None]
     return {
         "lostAtStep": killed_at,
         "stepsLost": figures["stepsLost"],
@@ -72,7 +70,7 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         "steps": figures["steps"],
         "workers": before if lost_at is None else after,
         "showersPerSecond": figures["showersPerSecond"],
-        "lowestDeviation": min(deviations, default=None),
+        "lowestDeviation": quality(figures, read_validations(folder), None)["lowest"],
     }
 
 
