@@ -76,6 +76,10 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     assert [run.between_ranks for run in runs] == pytest.approx([0.3, 0.3, 0.3])  # 0.1 x (1/0.5 + 1/0.25) / 2
     assert read_solved(tmp_path / "a", epoch=0).epochs == 0
     assert [[run.name for run in group] for group in same_kind(runs)] == [["a", "b"], ["c"]]
+    with pytest.raises(InputError, match="a and a are the same run"):
+        same_kind([*runs, read_solved(tmp_path / "a")])
+    write_checkpoint(tmp_path / "b", 0, 20, 9.0, np.zeros((3, 2), np.float32), {})  # rank 1 has not written it yet
+    assert read_solved(tmp_path / "b").epochs == 10
     assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, 2)] == [0, 10]
     assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])
 

@@ -334,8 +334,10 @@ def ensemble(
     columns, cells = ("exchange", "members", "epochs", "s", "parameter", "residual"), []
     for group, one in merged:
         solver, seconds = group[0].solver, np.mean([run.seconds for run in group])
-        head = (f"{solver.exchange}, {solver.ranks} ranks", str(one.members), str(group[0].epochs), f"{seconds:.0f}")
-        residuals = [f"{mean:+.3f} ± {spread:.3f}" for mean, spread in zip(one.mean, one.spread)]
+        ranks = f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}"
+        head = (f"{solver.exchange}, {ranks}", str(one.members), str(group[0].epochs), f"{seconds:.0f}")
+        spreads = [f" ± {spread:.3f}" if one.members > 1 else "" for spread in one.spread]
+        residuals = [f"{mean:+.3f}{spread}" for mean, spread in zip(one.mean, spreads)]
         first, *others = zip((*group[0].parameters, "mean |r|"), (*residuals, f"{one.mean_absolute:.3f}"))
         cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
     console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))

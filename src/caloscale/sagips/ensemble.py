@@ -40,12 +40,16 @@ def _relative(truth: Sequence[float], proposals: NDArray[np.floating]) -> Floats
     return (true - proposals.astype(np.float64)) / true
 
 
+def _complete(folder: Path, ranks: int) -> list[int]:
+    """Epochs of the checkpoints that all ranks have written, ascending."""
+    every = range(ranks)
+    return [n for n in list_checkpoints(folder) if all(checkpoint_file(folder, n, rank).is_file() for rank in every)]
+
+
 def residuals_over_time(folder: Path, truth: Sequence[float], ranks: int) -> list[Residuals]:
     """Residuals at each checkpoint that all ranks have written, in order. Raises CheckpointError for a damaged one."""
     found = []
-    for epoch in list_checkpoints(folder):
-        if not all(checkpoint_file(folder, epoch, rank).is_file() for rank in range(ranks)):
-            continue
+    for epoch in _complete(folder, ranks):
         copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]
         relative = _relative(truth, np.stack([copy.parameters for copy in copies]))
         spread, noise = (relative.std(axis=axis).mean(axis=0) for axis in (0, 1))
@@ -150,7 +154,7 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     if problem.truth is None:
         remedy = "residuals need an environment with a truth"
         raise InputError("the true parameters are not known", file=folder, remedy=remedy)
-    epochs = list_checkpoints(folder)
+    epochs = _complete(folder, solver.ranks)
     if not epochs or (epoch is not None and epoch not in epochs):
         remedy = f"one of: {epochs or 'none yet'}"
         raise InputError("has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=remedy)
@@ -163,9 +167,15 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
-    """Runs grouped by configuration, but for seed and threads: each group is an ensemble."""
-    groups: dict[str, list[SolvedRun]] = {}
+    """Runs grouped by configuration, but for seed and threads: each group is an ensemble.
+
+    Raises InputError for runs of a group with the same seed: they are not independent.
+    """
+    groups: dict[str, dict[int, SolvedRun]] = {}
     for run in runs:
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        groups.setdefault(f"{kind} {run.epochs}", []).append(run)
-    return list(groups.values())
+        other = groups.setdefault(f"{kind} {run.epochs}", {}).setdefault(run.solver.seed, run)
+        if other is not run:
+            problem = f"{other.name} and {run.name} are the same run, or have the same seed: they are not two members"
+            raise InputError(problem, field="solver.seed", value=run.solver.seed, remedy="give one of them")
+    return [list(group.values()) for group in groups.values()]

@@ -87,9 +87,7 @@ def test_correlations_are_sums_over_all_pairs(cylinder):
     scores, logits = rng.normal(size=(2, 2, depth, cells_x, cells_y)).astype(np.float32)
     probability, core = 1 / (1 + np.exp(-logits)), rng.random(scores.shape).astype(np.float32)
     point, z = norm.isf(probability), np.linspace(-9, 9, 20_001)
-    mean, square = (
-        np.interp(point, z, cumulative_trapezoid(z**power * norm.pdf(z), z, initial=0)) for power in (1, 2)
-    )
+    mean, square = (np.interp(point, z, cumulative_trapezoid(z**power * norm.pdf(z), z, initial=0)) for power in (1, 2))
     others = mean / norm.cdf(point)
     expected = np.where(scores > point, scores, others)
     variance = 1 - square + norm.cdf(point) * others**2
