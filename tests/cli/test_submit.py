@@ -185,7 +185,7 @@ def test_a_solver_run_without_a_claim_or_for_azure_is_refused(command, monkeypat
 
 
 CLUSTER = ("--name=gan", "--namespace=ns", "--context=c", "--yes", "--follow")
-AZURE = ("--data=d", "--compute=c", "--send", "--subscription=s", "--resource-group=g", "--azure-workspace=w", "--json")
+AZURE = ("--data=d", "--compute=c", "--send", "--subscription=s", "--resource-group=g", "--azure-workspace=w")
 
 
 @pytest.mark.parametrize("option", [*CLUSTER, *AZURE])

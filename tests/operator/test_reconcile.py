@@ -247,24 +247,6 @@ def test_what_a_run_waits_for_is_known_to_who_frees_nodes() -> None:
     assert w.reconcile().awaits == {key_of(w): Need(3, changed=True)}  # two are free, which are too few
 
 
-def test_workers_that_come_onto_their_nodes_one_by_one_make_one_status() -> None:
-    """Five seconds after the last of them."""
-    w = world()
-    w.reconcile()
-    w.training, writes = False, w.writes
-    for seconds in range(1, 4):
-        w.unschedulable = {f"n{number}" for number in range(seconds, 4)}
-        w.tick()
-        assert w.reconcile().again == START + dt.timedelta(seconds=seconds + 5)
-    w.now += dt.timedelta(seconds=4)
-    w.reconcile()
-    assert w.writes == writes and not w.attempts[0].get("nodeUsage")
-    w.now += dt.timedelta(seconds=1)
-    w.reconcile()
-    assert w.writes == writes + 1 and len(w.attempts[0]["nodeUsage"]) == 3
-    assert w.status["message"] == "3 of 4 workers run"
-
-
 @pytest.mark.parametrize("late", [set(), {"n0"}])
 def test_a_successor_whose_clock_is_behind_looks_after_what_was_launched(late: set[str]) -> None:
     """The status is one that the API server takes."""

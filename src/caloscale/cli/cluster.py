@@ -90,7 +90,6 @@ def submit(
     prices: Prices = None,
     measurements: Measurements = None,
     as_of: AsOf = None,
-    as_json: Annotated[bool, typer.Option("--json", help="azureml: print JSON.")] = False,
 ) -> None:
     """Send a run to a cluster: plan and price are shown, the server checks it, then it asks.
 
@@ -107,7 +106,6 @@ def submit(
         "--subscription": subscription,
         "--resource-group": resource_group,
         "--azure-workspace": azure_workspace,
-        "--json": as_json,
     }
     other, unused = ("azureml", of_azure) if to == "cluster" else ("cluster", of_the_cluster)
     for option, value in unused.items():
@@ -124,7 +122,7 @@ def submit(
         if isinstance(run, SolverRun):
             raise InputError("goes to a cluster only", field="solver", remedy="leave --to out")
         coordinates = (subscription, resource_group, azure_workspace)
-        _to_azure(run, make_plan, data, image, compute, send is True, coordinates, as_json)
+        _to_azure(run, make_plan, data, image, compute, send is True, coordinates)
         return
     if image:
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
@@ -208,7 +206,6 @@ def _to_azure(
     compute: str | None,
     send: bool,
     coordinates: tuple[str | None, str | None, str | None],
-    as_json: bool,
 ) -> None:
     from caloscale.azure import checked, job_of, on_azure, to_yaml
     from caloscale.azure import send as send_job
@@ -234,7 +231,7 @@ def _to_azure(
         typer.echo(send_job(job, workspace, made.chosen.region))
         return
     checked(job)
-    typer.echo(json.dumps(job, indent=2) if as_json else to_yaml(job), nl=as_json)
+    typer.echo(to_yaml(job), nl=False)
 
 
 REFRESH_SECONDS = 2.0

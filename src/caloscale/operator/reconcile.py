@@ -12,15 +12,13 @@ from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, settle_end, suspend
-from caloscale.operator.outcomes import CONDITION, judge
+from caloscale.operator.outcomes import judge
 from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, Phase, RunProgress
 
 REFRESH_SECONDS, REFRESHED_PER_SECOND = 60.0, 20.0
 """A running meter alone, or a report that brings nothing but steps, makes no status more often than this, s; with many
 runs as seldom as keeps all of them together below so many writes a second."""
-GANG_SECONDS = 5.0
-"""Changes of single workers are written so long after the last one, s, or with the next change of the run."""
 HEARTBEAT_SECONDS = 60.0
 """A pipeline's step that has ended may be tried again so long before its run stops, s."""
 
@@ -50,7 +48,6 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
             expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _keep_old_progress(draft)
-    _put_off(draft)
     known, report = seen.status.progress, draft.status.progress
     is_routine = not draft.actions and draft.status.model_copy(update={"progress": known}) == seen.status
     is_routine &= known == report or not _is_news(known, report)
@@ -158,23 +155,6 @@ def _is_news(known: RunProgress | None, report: RunProgress | None) -> bool:
         return True
     is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
     return is_new or (report.step - known.step) * 100 >= report.steps
-
-
-def _put_off(draft: Draft) -> None:
-    """Workers that come onto their nodes, are ready or end one by one make one status."""
-    before, live = draft.seen.status, draft.status.live
-    if draft.actions or live is None or before.live is None or draft.status == before:
-        return
-    if draft.status.condition(CONDITION) is not None:
-        return
-    attempts = (*draft.status.attempts[:-1], live.model_copy(update={"node_usage": before.live.node_usage}))
-    if draft.status.model_copy(update={"attempts": attempts, "message": before.message}) != before:
-        return
-    moments = [live.launched, *(moment for usage in live.node_usage for moment in (usage.since, usage.until) if moment)]
-    recent = [moment for moment in moments if moment <= draft.now]  # the clock of an earlier leader may be ahead
-    if recent and draft.now < (due := max(recent) + dt.timedelta(seconds=GANG_SECONDS)):
-        draft.status = before
-        draft.times.append(due)
 
 
 def _account(draft: Draft, run: AnyRun | None = None) -> None:
