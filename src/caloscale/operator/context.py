@@ -121,7 +121,7 @@ class Decision:
     awaits: Mapping[PoolKey, Need] | None = None
     """What the pools would have to have for another decision; None: it does not wait for capacity."""
     is_routine: bool = False
-    """Whether nothing but money and steps is new in the status, and time alone makes it due: it may be put off."""
+    """Whether nothing but money and steps is new in the status, and time alone makes it due."""
 
 
 ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")

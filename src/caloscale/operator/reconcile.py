@@ -162,7 +162,8 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
     before = draft.seen.status
     in_use = any(usage.until is None for attempt in draft.status.attempts for usage in attempt.node_usage)
     known = draft.status.cost.updated if draft.status.cost is not None else None
-    stale = known is None or (draft.now - known).total_seconds() >= draft.seen.refresh_seconds
+    # the clock of an earlier leader may have been ahead
+    stale = known is None or not 0 <= (draft.now - known).total_seconds() < draft.seen.refresh_seconds
     if draft.status.attempts and (draft.status != before or (in_use and stale)):
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
         placed = draft.status.placement
@@ -179,8 +180,8 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
             draft.condition("Priced", "True", "Priced", message)
         if run is not None and draft.queue(run) is not None:
             _publish_eviction_cost(draft)
-    if in_use:
-        draft.later(draft.seen.refresh_seconds)
+    if in_use and draft.status.cost is not None and draft.status.cost.updated is not None:
+        draft.times.append(draft.status.cost.updated + dt.timedelta(seconds=draft.seen.refresh_seconds))
 
 
 MOST_BOOST = 99
