@@ -192,7 +192,7 @@ class Controller:
             except BaseException:
                 self.store.assume(run, seen.status, version)
                 raise
-            if first is not None and not decision.is_routine:
+            if first is not None:
                 self.metrics.event_seconds.observe(time.monotonic() - first)
         self._act(run, decision.actions, version)
         return None if decision.again is None else _seconds(now, decision.again)
