@@ -1,7 +1,6 @@
 """Requests to an API server: server-side apply, lists, deletions."""
 
 import base64
-import datetime as dt
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -160,15 +159,15 @@ class Connection:
                 yield event
 
     def log(
-        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, since: dt.datetime | None
+        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, since: str
     ) -> Iterator[bytes]:
-        """Lines of a container, each behind its time; the last one may have no end. ``since``: from this second on."""
+        """Lines of a container behind their times; the last one may have no end. ``since``: from that second on."""
         query = {
             "container": container,
             "timestamps": "true",
             "follow": "true" if follow else "",
             "tailLines": "" if tail is None else str(tail),
-            "sinceTime": "" if since is None else since.isoformat(),
+            "sinceTime": since,
         }
         with closing(
             self._call("GET", "Pod", RESOURCES["Pod"].path(namespace, pod, "log"), query, stream=True)

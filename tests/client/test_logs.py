@@ -18,11 +18,11 @@ POD: dict[str, Any] = {
 BROKEN = ProtocolError("connection broken")
 
 
-def line(second: int, text: str, end: str = "\n") -> bytes:
-    return f"2026-11-27T10:00:{second:02d}.123456789Z {text}{end}".encode()
+def line(second: float, text: str, end: str = "\n") -> bytes:
+    return f"2026-11-27T10:00:{second:012.9f}Z {text}{end}".encode()
 
 
-ONE, TWO, SAME, THREE = line(1, "one"), line(2, "two"), line(2, "same time"), line(3, "three")
+ONE, TWO, SAME, THREE = line(1, "one"), line(2, "two"), line(2.000000001, "in a second"), line(3, "three")
 
 
 class Logs(Server):
@@ -40,7 +40,7 @@ class Logs(Server):
         return iter(() if ended and self.gone else [{**POD, "status": {"phase": "Succeeded" if ended else "Running"}}])
 
     def log(self, *_: object, since: Any, **__: object) -> Iterator[bytes]:
-        self.since.append(since and since.second)
+        self.since.append(since)
         for each in self.streams.pop(0) if len(self.streams) > 1 else self.streams[0]:
             if isinstance(each, Exception):
                 raise each
@@ -50,9 +50,9 @@ class Logs(Server):
 @pytest.mark.parametrize(
     ("streams", "printed"),
     [
-        ([[ONE, TWO, SAME, BROKEN], [TWO, SAME, THREE], [THREE]], ["one", "two", "same time", "three"]),
-        ([[ONE, TWO, line(2, "sa", ""), BROKEN], [TWO, SAME]], ["one", "two", "same time"]),
-        ([[ONE, TWO], [TWO, line(2, "no end", "")]], ["one", "two", "no end"]),
+        ([[ONE, TWO, SAME, BROKEN], [TWO, SAME, THREE], [THREE]], ["one", "two", "in a second", "three"]),
+        ([[ONE, TWO, line(2.000000001, "in a", ""), BROKEN], [TWO, SAME]], ["one", "two", "in a second"]),
+        ([[ONE, TWO], [TWO, line(2.5, "no end", "")]], ["one", "two", "no end"]),
         ([[BROKEN], [ONE]], ["one"]),
         ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"]),
     ],
@@ -64,7 +64,7 @@ def test_a_stream_that_breaks_is_resumed(
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     server: Any = Logs(*streams)
     assert list(logs(server, "physics", "gan", follow=True)) == [f"gan-1-worker-0 | {text}" for text in printed]
-    assert server.since[0] is None
+    assert server.since[0] == ""
 
 
 @pytest.mark.parametrize("follow", [True, False])

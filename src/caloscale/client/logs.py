@@ -1,6 +1,5 @@
 """Logs of the workers of a run: as they are, or as they come, through restarts and broken connections."""
 
-import datetime as dt
 import queue
 import threading
 import time
@@ -19,8 +18,6 @@ from caloscale.status import FINISHED
 
 MOST_TRIES = 3
 """What a worker that has ended has written is asked for so often."""
-KEPT_SECONDS = 10
-"""A stream is resumed from the second of its last line; lines of two streams of a container may be out of order."""
 NO_LOG = (400, 404)
 """Answers about a worker that never started, or is gone: there is nothing to read."""
 
@@ -39,9 +36,8 @@ class _Reader(threading.Thread):
         """Whether nothing more is to be waited for."""
         self.problem = ""
         """Why lines may be missing."""
-        self._printed: dict[dt.datetime, int] = {}
-        self._newest = dt.datetime.min.replace(tzinfo=dt.UTC)
-        self._to_skip = 0
+        self._last = ""
+        """Time of the newest line that was printed."""
 
     def run(self) -> None:
         """Until all lines are read, or cannot be."""
@@ -49,14 +45,12 @@ class _Reader(threading.Thread):
         while tries < MOST_TRIES:
             last = self.ended
             tries += last
-            since = next(reversed(self._printed), None)
-            self._to_skip = sum(count for second, count in self._printed.items() if since and second >= since)
-            tail = self._tail if since is None else None
+            since, tail = self._last, None if self._last else self._tail
             try:
                 for line in self._connection.log(*self._pod, follow=not last, tail=tail, since=since):
                     rest = b"" if line.endswith(b"\n") else line  # a stream may have broken here
                     if not rest:
-                        self._print(line)
+                        self._print(line, since)
                 self.problem = ""
                 if last:
                     break
@@ -71,20 +65,15 @@ class _Reader(threading.Thread):
         if rest:
             self._print(rest)
 
-    def _print(self, line: bytes) -> None:
+    def _print(self, line: bytes, since: str = "") -> None:
+        """``since``: lines up to this time were printed; the server sends those of its second again."""
         stamp, _, text = line.decode(errors="replace").removesuffix("\n").partition(" ")
-        try:
-            moment = dt.datetime.fromisoformat(stamp).astimezone(dt.UTC)
-        except ValueError:  # what a kubelet has to report itself has no time
-            self._lines.put(f"{self.worker} | {stamp} {text}")
+        if not stamp[:1].isdigit():  # what a kubelet has to report itself has no time
+            text = f"{stamp} {text}"
+        elif stamp <= since:
             return
-        if self._to_skip and moment <= self._newest:
-            self._to_skip -= 1
-            return
-        self._newest, second = max(moment, self._newest), moment.replace(microsecond=0)
-        self._printed[second] = self._printed.pop(second, 0) + 1  # behind the others: a stream is resumed from there
-        if len(self._printed) > KEPT_SECONDS:
-            del self._printed[next(iter(self._printed))]
+        else:
+            self._last = max(stamp, self._last)
         self._lines.put(f"{self.worker} | {text}")
 
 
