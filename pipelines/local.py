@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
 from kfp import local
 
 from caloscale import spec, stages
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, Terminated
+from caloscale.termination import ended_by_sigterm
 from pipelines.log import PipelineLog
 
 
@@ -30,8 +32,8 @@ def run_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
         return error.exit_code
 
     try:
-        if not _run(build(here=True), folder, training=True):
-            return 130
+        if stopped := _run(build(here=True), folder, training=True):
+            return stopped
     finally:
         stages.point_latest(folder)
     return stages.print_outcome(folder)
@@ -48,8 +50,8 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     except CaloscaleError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    if not _run(build(here=True), folder, training=False):
-        return 130
+    if stopped := _run(build(here=True), folder, training=False):
+        return stopped
     records = read_records(folder)
     failed = next((record for record in records.values() if record.outcome != "succeeded"), None)
     if failed is not None:
@@ -63,8 +65,8 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     return 0
 
 
-def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> bool:
-    """Run a pipeline with a workspace on this machine; whether it was not stopped by Ctrl-C."""
+def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> int:
+    """Run a pipeline with a workspace on this machine; the exit code where Ctrl-C or SIGTERM stopped it, else 0."""
     log = folder / "pipeline.log"
     print(f"run {folder.name}: {folder}, log {log}", flush=True)
     # Steps bring no image here, and names for the UI have no effect: the runner warns of each.
@@ -77,10 +79,16 @@ def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> bool:
         enable_caching=False,
     )
     try:
-        with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
+        with (
+            ended_by_sigterm(),
+            log.open("a", encoding="utf-8") as kept,
+            contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)),
+        ):
             # The folder holds the configuration; the runner takes no null.
             pipeline(workspace=str(folder), run={}, **({"preset": ""} if training else {}))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as end:
+        for step in psutil.Process().children():
+            step.terminate()  # Ctrl-C reaches it as well, SIGTERM does not
         print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
-        return False
-    return True
+        return end.exit_code if isinstance(end, Terminated) else 130
+    return 0

@@ -88,6 +88,7 @@ BAD = {
     "no dataset": ["train", "--preset", "compact", "--workspace", "w"],
     "no such study": ["study", "costs"],
     "no such command": ["fly"],
+    "options of another command": ["prices", "--region", "us-central1", "import", "skus.json"],
     "bad name": ["run", "--preset", "compact", "--name", "../x"],
 }
 

@@ -64,11 +64,11 @@ def test_the_pipeline_runs_here_and_leaves_summary_report_and_bill(
 def test_a_step_that_was_killed_without_a_record_fails_the_run(
     stages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def killed(_: object, folder: Path, **__: object) -> bool:
+    def killed(_: object, folder: Path, **__: object) -> int:
         for stage in stages:
             with recorded(stage, folder):
                 pass
-        return True
+        return 0
 
     monkeypatch.setattr(local, "_run", killed)
     monkeypatch.setattr("caloscale.stages.solving.print_solution", lambda _: None)

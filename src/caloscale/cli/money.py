@@ -114,6 +114,10 @@ def prices(
 ) -> None:
     """List the prices in effect on a day, with when and where each was seen."""
     if context.invoked_subcommand is not None:
+        for one in context.command.params:
+            if one.name in context.params and context.params[one.name] not in (None, False, [], ()):
+                problem = f"has no effect on caloscale prices {context.invoked_subcommand}"
+                raise InputError(problem, field=one.opts[-1], remedy="leave it out")
         return
     if machines:
         for option, value in (("--prices", prices), ("--as-of", as_of), ("--region", region)):
