@@ -107,6 +107,9 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
 
     with pytest.raises(InputError, match=r"(?s)reference: are generated, .* exchange generated and reference"):
         caloscale.evaluate(reference, reference=replace(reference, source="generated"), run=run)
+    for name, pair in (("generated", (reference, training)), ("training", (training, reference))):
+        with pytest.raises(InputError, match=f"{name}: holds showers of the reference .got 300"):
+            caloscale.evaluate(pair[0], reference=reference, training=pair[1], run=run)
     with pytest.raises(InputError, match=r"generated: 300 of 300 showers have their energy outside"):
         decide(replace(reference, energy_gev=reference.energy_gev * 100))
     ranged = run.model_copy(update={"data": DATA.model_copy(update={"azimuth_deg": (-90.0, 90.0)})})

@@ -124,11 +124,12 @@ def evaluate(
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, a file of another primary, primaries outside of the ranges of the
-    run or without a column of them, a reference that is generated where the others are not, and Monte Carlo cells that
-    are negative or not finite.
+    run or without a column of them, a reference that is generated where the others are not or whose showers are among
+    the others, and Monte Carlo cells that are negative or not finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
+    from caloscale.physics.comparison import refuse_shared
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given
@@ -151,10 +152,12 @@ def evaluate(
     if held_out.source == "generated" != made.source:
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=made.source, remedy="exchange generated and reference")
+    refuse_shared("generated", made, held_out)
     if training is None:
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
         trained = showers(training, "training")
+        refuse_shared("training", trained, held_out)
     comparison = compare(held_out, made, training=trained, untrained=None, data=run.data, validation=run.validation)
     return evaluate_comparison(comparison).with_histograms(comparison.histograms())

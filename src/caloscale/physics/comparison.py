@@ -235,6 +235,18 @@ def _measure_samples(
     )
 
 
+def refuse_shared(name: str, sample: Showers, reference: Showers) -> None:
+    """InputError where half of the showers are those of the reference, as of a file that is given twice."""
+    keys = []
+    for each in (sample, reference):
+        key = np.stack([each.energy_gev, each.ecal_sum_gev], axis=1)
+        keys.append(np.ascontiguousarray(key[key[:, 1] > 0]).view(np.complex64).ravel())
+    shared = int(np.isin(*keys).sum())
+    if shared and 2 * shared >= min(len(sample), len(reference)):
+        remedy = "give others: showers that judge were neither made by the network nor shown to it"
+        raise InputError("holds showers of the reference", field=name, value=shared, remedy=remedy)
+
+
 def mean_shower(training: Showers) -> Floats:
     """Mean over the training showers of cell energy / energy of the primary (X, Y, Z)."""
     total = np.zeros(training.cells_gev.shape[1:])

@@ -6,6 +6,7 @@ from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
+from caloscale.physics.comparison import refuse_shared
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.arrays import Showers
@@ -72,6 +73,7 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
     generated = Showers.of(cells, {name: primaries[name] for name in data.columns}, generated.source)
+    refuse_shared(str(file), generated, reference)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
     return evaluate(comparison), figure_data(comparison)
 
