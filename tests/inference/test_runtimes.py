@@ -215,7 +215,7 @@ class Clocked(Runtime):
     """Showers that take so many seconds by the clock of the test; the first batch takes longer."""
 
     def __init__(self, card, precision, seconds, clock):
-        super().__init__(card, 4, precision=precision, streams=1, threads=None)
+        super().__init__(card, 4, precision=precision, streams=1)
         self.seconds, self.clock, self.batches = seconds, clock, 0
 
     def _compute(self, inputs):

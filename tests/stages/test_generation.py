@@ -119,7 +119,7 @@ def test_a_signal_at_any_line_ends_it_and_leaves_nothing(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     """Not one place may hold a lock for ever, lose the signal or report another error."""
-    runtime = Ones(read_card(model), 4, streams=2, threads=None)
+    runtime = Ones(read_card(model), 4, streams=2)
     monkeypatch.setattr(generation, "open_runtime", lambda *_, **__: runtime)
     monkeypatch.setattr(generation, "load_tensorflow_quietly", lambda: None)
     output = tmp_path / "a.h5"

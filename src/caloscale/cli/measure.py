@@ -133,6 +133,9 @@ def bench(
     run = load_run(preset=preset, overrides=chosen)
     size = batch or family_of(run.model).batch_of_measurements
     if what == "step":
+        for name, number in (("--streams", streams), ("--threads", threads)):
+            if number is not None:
+                raise InputError("is of generation", field=name, value=number, remedy="leave it out")
         result = bench_step(run, size, rounds=rounds)
     else:
         precisions = (precision,) if precision else get_args(Precision)

@@ -40,7 +40,7 @@ class OnnxRuntime(Runtime):
 
         self._sessions = PerBatch(sessions)
         self._part = suitable_batch(card.shape, _CELLS_AT_ONCE)
-        super().__init__(card, noise_size, streams=streams, threads=threads)
+        super().__init__(card, noise_size, streams=streams)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         count = len(inputs["noise"])
@@ -78,7 +78,7 @@ class OpenVinoRuntime(Runtime):
         self._first = threading.Lock()
         self._initialised = False
         noise_size = self._model.input("noise").get_partial_shape()[1].get_length()
-        super().__init__(card, noise_size, precision=precision, streams=streams, threads=threads)
+        super().__init__(card, noise_size, precision=precision, streams=streams)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         if not self._initialised:

@@ -36,18 +36,11 @@ class Generator(Runtime):
     """A trained generator in TensorFlow: network and preprocessing as one compiled graph."""
 
     def __init__(
-        self,
-        network: Any,
-        card: ModelCard,
-        run: Run,
-        *,
-        precision: str = "float32",
-        streams: int = 1,
-        threads: int | None = None,
+        self, network: Any, card: ModelCard, run: Run, *, precision: str = "float32", streams: int = 1
     ) -> None:
         self.family = family_of(run.model)
         noise = self.family.noise_size(run.model, run.data)
-        super().__init__(card, noise, precision=precision, streams=streams, threads=threads)
+        super().__init__(card, noise, precision=precision, streams=streams)
         self.network, self.run = network, run
 
     @classmethod
@@ -175,7 +168,7 @@ def open_generator(folder: Path, *, precision: str, streams: int, threads: int |
         with suppress(InputError):  # TensorFlow has started: the streams share what it has
             limit_threads(cores(), streams)
     loaded = load_generator(folder)
-    opened = Generator(loaded.network, loaded.card, loaded.run, precision=precision, streams=streams, threads=threads)
+    opened = Generator(loaded.network, loaded.card, loaded.run, precision=precision, streams=streams)
     _ = opened.cells_gev  # refuses what cannot be had before any shower is generated
     return opened
 

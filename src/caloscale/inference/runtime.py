@@ -47,9 +47,7 @@ _MODULES: dict[RuntimeName, tuple[str, str]] = {
 class Runtime(ABC):
     """A generator that is ready to compute. `generate_batch` may be called by `streams` threads at once."""
 
-    def __init__(
-        self, card: ModelCard, noise_size: int, *, precision: str = "float32", streams: int, threads: int | None
-    ) -> None:
+    def __init__(self, card: ModelCard, noise_size: int, *, precision: str = "float32", streams: int) -> None:
         self.card = card
         self.noise_size = noise_size
         """Random numbers a shower takes."""
@@ -57,8 +55,6 @@ class Runtime(ABC):
         """Arithmetic of the convolutions."""
         self.streams = streams
         """Batches that are computed at the same time."""
-        self.threads = threads
-        """Threads of all streams together; None: one per core."""
 
     def generate_batch(
         self,

@@ -41,7 +41,6 @@ def stream(
     count: int,
     first: int = 0,
     batch: int | None = None,
-    extrapolate: bool = False,
     check: Callable[[], object] = lambda: None,
     finite: bool = True,
 ) -> Generator[Showers, None, None]:
@@ -51,22 +50,19 @@ def stream(
     taken, so memory does not grow. A shower depends on the seed and its number alone. ``check`` is called before and
     while a batch is waited for; what it raises ends the generation. finite: refuse cells that are not finite; a
     validation takes them, and rejects the generator.
-    Raises InputError for a batch below 1, negative numbers, such cells, and energies and angles that were not trained,
-    unless ``extrapolate``; GenerationError when no batch is finished within `BATCH_SECONDS`.
+    The primaries are not checked (`check_ranges`). Raises InputError for a batch below 1 and such cells;
+    GenerationError when no batch is finished within `BATCH_SECONDS`.
     """
     batch = suitable_batch(runtime.card.shape) if batch is None else batch
-    for field, value, least in (("batch", batch, 1), ("count", count, 0), ("first", first, 0)):
-        if value < least:
-            raise InputError(f"must be at least {least}", field=field, value=value, remedy=f"give {least} or more")
-    if count:
-        check_ranges(primaries.ends, runtime.card, extrapolate=extrapolate)
+    if batch < 1:
+        raise InputError("must be at least 1", field="batch", value=batch, remedy="give 1 or more")
     batch = min(batch, max(count, 1))
 
     def make(start: int) -> Showers:
         # The last batch is filled up: a runtime need not prepare for another size.
         table = primaries.of(start, batch)
         noise = latent_noise(seed, start, batch, runtime.noise_size)
-        cells = runtime.generate_batch(noise, **table, extrapolate=True)  # checked above
+        cells = runtime.generate_batch(noise, **table, extrapolate=True)
         return Showers.of(cells, table, "generated")[: min(batch, first + count - start)]
 
     def result(batch_in_progress: Future[Showers]) -> Showers:
@@ -127,8 +123,7 @@ def generate_table(
     numbered = Primaries(table, seed, paired=True)
     done = 0
     with bar("generate", len(cells), "showers", disable=len(cells) < _WORTH_A_BAR) as shown:
-        options: dict[str, Any] = {"batch": batch, "finite": finite, "extrapolate": True}  # checked above
-        for part in stream(runtime, numbered, seed=seed, count=len(cells), **options):
+        for part in stream(runtime, numbered, seed=seed, count=len(cells), batch=batch, finite=finite):
             cells[done : done + len(part)] = part.cells_gev
             done += len(part)
             shown.update(len(part))

@@ -247,7 +247,6 @@ def _write(
         count=count,
         first=wanted.first,
         batch=batch,
-        extrapolate=wanted.extrapolate,
         check=stop.check,
     )
     with (
