@@ -237,11 +237,9 @@ def _measure_samples(
 
 def refuse_shared(name: str, sample: Showers, reference: Showers) -> None:
     """InputError where half of the showers are those of the reference, as of a file that is given twice."""
-    keys = []
-    for each in (sample, reference):
-        key = np.stack([each.energy_gev, each.ecal_sum_gev], axis=1)
-        keys.append(np.ascontiguousarray(key[key[:, 1] > 0]).view(np.complex64).ravel())
-    shared = int(np.isin(*keys).sum())
+    both = [np.stack([each.energy_gev, each.ecal_sum_gev], axis=1) for each in (sample, reference)]
+    ours, theirs = (pairs[pairs[:, 1] > 0].astype(np.float32).view(np.complex64) for pairs in both)
+    shared = int(np.isin(ours, theirs).sum())
     if shared and 2 * shared >= min(len(sample), len(reference)):
         remedy = "give others: showers that judge were neither made by the network nor shown to it"
         raise InputError("holds showers of the reference", field=name, value=shared, remedy=remedy)
