@@ -45,17 +45,15 @@ class Run(Block):
 
     @model_validator(mode="after")
     def _has_its_workers_on_nodes_or_on_this_machine(self) -> Self:
-        if self.train.workers_per_node > 1 and self.hardware is not None:
-            raise InvalidValueError(
-                f"train.workersPerNode {self.train.workers_per_node} is for this machine, and the run has hardware",
-                remedy="leave out train.workersPerNode (hardware.workers gives their number), or hardware",
-            )
-        if self.train.gpus is not None and self.hardware is not None:
-            raise InvalidValueError(
-                f"train.gpus {self.train.gpus} is for this machine, and the run has hardware",
-                remedy="leave out train.gpus (hardware has accelerator and count), or hardware",
-            )
-        if self.train.workers_per_node > 1 and self.train.strategy not in ("auto", "multi-worker"):
+        several = self.train.workers_per_node if self.train.workers_per_node > 1 else None
+        for name, value, instead in (
+            ("train.workersPerNode", several, "hardware.workers gives their number"),
+            ("train.gpus", self.train.gpus, "hardware has accelerator and count"),
+        ):
+            if value is not None and self.hardware is not None:
+                problem = f"{name} {value} is for this machine, and the run has hardware"
+                raise InvalidValueError(problem, remedy=f"leave out {name} ({instead}), or hardware")
+        if several and self.train.strategy not in ("auto", "multi-worker"):
             raise InvalidValueError(
                 f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "
                 f"{self.train.strategy}",
