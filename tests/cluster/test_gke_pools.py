@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from caloscale.cli.main import app
 from caloscale.cluster.capacity.gke_pools import NodePool, catalogue_pools, gcloud_command
-from caloscale.planning.catalogue.hardware import hosts_of
 
 POOLS = catalogue_pools()
 
@@ -57,7 +56,7 @@ def test_the_command_has_what_the_pool_is(pool: NodePool) -> None:
         assert given["accelerator"].startswith(f"type={pool.kind.accelerator},count={pool.kind.per_node},")
         assert "enable-fast-socket" in given and ("placement-type" in given) == pool.compact
     else:
-        assert "accelerator" not in given and pool.max_nodes == hosts_of(pool.kind.topology, pool.kind.per_node)
+        assert "accelerator" not in given and pool.max_nodes == pool.kind.hosts
         assert given.get("tpu-topology") == (pool.kind.topology if pool.max_nodes > 1 else None)
 
 

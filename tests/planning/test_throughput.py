@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.hardware import (
     find_slices,
-    hosts_of,
     load_accelerators,
     load_networks,
     load_slices,
@@ -163,12 +162,6 @@ def test_expected_maximum_against_sampling():
     assert expected_maximum(np.array([1.0]))[0] == 0
 
 
-def test_measurements_travel_through_their_file(tmp_path):
-    own = tuple(row.model_copy(update={"source": "run mine"}) for row in V100[:3])
-    (tmp_path / "own.csv").write_text(rows_csv(Measurement, own))
-    assert load_measurements([tmp_path / "own.csv"])[-3:] == own
-
-
 @pytest.mark.parametrize(
     ("change", "field_or_text"),
     [
@@ -220,4 +213,4 @@ def test_slices_exist_or_are_refused():
 
 def test_every_slice_has_a_known_accelerator_and_its_hosts():
     assert {row.accelerator for row in load_slices()} <= set(load_accelerators())
-    assert all(row.hosts == hosts_of(row.topology, row.chips_per_host) for row in load_slices())
+    assert all(row.hosts * row.chips_per_host == row.chips for row in load_slices())

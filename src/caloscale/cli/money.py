@@ -126,38 +126,33 @@ def prices(
                 raise InputError(problem, field=option, remedy=f"leave out {option} or --machines")
         _show_machines((sku or "").lower(), wide, as_json)
         return
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
     from caloscale.planning.catalogue.prices import STALE_AFTER_DAYS, list_prices
+    from caloscale.report.blocks import Table, Text
 
     listed = list_prices(read_prices(prices), day_of(as_of), region=region, sku=sku)
     if as_json:
         typer.echo(listed.as_json())
         return
     rows = [
-        (
-            row.provider,
-            row.region,
-            row.sku,
-            row.sku_kind,
-            "included" if row.includes_host else "",
-            row.capacity_type,
-            f"{row.usd_per_unit_hour:g}",
-            f"{row.effective_from} to {row.effective_to or 'now'}",
-            str(row.observed_on),
-            f"{row.source}{'' if row.confidence == 'list' else f' ({row.confidence})'}",
-        )
+        {
+            "cloud": row.provider,
+            "region": row.region,
+            "sku": row.sku,
+            "kind": row.sku_kind,
+            "host": "included" if row.includes_host else "",
+            "capacity": row.capacity_type,
+            "USD/hour": f"{row.usd_per_unit_hour:g}",
+            "in effect": f"{row.effective_from} to {row.effective_to or 'now'}",
+            "seen": str(row.observed_on),
+            "source": f"{row.source}{'' if row.confidence == 'list' else f' ({row.confidence})'}",
+        }
         for row in listed.rows
     ]
-    columns = ("cloud", "region", "sku", "kind", "host", "capacity", "USD/hour", "in effect", "seen", "source")
-    out = console()
-    out.print(
-        table(f"prices of {listed.as_of}", columns, rows, () if wide else ("cloud", "host", "in effect", "source"))
-    )
-    if listed.warnings:
-        out.print(
-            f"{len(listed.warnings)} of {len(rows)} prices were seen more than {STALE_AFTER_DAYS} days before, such as"
-        )
-        out.print(f"- {listed.warnings[0]}", soft_wrap=True)
+    narrow = ("cloud", "host", "in effect", "source")
+    old = f"{len(listed.warnings)} of {len(rows)} prices were seen more than {STALE_AFTER_DAYS} days before, such as"
+    notes = [Text(f"{old}\n- {listed.warnings[0]}")] if listed.warnings else []
+    show(Table.of(f"prices of {listed.as_of}", rows, wide=narrow), *notes, wide=wide, keep=rows[0])
 
 
 def import_prices(
@@ -199,8 +194,9 @@ def import_prices(
 
 
 def _show_machines(name: str, wide: bool, as_json: bool) -> None:
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
     from caloscale.planning.catalogue.hardware import load_machines, load_slices
+    from caloscale.report.blocks import Table
 
     machines = [m for m in load_machines() if name in m.title.lower()]
     slices = [s for s in load_slices() if name in s.title.lower()]
@@ -208,20 +204,20 @@ def _show_machines(name: str, wide: bool, as_json: bool) -> None:
         listed = {"machines": [m.as_values() for m in machines], "slices": [s.as_values() for s in slices]}
         typer.echo(json.dumps(listed, indent=2))
         return
-    rows = [
+    rows = tuple(
         (m.provider, m.machine_type, f"{m.per_node} x {m.accelerator}" if m.accelerator else "", str(m.vcpus),
          f"{m.memory_gib:g}", str(m.observed_on), m.source)
         for m in machines
-    ]  # fmt: skip
-    narrow = () if wide else ("source",)
-    columns = ("cloud", "machine type", "accelerators", "vCPU", "GiB", "seen", "source")
-    out = console()
-    out.print(table("machines", columns, rows, narrow))
-    rows_of_slices = [
+    )  # fmt: skip
+    rows_of_slices = tuple(
         (s.accelerator, s.topology, str(s.chips), f"{s.hosts} x {s.machine_type}", str(s.observed_on), s.source)
         for s in slices
-    ]
-    out.print(table("TPU slices", ("TPU", "topology", "chips", "hosts", "seen", "source"), rows_of_slices, narrow))
+    )
+    columns = ("cloud", "machine type", "accelerators", "vCPU", "GiB", "seen", "source")
+    of_slices = ("TPU", "topology", "chips", "hosts", "seen", "source")
+    narrow = ("source",)
+    tables = Table("machines", columns, rows, wide=narrow), Table("TPU slices", of_slices, rows_of_slices, wide=narrow)
+    show(*tables, wide=wide, keep={*columns, *of_slices})
 
 
 def calibrate(
@@ -240,7 +236,8 @@ def calibrate(
     as_json: Json = False,
 ) -> None:
     """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
-    from caloscale.cli.tables import console, table
+    from caloscale.cli.tables import show
+    from caloscale.report.blocks import Table
     from caloscale.report.plan import describe_speed
     from caloscale.stages.planning import calibrate_runs, speeds_file
 
@@ -254,24 +251,22 @@ def calibrate(
         typer.echo(f"machines: {speeds or speeds_file()}")
     if not result.residuals:
         return
-    residuals = [
-        (
-            row.source,
-            f"{row.count} x {row.accelerator}",
-            f"{row.step_seconds:.3f}",
-            f"{row.predicted_seconds:.3f}",
-            f"{row.predicted_interval[0]:.3f} to {row.predicted_interval[1]:.3f}",
-            f"{row.error:+.1%}",
-            "in" if row.inside else "outside",
-        )
+    rows = [
+        {
+            "run": row.source,
+            "accelerators": f"{row.count} x {row.accelerator}",
+            "step s": f"{row.step_seconds:.3f}",
+            "predicted": f"{row.predicted_seconds:.3f}",
+            f"{result.level:.0%} interval": f"{row.predicted_interval[0]:.3f} to {row.predicted_interval[1]:.3f}",
+            "error": f"{row.error:+.1%}",
+            "is": "in" if row.inside else "outside",
+        }
         for row in result.residuals
     ]
-    out = console()
-    columns = ("run", "accelerators", "step s", "predicted", f"{result.level:.0%} interval", "error", "is")
-    narrow = () if wide else ("predicted",)
-    out.print(table("steps, and what had been predicted without them", columns, residuals, narrow))
+    title = "steps, and what had been predicted without them"
+    show(Table.of(title, rows, wide=("predicted",)), wide=wide, keep=rows[0])
     for rate in result.interruptions:
-        out.print(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
+        typer.echo(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
     typer.echo(f"measurements: {output}")
 
 

@@ -28,7 +28,7 @@ def show(*shown: blocks.Block | blocks.Section, wide: bool = False, keep: Collec
     """
     out, after_table = console(), False
     for block in shown:
-        if after_table or isinstance(block, blocks.Table):
+        if after_table or (isinstance(block, blocks.Table) and block is not shown[0]):
             out.print()
         after_table = isinstance(block, blocks.Table)
         match block:

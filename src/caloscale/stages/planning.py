@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +115,15 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
     if not configuration.is_file() or (len(nodes) != 1 and not own):
         return {}
     priced, node = load_any_run(configuration).budget.priced_as, nodes.pop()
-    generated, simulated = (_speed_of(folder, stage, on_worker=not own) for stage in ("validate", "simulate"))
+    records: dict[str, StageRecord] = {}
+    with suppress(InputError):  # a record that cannot be read is no reason to have no bill
+        records = {
+            stage: record
+            for stage, record in read_records(folder).items()
+            if record.outcome == "succeeded" and (own or record.on_worker) and record.figures.get("showersPerSecond")
+            if record.figures.get("source") != "parametrised"  # no Monte Carlo
+        }
+    generated, simulated = records.get("validate"), records.get("simulate")
     known: dict[str, Any] = {}
     if generated is not None and (own or node.topology is None):
         known["generation"] = (node_as(priced) if own else node, generated.figures["showersPerSecond"])
@@ -124,19 +133,6 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
         known["reused_showers"] = figures["showers"] if figures.get("reused") else 0
     return known
-
-
-def _speed_of(folder: Path, stage: str, *, on_worker: bool) -> StageRecord | None:
-    """The record of a stage that measured its showers per second, which a worker did where that is asked for."""
-    try:
-        record = read_records(folder).get(stage)
-    except InputError:  # a record that cannot be read is no reason to have no bill
-        return None
-    if record is None or record.outcome != "succeeded" or (on_worker and not record.on_worker):
-        return None
-    if record.figures.get("source") == "parametrised":  # no Monte Carlo
-        return None
-    return record if record.figures.get("showersPerSecond") else None
 
 
 def speeds_file() -> Path:

@@ -5,7 +5,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module, resources
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,13 +31,8 @@ class Context:
 
     @functools.cached_property
     def catalogues(self) -> str:
-        """Hash of everything in catalogues and files that a point may rest on."""
-        digest = hashlib.sha256(__version__.encode())
-        folder = resources.files("caloscale.planning.catalogue").joinpath("data")
-        files = sorted((file for file in folder.iterdir() if file.name.endswith(".csv")), key=lambda file: file.name)
-        for content in (*(file.read_bytes() for file in files), repr((self.prices.rows, self.measured)).encode()):
-            digest.update(content)
-        return digest.hexdigest()
+        """Hash of prices, measurements and the version, which has the other catalogues: what a point may rest on."""
+        return hashlib.sha256(repr((__version__, self.prices.rows, self.measured)).encode()).hexdigest()
 
 
 @dataclass(frozen=True)

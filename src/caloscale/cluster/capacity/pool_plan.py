@@ -14,7 +14,7 @@ from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of, node_use
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.billing.bill import rates_of_use
-from caloscale.planning.catalogue.hardware import hosts_of, provider_of, replicas_of
+from caloscale.planning.catalogue.hardware import provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices, cluster_rate, usd_of
 from caloscale.planning.search.plan import Candidate, plan
@@ -307,8 +307,6 @@ def _given_nodes(run: AnyRun, pool: Pool) -> int | None:
     if hardware.count is not None:
         return hardware.count // pool.key.workers_per_node
     if pool.key.topology is not None:
-        try:
-            return hosts_of(pool.key.topology, pool.key.workers_per_node)
-        except ValueError:
-            return None
+        hosts, rest = divmod(math.prod(map(int, pool.key.topology.split("x"))), pool.key.workers_per_node)
+        return None if rest else hosts
     return hardware.workers if hardware.placement == "Aligned" else None

@@ -66,9 +66,7 @@ class BilledNodes(Block):
     title: str
     """The node or slice."""
     region: str
-    """Region."""
     capacity_type: Literal["spot", "on-demand"]
-    """spot or on-demand."""
     node_hours: float
     """Hours of all nodes together, restarts summed."""
     usd_per_node_hour: float
@@ -83,7 +81,6 @@ class Cause(Block):
     """Part of the difference between bill and estimate."""
 
     cause: str
-    """Why."""
     usd: float
     """US dollars more (or less) than estimated; the causes add up to the difference to the cent."""
 
@@ -127,7 +124,6 @@ class Bill(Block):
     """What a run really cost."""
 
     name: str
-    """Name of the run."""
     as_of: dt.date
     """Day of the prices."""
     prices_observed_on: dt.date

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field
 
-from caloscale.errors import ConfigurationError, InputError, InvalidValueError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.spec import Run
 from caloscale.spec.family import find_family
@@ -274,15 +274,6 @@ class Slice(SourcedRow):
     def title(self) -> str:
         """Type, topology and host, such as ``tpu-v3 2x2 (ct3-hightpu-4t)``."""
         return f"{self.accelerator} {self.topology} ({self.machine_type})"
-
-
-def hosts_of(topology: str, chips_per_host: int) -> int:
-    """Hosts of a slice, product(topology) / chips per host; raises ValueError when that is no whole number."""
-    chips = math.prod(map(int, topology.split("x")))
-    if chips % chips_per_host:
-        problem = f"topology {topology} has {chips} chips, no multiple of {chips_per_host} a host"
-        raise InvalidValueError(problem, remedy="choose another topology or machine type")
-    return chips // chips_per_host
 
 
 @functools.cache

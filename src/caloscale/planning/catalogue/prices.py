@@ -119,10 +119,6 @@ class PriceRow(SourcedRow):
         """Last day on which the price is in effect."""
         return self.effective_to or dt.date.max
 
-    def holds_on(self, day: dt.date) -> bool:
-        """Whether the price is in effect on a day."""
-        return self.effective_from <= day <= self.last_day
-
     def overlaps(self, other: Self) -> bool:
         """Whether there is a day on which both are in effect."""
         return max(self.effective_from, other.effective_from) <= min(self.last_day, other.last_day)
@@ -176,25 +172,21 @@ class Prices:
         """
         known = [row for layer in reversed(self._layers) for row in layer.get(key, [])]
         for row in known:
-            if row.holds_on(as_of):
-                self._refuse_too_old(row, as_of)
-                return row
-        raise _missing(key, as_of, known, self._keys, self.added)
+            if row.effective_from <= as_of <= row.last_day:
+                break
+        else:
+            raise _missing(key, as_of, known, self._keys, self.added)
+        age_days, most = (as_of - row.observed_on).days, self._max_age_days
+        if most is not None and age_days > most:
+            sold = f"the {row.capacity_type} price of {row.sku_kind} {row.sku} in {row.region}"
+            remedy = f"add a row seen after {row.observed_on} {self.added}, or raise budget.maxPriceAge"
+            problem = f"{sold} is {age_days} days old on {as_of}"
+            raise PriceError(problem, field="budget.maxPriceAge", value=f"{most:g}d", remedy=remedy)
+        return row
 
     @property
     def _keys(self) -> set[Key]:
         return {key for layer in self._layers for key in layer}
-
-    def _refuse_too_old(self, row: PriceRow, as_of: dt.date) -> None:
-        age_days = (as_of - row.observed_on).days
-        if self._max_age_days is not None and age_days > self._max_age_days:
-            raise PriceError(
-                f"the {row.capacity_type} price of {row.sku_kind} {row.sku} in {row.region} is {age_days} days old "
-                f"on {as_of}",
-                field="budget.maxPriceAge",
-                value=f"{self._max_age_days:g}d",
-                remedy=f"add a row seen after {row.observed_on} {self.added}, or raise budget.maxPriceAge",
-            )
 
     def regions(self, provider: str) -> list[str]:
         """Regions of which there is any price."""

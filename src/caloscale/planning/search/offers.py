@@ -127,22 +127,17 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         and (m.machine_type == hardware.machine_type if hardware.machine_type else m.usual)
     ]
     sized = [m for m in fitting if hardware.per_node in (None, m.per_node)]
+    sizes = ", ".join(str(size) for size in sorted({m.per_node for m in sized or fitting}))
     if fitting and not sized:
-        sizes = ", ".join(str(size) for size in sorted({m.per_node for m in fitting}))
         problem = "is not a number of accelerators that a node has"
         remedy = f"nodes of this kind have {sizes}"
         raise ConfigurationError(problem, field="hardware.perNode", value=hardware.per_node, remedy=remedy)
     counted: list[Kind] = [(m, counts) for m in sized if (counts := _node_counts(hardware, m.per_node))]
     if sized and not counted and accelerator is not None and hardware.count is not None:
-        raise _unreachable(hardware, sized)
+        problem = "is reached by no layout: nodes are equal and whole"
+        remedy = f"choose a multiple of the accelerators of a node; nodes have {sizes}"
+        raise ConfigurationError(problem, field="hardware.count", value=hardware.count, remedy=remedy)
     yield from counted
-
-
-def _unreachable(hardware: Hardware, machines: list[Machine]) -> ConfigurationError:
-    sizes = ", ".join(str(size) for size in sorted({m.per_node for m in machines}))
-    problem = "is reached by no layout: nodes are equal and whole"
-    remedy = f"choose a multiple of the accelerators of a node; nodes have {sizes}"
-    return ConfigurationError(problem, field="hardware.count", value=hardware.count, remedy=remedy)
 
 
 def _slices(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[Kind]:
