@@ -49,7 +49,6 @@ class Flow(Family):
     fields = frozenset()
     losses_shown = ("layers", "cell_energies")
     short_operations = True
-    updates_overlap = True
     trains_on_tpus = False
     batch_of_measurements = 32
 
