@@ -38,7 +38,7 @@ class TrainingRecord(Block):
     seconds_first_step: float
     """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
     showers_per_second: float
-    """Real showers per second of wall time after the first step, validation and saving included."""
+    """Real showers per second of wall time from the first step to the last, validation and saving included."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
     strategy: Literal["one-device", "mirrored", "multi-worker", "tpu"]

@@ -74,7 +74,7 @@ class Trainer:
         self.started_from: StartedFrom | None = None
         self.first_step = self.number = 0
         """Steps that were made before this attempt, and until now."""
-        self.seconds_first_step = 0.0
+        self.seconds_first_step = self._last_step = 0.0
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None
 
@@ -118,6 +118,7 @@ class Trainer:
 
     def report_step(self) -> None:
         """A step and what follows it are made."""
+        self._last_step = time.perf_counter()
         self._bar.update(self.showers.batch)
         self.progress_file.saved(self.checkpoints.saver.safe_step)
         self.progress_file.step(self.number)
@@ -267,7 +268,7 @@ class Trainer:
     def _showers_per_second(self, now: Progress) -> float:
         """Rate of this attempt without its first step; where it made no more than that one, of all attempts."""
         batch, steps = self.showers.batch, now.step - self.first_step - 1
-        seconds = time.perf_counter() - self.started - self.seconds_first_step
+        seconds = self._last_step - self.started - self.seconds_first_step
         if steps <= 0:
             steps, seconds = now.step, now.seconds
         return steps * batch / seconds if seconds > 0 else 0.0

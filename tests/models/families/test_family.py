@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from safetensors.numpy import load_file
 
 import caloscale
@@ -15,6 +16,8 @@ from caloscale.models.families.family import Arithmetic, Family
 from caloscale.spec import Run, build_any_run, family, load_run
 from caloscale.spec.block import Block
 from caloscale.training.loop import train
+from caloscale.training.state import TrainingState
+from caloscale.training.transfer import start_from_model
 from tests.training.conftest import quickly, shards, small_run
 
 __all__ = ["quickly", "shards"]
@@ -102,6 +105,14 @@ def test_trained_and_resumed_bit_for_bit(quickly: None, shards: Path, tmp_path: 
         np.testing.assert_array_equal(parts[name], values, err_msg=name)
     mean = next(values for name, values in whole.items() if name.startswith("generator/") and values.shape == (168,))
     assert (mean > 0).any()
+
+    started = small_run(*TOY, f"train.startFrom={tmp_path / 'whole' / 'model'}")
+    state = TrainingState(started)
+    (adapted,) = state.adapted_variables().values()
+    adapted.assign(tf.fill(adapted.shape, 7.0))
+    taken = start_from_model(state, started).weights
+    assert (adapted.numpy() == 7).all(), "they are those of the showers of this training"
+    assert taken == record.parameters["generator"]
 
 
 @pytest.mark.integration
