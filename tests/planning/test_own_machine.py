@@ -191,5 +191,7 @@ def test_a_plan_says_what_the_machine_at_hand_can_do() -> None:
     assert sum(hour.values()) == pytest.approx(N1_STANDARD_2) and f"run mine, {rows[0].observed_on}" in page
     seen = max((DAY - part.observed_on).days for part in made.prices.parts)
     assert bool(made.prices.warnings) is (seen > 90) and f"{seen} days old" in page
-    late = plan(run_of("train.epochs=9", "budget.deadline=4h"), PRICES, load_measurements(), DAY, speeds=rows)
+    short = run_of("train.epochs=9", "budget.deadline=4h")
+    late = plan(short, PRICES, load_measurements(), DAY, speeds=rows, generate=10_000_000)
+    assert late.making is not None and late.making.training_usd == pytest.approx(5 * N1_STANDARD_2)  # its own
     assert not is_met(late) and verdict(late).startswith("nothing meets the limits; nearest: this machine")

@@ -182,14 +182,12 @@ def plan(
     own = plan_training(run, speeds, prices, as_of)
     described = None if best is None else on_front[best]
     chosen, nearest = (described, None) if binding is None else (None, described)
-    trained = own if chosen is None and own is not None and own.meets_limits else described
+    own_counts = own is not None and chosen is None and (own.meets_limits or described is None)
+    trained = own if own_counts else described
     making = None
     if generate is not None:
-        usd = None if trained is None else trained.usd
-        is_planned = trained is not None
-        making = plan_making(
-            run, generate, speeds, prices, as_of, rented=rented, training_usd=usd, is_planned=is_planned
-        )
+        usd, planned = (None, False) if trained is None else (trained.usd, True)
+        making = plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=usd, is_planned=planned)
     rates = ([] if rate is None else [rate]) + rates_used(run, own, making, prices, as_of)
     if offer is not None and run.hardware is not None and run.hardware.control_plane:
         rates.append(cluster_rate(prices, offer.hardware.provider, offer.region, as_of))
