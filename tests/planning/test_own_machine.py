@@ -48,15 +48,6 @@ def speed_of(run: Run, **fields: Any) -> MachineSpeed:
     return MachineSpeed(**{**usual, **fields})
 
 
-def test_making_showers_in_closed_form() -> None:
-    run = run_of()
-    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY)
-    generator, geant4 = made.offers
-    assert (generator.method, generator.machines, geant4.method) == ("generator", 1, "Monte Carlo")
-    assert generator.hours == pytest.approx(4) and generator.usd == pytest.approx(4 * N1_STANDARD_2)
-    assert geant4.hours == pytest.approx(100) and geant4.usd == pytest.approx(100 * N1_STANDARD_2)
-
-
 def test_the_generator_pays_from_where_both_cost_the_same() -> None:
     """n g + T + M m = n m."""
     run = run_of("data.showers=9000", "data.validationFraction=0.1")
@@ -110,14 +101,6 @@ def test_what_was_measured_replaces_the_reference() -> None:
     other = load_run(preset="compact", overrides=["data.energyGev=[1, 2]"])
     of_other = {o.method: o for o in plan_making(other, 1000, [], PRICES, DAY).offers}
     assert of_other["generator"].reference and of_other["Monte Carlo"].showers_per_second is None  # another detector
-
-
-def test_as_many_machines_as_the_deadline_needs_and_no_more_money() -> None:
-    run = run_of("budget.deadline=3h")
-    generator, geant4 = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY).offers
-    assert (generator.machines, geant4.machines) == (2, 34)  # 4 h and 100 h within 3 h
-    assert generator.hours == pytest.approx(2) and geant4.hours == pytest.approx(100 / 34)
-    assert generator.usd == pytest.approx(4 * N1_STANDARD_2)
 
 
 def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> None:

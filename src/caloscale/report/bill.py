@@ -40,13 +40,15 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     parts = [(p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in bill.parts if p.usd]
     held = "Machine that the run is priced as" if bill.own_machine else "Machines that the run held"
     against, million = bill.against_estimate, bill.per_million_showers
+    beside = not_billed({part.kind for nodes in bill.nodes for part in nodes.rate_parts})
+    notes = [OWN_MACHINE] if bill.own_machine else [*([NO_SPEED] if million is None else []), f"Not in it: {beside}."]
     return (
         Text(whole, "strong"),
         Table(held, ("machines", "node hours", "USD/hour", "USD"), tuple(nodes), total=True),
         Table("Cost by purpose", ("purpose", "USD", "share", "what it is"), tuple(parts)),
         *((_difference(against, digits),) if against is not None else ()),
         *((_per_million(million),) if million is not None else ()),
-        *(Text(note, "pale") for note in ((OWN_MACHINE,) if bill.own_machine else _notes_of_rented(bill))),
+        *(Text(note, "pale") for note in notes),
         *(Notice(warning) for warning in bill.warnings),
     )
 
@@ -54,11 +56,6 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
 def _machines(bill: Bill) -> list[BilledNodes]:
     """What a bill is for, without the control plane, whose hours are those of the cluster."""
     return [nodes for nodes in bill.nodes if nodes.rate_parts[0].kind != "control_plane"]
-
-
-def _notes_of_rented(bill: Bill) -> list[str]:
-    beside = not_billed({part.kind for nodes in bill.nodes for part in nodes.rate_parts})
-    return [*([NO_SPEED] if bill.per_million_showers is None else []), f"Not in it: {beside}."]
 
 
 def _difference(against: AgainstEstimate, digits: int) -> Table:

@@ -16,8 +16,8 @@ from caloscale.errors import InputError, InvalidValueError, PriceError, with_rem
 from caloscale.planning.billing.bill import rates_of_use
 from caloscale.planning.catalogue.hardware import provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import Prices, cluster_rate, usd_of
-from caloscale.planning.search.plan import Candidate, plan
+from caloscale.planning.catalogue.prices import Prices, usd_of
+from caloscale.planning.search.plan import Candidate, PricesUsed, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend
 from caloscale.spec.hardware import MOST_WORKERS
@@ -181,7 +181,7 @@ def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Pla
         return _unpriced(run, pool, error, _given_nodes(run, pool))
     if made.chosen is None:
         return _over(run, made.nearest, made.notes)
-    return _from_candidate(run, pool, made.chosen, made.prices.warnings, catalogue)
+    return _from_candidate(run, pool, made.chosen, made.prices)
 
 
 def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
@@ -199,20 +199,16 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
     )
 
 
-def _from_candidate(run: Run, pool: Pool, best: Candidate, warnings: Sequence[str], catalogue: Catalogue) -> Placed:
-    cluster_usd = 0.0
-    if hardware_of(run).control_plane:
-        provider = provider_of(pool.key.machine_type, pool.key.topology)
-        cluster_usd = cluster_rate(catalogue.prices, provider, best.region, catalogue.as_of).usd_per_hour
+def _from_candidate(run: Run, pool: Pool, best: Candidate, prices: PricesUsed) -> Placed:
     same = ("nodes", "workers", "accelerators_per_worker", "batch_per_replica", "region", "usd_per_hour")
     return _placed(
         run,
         pool,
         **best.values_of(*same),
-        control_plane_usd_per_hour=cluster_usd,
+        control_plane_usd_per_hour=sum(part.usd_per_hour for part in prices.parts if part.kind == "control_plane"),
         estimate_usd=best.usd,
         estimate_seconds=best.total_seconds,
-        reasons=(*best.reasons, *dict.fromkeys(warnings)),
+        reasons=(*best.reasons, *prices.warnings),
     )
 
 

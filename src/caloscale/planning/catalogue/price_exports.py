@@ -35,7 +35,6 @@ _HOST = re.compile(
 )
 _HOSTS = {"A2": ("a2-highgpu-1g", "a2-megagpu-16g"), "G2": ("g2-standard-4",)}
 """Hosts whose price is that of their cores and memory; those with a disk in the price (a2-ultragpu, a3) are not."""
-WAIVER = "as the cloud lists it"
 
 
 @dataclass
@@ -163,7 +162,7 @@ def _row(
     provider: str, region: str, kind: Kind, sku: str, spot: bool, usd: float, day: dt.date, since: str, source: str
 ) -> PriceRow:
     named = {"provider": provider, "region": region, "sku_kind": kind, "sku": sku, "unit": UNITS[kind]}
-    bought = {"capacity_type": "spot" if spot else "on-demand", "waiver": WAIVER if spot else ""}
+    bought = {"capacity_type": "spot" if spot else "on-demand", "waiver": "as the cloud lists it" if spot else ""}
     priced = {"usd_per_unit_hour": round(usd, 9), "includes_host": provider == "azure", "source": source}
     days = {"effective_from": since[:10], "observed_on": day}
     return PriceRow.model_validate(named | bought | priced | days, by_name=True)

@@ -28,8 +28,6 @@ UNITS: dict[Kind, str] = {
     "disk_gib": "gib", "control_plane": "cluster",
 }  # fmt: skip
 """What one unit of a kind is: prices of other units, such as a second of a GPU, are not converted."""
-UNKNOWN_MARKER_USD = 700.0
-"""SkyPilot's catalogues write 700.0 where a price is unknown."""
 WITH_FILE = "with --prices FILE"
 """How a row is added to the prices of a command."""
 STALE_AFTER_DAYS = 90
@@ -99,7 +97,7 @@ class PriceRow(SourcedRow):
     @field_validator("usd_per_unit_hour")
     @classmethod
     def _is_known(cls, usd: float) -> float:
-        if usd == UNKNOWN_MARKER_USD:
+        if usd == 700.0:  # SkyPilot's catalogues write so
             raise InvalidValueError("700.0 marks an unknown price", remedy="leave the row out")
         return usd
 
