@@ -130,7 +130,7 @@ VM = "vm,ND40rs_v2,vm"
     [
         (("gcp", "europe-west4"), ""),
         (("gcp", "europe-west44"), UNUSED),
-        (("none", "cern"), ""),
+        (("none", "our room"), ""),
         (("azure", "westeurope", VM), ""),
         (("azure", "westeuropa", VM), "westeuropa is no region of azure that is known, and its rows are used: did"),
     ],

@@ -197,15 +197,14 @@ class Prices:
         sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for key in self._keys:
             sold.setdefault((key.provider, key.region), set()).add((key.sku_kind, key.sku))
-        doubts = []
+        doubts, clouds = [], yaml.safe_load(builtin("regions.yaml").read_text("utf-8"))
         for (provider, region), there in sorted(sold.items()):
-            if provider == "none":
-                continue
-            known = _regions()[provider]
-            if not any(parts <= there for cloud, parts in _nodes_of_clouds() if cloud == provider):
+            nodes = [parts for cloud, parts in _nodes_of_clouds() if cloud == provider]
+            known = clouds.get(provider, "").split()
+            if nodes and not any(parts <= there for parts in nodes):
                 problem = f"no machine of the catalogue has all its prices in the region {region}"
                 doubts.append(f"{problem}, so its rows are not used; correct the region, or add the missing rows")
-            elif region not in known:
+            elif known and region not in known:
                 remedy = suggest(region, known) or "correct it if it is mistyped"
                 doubts.append(f"{region} is no region of {provider} that is known, and its rows are used: {remedy}")
         return doubts
@@ -273,12 +272,6 @@ def stale_warning(rows: Iterable[PriceRow], as_of: dt.date, added: str = WITH_FI
         for row in rows
         if (as_of - row.observed_on).days > STALE_AFTER_DAYS
     ]
-
-
-@cache
-def _regions() -> dict[str, list[str]]:
-    """Regions of each cloud."""
-    return {cloud: names.split() for cloud, names in yaml.safe_load(builtin("regions.yaml").read_text("utf-8")).items()}
 
 
 @cache
