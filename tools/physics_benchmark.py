@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Floats, axes_of
-from caloscale.inference import load_generator
+from caloscale.inference.generator import load_generator
 from caloscale.physics.distances import FEWEST_SHOWERS, Estimate, fpd, kpd
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import read_split

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import binomtest
 
 from caloscale.bench.results import describe_machine, machine_text
-from caloscale.inference import load_generator
+from caloscale.inference.generator import load_generator
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers

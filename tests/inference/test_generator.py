@@ -9,7 +9,7 @@ from scipy.stats import kstest, uniform
 
 from caloscale.bench.work import write_untrained
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import load_generator
+from caloscale.inference.generator import load_generator
 from caloscale.models import latent, noise_size
 from caloscale.random import latent_noise
 from caloscale.showers.primaries import draw_table
@@ -119,9 +119,9 @@ def test_the_untrained_generator_has_fresh_weights_but_the_adapted_ones(copy):
     ("energy", "angle", "problem"),
     [
         ([10.0, 20.0], [1.5], "equal length"),
-        ([10.0, np.nan], [1.5, 1.5], "finite"),
-        ([10.0, 0.0], [1.5, 1.5], "above 0"),
-        ([10.0, 20.0], [1.5, np.inf], "finite"),
+        ([10.0, np.nan], [1.5, 1.5], "shower 1 has an energy that is not positive"),
+        ([10.0, 0.0], [1.5, 1.5], "shower 1 has an energy that is not positive"),
+        ([10.0, 20.0], [1.5, np.inf], "shower 1 has an angle"),
     ],
 )
 def test_primaries_that_do_not_exist(generator, energy, angle, problem):
@@ -134,7 +134,7 @@ def test_primaries_that_do_not_exist(generator, energy, angle, problem):
     [
         (200.0, 1.5, r"energies: go beyond the 5 to 40 GeV .*extrapolate=True", True),
         (20.0, 0.5, r"angles: go beyond the 60 to 120 degrees", True),
-        (20.0, 90.0, r"angle_rad: must be within 0 and pi \(got 90.0\).*convert degrees", False),
+        (20.0, 90.0, r"angle_rad: shower 0 has an angle that is not within 0 and pi.*convert degrees", False),
     ],
 )
 def test_what_was_not_trained_is_refused_unless_it_is_asked_for(

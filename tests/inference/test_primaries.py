@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from caloscale.errors import InputError, ShowerFileError
-from caloscale.inference import parse_primaries
+from caloscale.inference.primaries import parse_primaries
 from caloscale.spec.data import PrimaryRanges
 
 ELECTRONS = PrimaryRanges(energy_gev=(5, 40), angle_deg=(60, 120))
@@ -28,7 +28,7 @@ def test_a_range_is_evenly_filled():
 def test_what_is_absent_is_what_was_trained_on():
     primaries = parse()
     assert primaries.range_of("energy_gev") == (5, 40)
-    assert primaries.angle_range_deg == pytest.approx((60, 120))
+    assert np.degrees(primaries.range_of("angle_rad")) == pytest.approx((60, 120))
 
 
 def test_lists_make_all_combinations():

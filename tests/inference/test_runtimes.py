@@ -18,11 +18,11 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import load_generator, open_fastest, open_runtime
 from caloscale.inference import runtime as runtime_module
 from caloscale.inference.export import runtimes
 from caloscale.inference.export.runtimes import exported, is_exported
-from caloscale.inference.runtime import Runtime, cores
+from caloscale.inference.generator import load_generator
+from caloscale.inference.runtime import Runtime, cores, open_fastest, open_runtime
 from caloscale.installation import install_command
 from caloscale.models import build
 from caloscale.models.card import read_card
@@ -386,7 +386,7 @@ def test_a_signal_behind_two_runtimes_is_only_a_signal(folder):
 import gc, os, signal
 import numpy as np
 from pathlib import Path
-from caloscale.inference import open_runtime
+from caloscale.inference.runtime import open_runtime
 first, second = (open_runtime(Path({str(folder)!r}), "openvino") for _ in range(2))
 one = np.ones(1, np.float32)
 for runtime in (first, second):
@@ -408,7 +408,7 @@ def test_each_stream_of_tensorflow_has_its_share_of_the_threads(folder):
 from pathlib import Path
 import tensorflow as tf
 from caloscale.errors import InputError
-from caloscale.inference import open_runtime
+from caloscale.inference.runtime import open_runtime
 open_runtime(Path({str(folder)!r}), streams=2, threads=6)
 threading = tf.config.threading
 print(threading.get_intra_op_parallelism_threads(), threading.get_inter_op_parallelism_threads())
@@ -432,7 +432,7 @@ def test_openvino_with_part_of_the_cores_leaves_them_to_the_scheduler(folder):
 import os
 import numpy as np
 from pathlib import Path
-from caloscale.inference import open_runtime
+from caloscale.inference.runtime import open_runtime
 one = np.ones(1, np.float32)
 for threads in (1, None):
     runtime = open_runtime(Path({str(folder)!r}), "openvino", threads=threads)
@@ -441,9 +441,3 @@ for threads in (1, None):
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.returncode, done.stdout.split()) == (0, [str(cores()), "1"]), done.stderr
-
-
-def test_no_model_is_no_export(tmp_path):
-    with pytest.raises(CheckpointError, match=r"model\.json: cannot be read"):
-        open_runtime(tmp_path, "openvino")
-    assert not is_exported(tmp_path, "onnx")

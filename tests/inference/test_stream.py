@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from caloscale.errors import GenerationError, InputError, Terminated
-from caloscale.inference import open_runtime, parse_primaries, stream, suitable_batch, suitable_streams
 from caloscale.inference import runtime as runtime_module
-from caloscale.inference.runtime import PerBatch, Runtime
+from caloscale.inference.primaries import parse_primaries
+from caloscale.inference.runtime import PerBatch, Runtime, open_runtime, suitable_batch, suitable_streams
+from caloscale.inference.stream import stream
 from caloscale.models.card import read_card
 from caloscale.spec.data import PrimaryRanges
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, get_args
+from typing import Any
 
 import h5py
 import numpy as np
@@ -19,7 +19,6 @@ from caloscale.errors import InputError, ShowerFileError, Terminated
 from caloscale.inference.runtime import Runtime
 from caloscale.models.card import read_card
 from caloscale.showers.hdf5.layouts import Layout
-from caloscale.showers.hdf5.writer import WRITABLE
 from caloscale.showers.inspection import describe_file, read_one
 from caloscale.showers.sources import survey_file
 from caloscale.stages import generation
@@ -49,7 +48,7 @@ def rebinned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_model(tmp_path_factory, "compact", (*COMPACT, *cells))
 
 
-@pytest.mark.parametrize("layout", get_args(Layout))
+@pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])
 @pytest.mark.parametrize("model_name", ["model", "rebinned"])
 def test_what_was_generated_is_read_back(
     model_name: str, layout: Layout, tmp_path: Path, request: pytest.FixtureRequest
@@ -57,10 +56,6 @@ def test_what_was_generated_is_read_back(
     """In each layout that is written; by `read_showers` with the run of the model, and of its first shower."""
     folder, output = request.getfixturevalue(model_name), tmp_path / "s.h5"
     wanted = generation.Generation(output=output, count=5, energies="10,20", angles="70,100", layout=layout)
-    if layout not in WRITABLE:
-        with pytest.raises(InputError, match="choose variable-angle or calochallenge"):
-            stages.generate(folder, wanted)
-        return
     stages.generate(folder, wanted)
     generator = caloscale.Generator.load(folder)
     found = caloscale.read_showers(output, generator.run)

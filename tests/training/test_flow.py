@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import Terminated
-from caloscale.inference import load_generator
+from caloscale.inference.generator import load_generator
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.spec import load_run

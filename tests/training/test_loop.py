@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
-from caloscale.inference import load_generator
+from caloscale.inference.generator import load_generator
 from caloscale.training import trainer
 from caloscale.training.checkpoint.store import CheckpointFolder
 from caloscale.training.coordination.signals import StopSignals

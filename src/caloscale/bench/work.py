@@ -14,8 +14,8 @@ import tensorflow as tf
 from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.reference_step import reference_optimizers, reference_step
 from caloscale.bench.worker import Work
-from caloscale.inference import open_runtime
 from caloscale.inference.generator import limit_threads
+from caloscale.inference.runtime import open_runtime
 from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.network_files import load_network

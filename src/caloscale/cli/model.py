@@ -1,7 +1,7 @@
 """Commands that use a trained model: showers from it, its exported forms, what an enlarged sample is worth."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -42,7 +42,9 @@ def generate(
     particles: Annotated[
         str | None, typer.Option(help="Primaries, such as gamma or e-,gamma. Absent: all that was trained on.")
     ] = None,
-    layout: Annotated[str, typer.Option(help="variable-angle or calochallenge.")] = "variable-angle",
+    layout: Annotated[
+        Literal["variable-angle", "calochallenge"], typer.Option(help="Layout of the file.")
+    ] = "variable-angle",
     runtime: Annotated[str, typer.Option(help="tensorflow, onnx or openvino.")] = "tensorflow",
     precision: Annotated[
         str,

@@ -77,12 +77,6 @@ class Primaries:
         return {name: np.array(self.range_of(name)) for name in ("energy_gev", "angle_rad")}
 
     @property
-    def angle_range_deg(self) -> tuple[float, float]:
-        """Lowest and highest angle, degrees."""
-        low, high = self.range_of("angle_rad")
-        return math.degrees(low), math.degrees(high)
-
-    @property
     def length(self) -> int | None:
         """Number of showers of the file that was given."""
         return len(next(iter(self.columns.values()))) if self.paired else None  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from caloscale.inference.runtime import Runtime, suitable_batch
 from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import Floats
 
 log = logging.getLogger(__name__)
@@ -136,12 +137,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
     if len(shapes) > 1 or len(shapes.pop()) != 1:
         value = tuple(column.shape for column in table.values())
         raise InputError("must be lists of equal length", field=names, value=value, remedy="give (N,) for each")
-    if not (all(np.isfinite(column).all() for column in table.values()) and (table["energy_gev"] > 0).all()):
-        raise InputError("must be finite, energies above 0", field=names, remedy="remove the others")
-    angle_rad = table["angle_rad"]
-    if (bad := ~((angle_rad > 0) & (angle_rad < np.pi))).any():
-        remedy = "give rad, between direction and face; convert degrees"
-        raise InputError("must be within 0 and pi", field="angle_rad", value=float(angle_rad[bad][0]), remedy=remedy)
+    check_primaries("primaries", "plain", table)
     return table
 
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from caloscale.errors import InputError
-from caloscale.inference import Generator, load_generator
+from caloscale.inference.generator import Generator, load_generator
 from caloscale.inference.stream import generate_table
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_worth

@@ -10,25 +10,17 @@ from typing import Any
 
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
-from caloscale.inference import (
-    Primaries,
-    Runtime,
-    open_fastest,
-    open_runtime,
-    parse_primaries,
-    stream,
-    suitable_batch,
-    suitable_streams,
-)
 from caloscale.inference.export.runtimes import is_exported, verdict
 from caloscale.inference.packages import format_of
-from caloscale.inference.primaries import check_ranges
+from caloscale.inference.primaries import Primaries, check_ranges, parse_primaries
+from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_batch, suitable_streams
+from caloscale.inference.stream import stream
 from caloscale.models.card import ModelCard, read_card
 from caloscale.processor import peak_memory_mib
 from caloscale.progress import bar
 from caloscale.showers.files import SUFFIXES
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, Layout
-from caloscale.showers.hdf5.writer import WRITABLE, open_writer
+from caloscale.showers.hdf5.writer import open_writer
 from caloscale.spec.block import Block
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import StopRequest, ended_by_sigterm, signal_of_system_error
@@ -138,9 +130,6 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
     try:
         with ended_by_sigterm(), signal_of_system_error():
             card = read_card(model)
-            if wanted.layout not in WRITABLE:
-                remedy = f"choose {' or '.join(WRITABLE)}"
-                raise InputError("is not written", field="layout", value=wanted.layout, remedy=remedy)
             primaries, count = _primaries(card, wanted)
             warnings = (*_warnings(card, primaries, wanted), *_doubts(model, wanted))
             _check_output(wanted)
@@ -164,7 +153,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 first=wanted.first,
                 seed=wanted.seed,
                 energy_gev=primaries.range_of("energy_gev"),
-                angle_deg=primaries.angle_range_deg,
+                angle_deg=tuple(map(math.degrees, primaries.range_of("angle_rad"))),
                 further={name: primaries.range_of(name) for name in card.spans},
                 runtime=wanted.runtime,
                 precision=runtime.precision,

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pydantic.alias_generators import to_camel
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference import Runtime, load_generator, open_runtime
 from caloscale.inference.export.runtimes import export_folder
+from caloscale.inference.generator import load_generator
+from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, REJECTED, VERDICT, ModelCard, read_card
 from caloscale.physics import Comparison, Evaluation, compare, evaluate

@@ -162,7 +162,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, float]:
     """Figures of showers of which each run's generator makes an equal part, compared as `caloscale validate` does."""
-    from caloscale.inference import load_generator
+    from caloscale.inference.generator import load_generator
     from caloscale.inference.stream import generate_table
     from caloscale.physics import compare, evaluate
     from caloscale.showers.arrays import Showers

@@ -83,8 +83,8 @@ class Target(ABC):
 
 
 def spread(card: ModelCard, count: int) -> dict[str, Floats]:
-    """A table of ``count`` primaries that covers the trained ranges evenly."""
-    order = np.arange(count) * 37 % count if math.gcd(37, count) == 1 else np.arange(count)
+    """A table of ``count`` primaries, no multiple of 37, that covers the trained ranges evenly."""
+    order = np.arange(count) * 37 % count
     table = {
         "energy_gev": np.geomspace(*card.energy_gev, count),
         "angle_rad": np.radians(np.linspace(*card.angle_deg, count))[order],

@@ -21,8 +21,6 @@ from caloscale.showers.hdf5.sandbox import fixed_length
 from caloscale.spec.data import Geometry
 from caloscale.storage.atomic import atomic_writer
 
-WRITABLE: tuple[Layout, ...] = ("variable-angle", "calochallenge")
-"""Layouts that are written."""
 _CHUNK_BYTES = 512 * 1024
 _COLUMN_CHUNK = 16_384
 """Numbers in a chunk of a dataset with one number per shower."""
