@@ -104,6 +104,10 @@ def test_a_run_that_is_made_anew_is_not_mixed_with_the_one_that_was_fetched(tmp_
     with pytest.raises(ClusterError, match="holds another run"):
         fetch(seen(run, RunStatus()), tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
+    waiting, other = tmp_path / "waiting", use.run_of("train.epochs=7")
+    fetch(seen(run, RunStatus()), waiting)
+    fetch(seen(other, use.status_of(other)), waiting)
+    assert "epochs: 7" in (waiting / "run.yaml").read_text()
 
 
 def test_a_bucket_without_the_run_is_said(tmp_path: Path, bucket_server: str) -> None:

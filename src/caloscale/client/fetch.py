@@ -31,6 +31,8 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         launched = [attempt.launched for attempt in run.status.attempts[:1]]
         if before.attempts and launched != [before.attempts[0].launched]:
             raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
+        if not before.attempts:  # the configuration may be that of another run, which never started
+            (folder / "run.yaml").unlink(missing_ok=True)
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
