@@ -115,6 +115,10 @@ def test_without_a_pool_the_message_says_what_there_is() -> None:
         ex.run_of(*V100, "hardware.count=32", "hardware.capacityType=spot"), ex.pools(ex.node("n0", "X")), ex.CATALOGUE
     )
     assert other.message.endswith("the pools are X (1 x 8 nvidia-tesla-v100, on-demand, europe-west4)")
+    unknown = ex.pools(ex.node("n0", "X", labels={"node.kubernetes.io/instance-type": "n1-standard-48"}))
+    run = ex.run_of(*V100, "hardware.count=8", "hardware.cloud=gcp")
+    message = choose_placement(run, unknown, ex.CATALOGUE).message
+    assert "nvidia-tesla-v100, hardware.cloud is none by machine type n1-standard-48, on-demand" in message
 
 
 def test_the_plan_is_the_planners() -> None:

@@ -104,14 +104,18 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     """The sentence for a cluster that has no pool for the run."""
     per_node = hardware.per_node
     nodes = hardware.nodes or (hardware.count // per_node if hardware.count and per_node else None)
-    cloud = {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud)
+    named = {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud)
     wanted = (hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
-    kind = " ".join(filter(None, (cloud, *wanted)))
+    kind = " ".join(filter(None, (named, *wanted)))
     there = []
     for pool in pools:
         key = pool.key
         if key.accelerator != CPU:
-            where = ", ".join(filter(None, (key.capacity_type, key.region)))
+            cloud = cloud_of(key.machine_type, key.topology)
+            machine = key.machine_type if hardware.machine_type is not None else ""
+            if hardware.cloud not in (None, cloud):  # a machine type that the catalogue does not have is of no cloud
+                machine = f"hardware.cloud is {cloud} by machine type {key.machine_type or 'unknown'}"
+            where = ", ".join(filter(None, (machine, key.capacity_type, key.region)))
             there.append(f"{key.name} ({len(pool.nodes)} x {key.per_node} {key.accelerator}, {where})")
     return (
         f"{nodes or 'any number of'} nodes with {per_node or 'all'} free {kind or 'accelerators'} needed, 0 present: "
