@@ -5,9 +5,10 @@ of a member.
 """
 
 import json
+import math
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,22 +51,23 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         remedy = "write 2 or more"
         raise ConfigurationError("has no other worker", field="train.workersPerNode", value=before, remedy=remedy)
     shutil.rmtree(folder, ignore_errors=True)  # a measurement that was interrupted says nothing
-    clock = time.perf_counter()
-    pause = killed_at = None
-    if lost_at is None:
-        _make(run, folder)
-    else:
-        killed_at, killed_clock = _lose_a_worker(run, folder, lost_at)
-        train = run.train.model_copy(update={"workers_per_node": after})
-        made_clock = _make(run.model_copy(update={"train": train}), folder, beyond_step=killed_at)
-        pause = None if made_clock is None else made_clock - killed_clock
+    clock, killed, log = time.perf_counter(), None, folder.with_suffix(".log")
+    if lost_at is not None:
+        code, killed = _run(run, folder, lost_at, _kill_last_worker)
+        if killed is None:
+            problem = f"the run ended with exit code {code} before step {lost_at}"
+            raise TrainingError(problem, remedy=f"read {log}, or write a smaller lostAt")
+        run = run.model_copy(update={"train": run.train.model_copy(update={"workers_per_node": after})})
+    code, made = _run(run, folder, math.inf if killed is None else killed[0] + 1)
+    if code:
+        raise TrainingError(f"the run ended with exit code {code}", remedy=f"read {log}")
     seconds = time.perf_counter() - clock
     figures = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))["figures"]
     return {
-        "lostAtStep": killed_at,
+        "lostAtStep": killed and killed[0],
         "stepsLost": figures["stepsLost"],
         "restarts": figures["restarts"],
-        "pauseSeconds": pause,
+        "pauseSeconds": made[1] - killed[1] if made and killed else None,
         "seconds": seconds,
         "steps": figures["steps"],
         "workers": before if lost_at is None else after,
@@ -80,40 +82,25 @@ def _made_step(folder: Path) -> int:
     return 0 if mark is None else mark.step
 
 
-def _lose_a_worker(run: Run, folder: Path, step: int) -> tuple[int, float]:
-    """Start the run and end its last worker after a step: the step that was made, and when. Waits for the end."""
-    process, killed = start_run(run, folder), None
+def _run(
+    run: Run, folder: Path, step: float, then: Callable[[int], None] = lambda _: None
+) -> tuple[int, tuple[int, float] | None]:
+    """The exit code of a whole run, and the step that was made and when, as soon as that was ``step`` or more.
+
+    then: called at that moment, with the id of the process.
+    """
+    process, seen = start_run(run, folder), None
 
     def watch() -> None:
-        nonlocal killed
-        made = _made_step(folder)
-        if killed is None and made >= step:
-            children = psutil.Process(process.pid).children(recursive=True)
-            workers = [child for child in children if "caloscale.stages.node_worker" in child.cmdline()]
-            killed = made, time.perf_counter()
-            max(workers, key=_number).kill()
+        nonlocal seen
+        if seen is None and (made := _made_step(folder)) >= step:
+            seen = made, time.perf_counter()
+            then(process.pid)
 
-    code = finish(process, watch, POLL_SECONDS)
-    if killed is None:
-        problem = f"the run ended with exit code {code} before step {step}"
-        raise TrainingError(problem, remedy=f"read {folder.with_suffix('.log')}, or write a smaller lostAt")
-    return killed
+    return finish(process, watch, POLL_SECONDS), seen
 
 
-def _number(worker: psutil.Process) -> int:
-    """Index of a worker."""
-    return int(json.loads(worker.environ()["TF_CONFIG"])["task"]["index"])
-
-
-def _make(run: Run, folder: Path, beyond_step: int | None = None) -> float | None:
-    """The whole run; when it has made a step beyond this one (None: not observed)."""
-    clock = None
-
-    def watch() -> None:
-        nonlocal clock
-        if clock is None and beyond_step is not None and _made_step(folder) > beyond_step:
-            clock = time.perf_counter()
-
-    if code := finish(start_run(run, folder), watch, POLL_SECONDS):
-        raise TrainingError(f"the run ended with exit code {code}", remedy=f"read {folder.with_suffix('.log')}")
-    return clock
+def _kill_last_worker(run: int) -> None:
+    children = psutil.Process(run).children(recursive=True)
+    workers = [child for child in children if "caloscale.stages.node_worker" in child.cmdline()]
+    max(workers, key=lambda worker: int(json.loads(worker.environ()["TF_CONFIG"])["task"]["index"])).kill()

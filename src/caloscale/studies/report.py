@@ -240,7 +240,8 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
     """The plot of a sweep as a file; of repetitions the median with the range, published values dashed."""
     from matplotlib.figure import Figure as Canvas  # slow to import, and a study without a plot has no need of it
 
-    plot = table.sweep.plot or Plot(x=table.sweep.headings[0], y=table.sweep.headings[-1])
+    plot = table.sweep.plot
+    assert plot is not None
     numeric = all(isinstance(values[plot.x], int | float | None) for values in table.values)
     across_of = (lambda x: x) if numeric else _text  # an axis has numbers or text
     figure = Canvas(figsize=(7, 4.5), layout="constrained", dpi=120)
