@@ -179,16 +179,7 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
     placed = ("accelerator", "count", "nodes", "workers", "batch_per_replica")
     wanted = (run.model.network, best.cloud, run.data.showers, *best.values_of(*placed).values())
     rows = [m for m in context.measured if (m.network, m.provider, m.showers, *m.values_of(*placed).values()) == wanted]
-    if not rows:
-        return None
-    first = rows[0]
-    return {
-        "trainSeconds": first.train_seconds,
-        "testSeconds": first.test_seconds,
-        "stepCv": first.step_cv,
-        "source": first.source,
-        "observedOn": str(first.observed_on),
-    }
+    return {**rows[0].as_values(), "trainSeconds": rows[0].train_seconds} if rows else None
 
 
 def _late(module: str, name: str, folder: Literal["none", "own", "all"] = "none") -> Measure:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +34,11 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
     with bar(f"study {study.name}", total, "points") as progress:
         for sweep in study.sweeps:
             points[sweep.name] = []
-            for repetition in range(sweep.repetitions):
-                for inputs in sweep.points():
-                    resolved = _resolved(sweep, inputs, repetition, context)
-                    point = _point(sweep, resolved, repetition, context, folder / "points")
-                    _require_columns(sweep, point)
-                    points[sweep.name].append(point)
-                    progress.update()
+            for repetition, inputs in _rounds(sweep, context):
+                point = _point(sweep, inputs, repetition, context, folder / "points")
+                _require_columns(sweep, point)
+                points[sweep.name].append(point)
+                progress.update()
     every = [point for made in points.values() for point in made]
     if every[0].error is not None and all(point.error is not None for point in every):
         raise every[0].error
@@ -68,21 +66,25 @@ def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:
 
     Raises ConfigurationError when the study has none, or an input cannot be.
     """
-    measure = MEASURES["run"]
-    found = []
-    for sweep in study.sweeps:
-        if sweep.measure != "run":
-            continue
-        for repetition in range(sweep.repetitions):
-            for inputs in sweep.points():
-                resolved = _resolved(sweep, inputs, repetition, context)
-                name = _name(sweep, resolved, repetition, measure.rests_on(context))
-                found.append((name, run_of(resolved)))
+    rests_on = MEASURES["run"].rests_on(context)
+    found = [
+        (_name(sweep, inputs, repetition, rests_on), run_of(inputs))
+        for sweep in study.sweeps
+        if sweep.measure == "run"
+        for repetition, inputs in _rounds(sweep, context)
+    ]
     if not found:
         problem = "has no whole runs, which a cluster could make"
         remedy = f"caloscale study {study.name} computes it on this machine"
         raise ConfigurationError(problem, field="study", value=study.name, remedy=remedy)
     return found
+
+
+def _rounds(sweep: Sweep, context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Number of the repetition and inputs of all points, round by round."""
+    for repetition in range(sweep.repetitions):
+        for inputs in sweep.points():
+            yield repetition, _resolved(sweep, inputs, repetition, context)
 
 
 def _point(sweep: Sweep, inputs: dict[str, Any], repetition: int, context: Context, folder: Path) -> Point:
