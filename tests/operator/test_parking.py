@@ -102,29 +102,6 @@ def test_a_pod_of_others_that_ends_has_one_run_of_each_class_tried(crowd: Crowd)
     )
 
 
-def test_who_was_listed_after_a_change_of_the_leader_waits_without_a_decision_of_its_own(crowd: Crowd) -> None:
-    crowd.put("Node", ex.spot("n0"))
-    crowd.put("Pod", stranger(0, "n0"))
-    for number in range(10):
-        crowd.submit(f"one-{number}", count=8)
-    crowd.settle()
-    store = crowd.controller.store
-    again = Crowd.__new__(Crowd)
-    again.__dict__ |= crowd.__dict__ | {"controller": Controller(crowd, Settings(debounce_seconds=0.0), Metrics())}  # type: ignore[arg-type]
-    again.put("Node", ex.spot("n0"))
-    again.put("Pod", stranger(0, "n0"))
-    for name in store.runs:
-        again.put("TrainingRun", crowd.raw[name.name])
-    assert len(again.settle()) == 1 and len(again.controller.store.parking.firsts()) == 1
-    again.put("Pod", stranger(0, "n0"), gone=True)
-    again.settle()
-    assert again.phases == {"Starting": 1, "Waiting": 9}
-    first = next(key for key, known in again.controller.store.runs.items() if known.status.phase == "Waiting")
-    crowd.raw[first.name]["metadata"]["generation"] = 2  # an edit is looked at
-    again.put("TrainingRun", crowd.raw[first.name])
-    assert again.settle()[0] == first.name
-
-
 @pytest.mark.parametrize("nodes", [(("n1", "others"), ("n2", "others")), (("n1", "v100-8"),)], ids=["a pool", "a node"])
 def test_nodes_that_come_while_a_run_is_decided_about_are_not_missed(
     crowd: Crowd, monkeypatch: pytest.MonkeyPatch, nodes: tuple[tuple[str, str], ...]
@@ -265,7 +242,7 @@ def parked(need: Need) -> Parking:
     made = Parking()
     made.wake(A, 0)
     made.park(ONE, "class", {A: need})
-    assert made.joins(TWO, "class")
+    made.park(TWO, "class", {A: need})
     return made
 
 
@@ -275,9 +252,9 @@ def test_the_first_of_a_class_is_tried_when_a_pool_has_what_it_needs() -> None:
     assert made.wake(A, 2) == made.wake(A, 3) == {ONE}
     assert made.waits(ONE, lambda key: {A: 1}[key]) and not made.waits(ONE, lambda key: {A: 2}[key])
     assert made.waits(TWO, lambda _: 9)  # ONE is before it
-    assert not made.joins(ONE, "class") and not made.joins(THREE, "another") and THREE not in made
-    assert made.firsts() == {ONE} and TWO in made
-    assert made.joins(THREE, "class") and made.joins(TWO, "class")  # which keeps its place
+    assert made.firsts() == {ONE} and TWO in made and THREE not in made
+    for run in (THREE, TWO):  # which keeps its place
+        made.park(run, "class", {A: Need(2, changed=False)})
     assert made.leave(ONE) == TWO and made.leave(ONE) is None and made.firsts() == {TWO}
     assert made.leave(THREE) is None and made.firsts() == {TWO}  # it was not the first
     assert made.leave(TWO) is None and made.firsts() == set() and made.wake(A, 9) == set()
@@ -287,7 +264,8 @@ def test_a_run_that_has_changed_is_of_another_class() -> None:
     made = parked(Need(2, changed=False))
     made.park(TWO, "another", {B: Need(1, changed=False)})
     assert made.firsts() == {ONE, TWO} and made.wake(A, 2) == {ONE}
-    assert made.joins(TWO, "class") and made.firsts() == {ONE}
+    made.park(TWO, "class", {A: Need(2, changed=False)})
+    assert made.firsts() == {ONE}
     made.park(ONE, "class", {A: Need(5, changed=False)})  # what it needs is known anew
     assert made.wake(A, 4) == set() and made.wake(A, 5) == {ONE}
     made.clear()

@@ -29,17 +29,6 @@ class Parking:
         self._needs[group] = needs
         (self._changed.add if outdated else self._changed.discard)(group)
 
-    def joins(self, run: RunKey, group: Hashable) -> bool:
-        """Whether the run waits behind others of its class, which need not be tried for it."""
-        members = self._members.get(group)
-        if not members or next(iter(members)) == run:
-            return False
-        if self._class_of.get(run, group) != group:
-            self.leave(run)
-        self._class_of[run] = group
-        members.setdefault(run)
-        return True
-
     def waits(self, run: RunKey, free: Callable[[PoolKey], int]) -> bool:
         """Whether a run that waits here need not be tried: others are before it, or no pool has what it needs."""
         group = self._class_of[run]

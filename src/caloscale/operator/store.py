@@ -446,9 +446,7 @@ class Store:
                 return False
             if known.status.phase != "Waiting" or known.status.observed_generation != known.generation:
                 return False
-            if run in self.parking:
-                return self.parking.waits(run, self._free)
-            return self.parking.joins(run, self._class_of(run))
+            return run in self.parking and self.parking.waits(run, self._free)
 
     def _class_of(self, run: RunKey) -> Hashable:
         """Runs of equal specs that were never launched wait for the same; each other one for something of its own."""
