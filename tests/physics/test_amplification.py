@@ -180,9 +180,12 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     training showers are refused as held-out ones."""
     energy_gev = np.random.default_rng(1).uniform(10, 40, 400).astype(np.float32)
     cells = np.random.default_rng(2).gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
+    cells *= energy_gev[:, None, None, None] / 25
     (tmp_path / "own").mkdir()
-    write_showers(tmp_path / "own" / "own.h5", Showers(cells, energy_gev, energy_gev / 20, "geant4"), attributes={})
-    run = load_run(preset="compact", overrides=[*COMPACT, f"data.source={tmp_path / 'own'}", "data.angleDeg=[20, 150]"])
+    write_showers(
+        tmp_path / "own" / "own.h5", Showers(cells, energy_gev, 1.5 + energy_gev / 400, "geant4"), attributes={}
+    )
+    run = load_run(preset="compact", overrides=[*COMPACT, f"data.source={tmp_path / 'own'}", "data.angleDeg=[80, 100]"])
     folder = tmp_path / "run"
     preprocess_showers(run.data, tmp_path / "own", folder / DATASET)
     (folder / "run.yaml").write_text(dump_run(run), encoding="utf-8")

@@ -101,7 +101,10 @@ def test_picture(small_disk: Path, kind: str) -> None:
 def noise(data: Data) -> Data:
     """Cells that gzip cannot make smaller than the disk."""
     return data.model_copy(
-        update={"preprocessing": data.preprocessing.model_copy(update={"rebin": (1, 1, 1), "threshold_gev": 0.0})}
+        update={
+            "angle_deg": (75.0, 100.0),
+            "preprocessing": data.preprocessing.model_copy(update={"rebin": (1, 1, 1), "threshold_gev": 0.0}),
+        }
     )
 
 
@@ -123,5 +126,5 @@ def test_preprocess_when_the_last_bytes_do_not_fit(
     rng = np.random.default_rng(0)
     (small_disk / "ballast").write_bytes(rng.bytes(BYTES - 36 * 1024))
     with pytest.raises(StorageError, match=r"dataset: cannot be written: .*[Ss]pace"):
-        preprocess_showers(noise(data), folder_of_showers(60, 60), small_disk / "dataset")
+        preprocess_showers(noise(data), folder_of_showers(140, 140), small_disk / "dataset")
     assert left_on(small_disk) == ["ballast"]

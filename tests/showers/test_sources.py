@@ -145,6 +145,9 @@ def test_cells_that_are_too_large_are_refused(tmp_path: Path, data: Data, caplog
     showers.cells_gev[7] *= 1000
     with pytest.raises(ShowerFileError, match="shower 107 has a sum of cells"):  # one that is damaged
         check_deposits(file, showers, 100 + numbers, data)
+    others = replace(make_showers(60), energy_gev=np.linspace(5, 40, 60, dtype=np.float32))
+    with pytest.raises(ShowerFileError, match=r"(?s)ECAL: sums of cells do not follow the energies.*row of its energy"):
+        check_deposits(file, others, numbers, data)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +256,7 @@ def test_an_end_of_a_range_without_showers_is_reported(
         (lambda cells: cells.swapaxes(1, 2), r"inclined along y .*store the axes \(N, Y, X, Z\)"),
         (lambda cells: cells[:, ::-1], "inclined to the other side of x.*reverse x"),
         (lambda cells: cells[:49, ::-1], None),
+        (lambda cells: cells[np.arange(60) * 7 % 60], "do not follow their angles.*row of its angle"),
     ],
 )
 def test_axes_that_are_exchanged_or_reversed_are_refused(

@@ -14,7 +14,15 @@ from caloscale.detector.angle import measured_angle_rad
 from caloscale.detector.sampling import Medium
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, UNITS_ATTRIBUTE, CellNumbers, Layout, Source, open_layout
+from caloscale.showers.hdf5.layouts import (
+    AXES,
+    PARTICLE_ATTRIBUTE,
+    UNITS_ATTRIBUTE,
+    CellNumbers,
+    Layout,
+    Source,
+    open_layout,
+)
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import Table
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
@@ -33,6 +41,8 @@ nothing makes it larger."""
 _INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 """Correlation that shows the axis of the inclination, and showers and range of angles that it takes: with 200 Geant4
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
+_UNRELATED, _WIDE_RAD = 0.2, 0.5
+"""Correlation of sums with energies, and of angles over such a range, below which they belong to other showers."""
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
 """Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
 uniform in the range."""
@@ -312,7 +322,16 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
             remedy=f"{remedy}or remove the shower",
         )
     # Charged pions leave anything from a track to a shower.
-    if data.has_hadrons or len(ratios) < _FEWEST or low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
+    if data.has_hadrons or len(ratios) < _FEWEST:
+        return
+    if low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
+        energy_gev = showers.energy_gev
+        if len(ratios) >= _INCLINED_SHOWERS and energy_gev.max() > max(1, 2 * energy_gev.min()):
+            follows = float(np.corrcoef(energy_gev, showers.ecal_sum_gev)[0, 1])
+            if follows < _UNRELATED:
+                problem = f"sums of cells do not follow the energies: their correlation is {follows:.2f}"
+                remedy = "store the cells of a shower in the row of its energy: one of the two was sorted or shuffled"
+                raise ShowerFileError(problem, file=file.path, field=field, remedy=remedy)
         return
     problem = f"cells sum up to {median:.2g} of the primary's energy (median of {len(ratios)} showers), and "
     problem += f"data.geometry samples about {sampled}"
@@ -345,7 +364,8 @@ def check_inclination(
     """Compare the angles of the primaries (N,) with those that re-binned cells (N, X, Y, Z) show along x (N,) and y.
 
     Raises ShowerFileError when the showers are inclined along y or to the other side of x: axes that are exchanged or
-    reversed. Some showers, angles that are nearly equal, and azimuths show nothing.
+    reversed, or not at all: rows that are mixed up. Some showers, angles that are nearly equal, and azimuths show
+    nothing.
     """
     angle = angle_rad.astype(np.float64)
     if len(angle) < _INCLINED_SHOWERS or data.azimuth_deg is not None or np.ptp(angle) < _INCLINED_RAD:
@@ -353,7 +373,7 @@ def check_inclination(
     along_y_rad = measured_angle_rad(cells_gev.swapaxes(1, 2), data.geometry, data.preprocessing.rebin)
     with np.errstate(invalid="ignore"):  # showers of one layer show no angle
         along_x, along_y = (float(np.corrcoef(angle, shown)[0, 1]) for shown in (along_x_rad, along_y_rad))
-    store = {"variable-angle": "(N, Y, X, Z)", "fixed-angle": "(N, X, Y, Z)"}.get(file.layout, "(layer, x, y)")
+    store = AXES[file.layout]
     if abs(along_y) > max(_INCLINED, abs(along_x)):
         problem, remedy = "are inclined along y", f"store the axes {store}: showers are inclined along x"
     elif along_x < -_INCLINED:
@@ -361,6 +381,9 @@ def check_inclination(
         remedy = (
             "store pi - theta, or reverse x, or the layers: 0 is the front, the direction (cos theta, 0, sin theta)"
         )
+    elif np.ptp(angle) > _WIDE_RAD and max(abs(along_x), abs(along_y)) < _UNRELATED:
+        problem = "do not follow their angles"
+        remedy = "store the cells of a shower in the row of its angle: one of the two was sorted or shuffled"
     else:
         return
     found = f"correlation of theta with the angle in the cells: {along_x:.2f} along x, {along_y:.2f} along y"

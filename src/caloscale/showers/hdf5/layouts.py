@@ -27,6 +27,10 @@ LAYOUTS: dict[Layout, tuple[str, ...]] = {
     "calochallenge": ("incident_energies", "showers"),
 }
 """The datasets that each layout must have (theta may be replaced by mtheta)."""
+AXES: dict[Layout, str] = {
+    "variable-angle": "(N, Y, X, Z)", "fixed-angle": "(N, X, Y, Z)", "calochallenge": "(N, voxels): layer, x, y",
+}  # fmt: skip
+"""Axes of the cells, as they are stored."""
 _KNOWN = "; ".join(f"{name}: {', '.join(datasets)}" for name, datasets in LAYOUTS.items())
 
 UNITS_PER_GEV: dict[Layout, float] = {"variable-angle": 50.0, "fixed-angle": 1.0, "calochallenge": 1000.0}
@@ -310,7 +314,7 @@ def _check_datasets(opened: OpenFile) -> None:
     for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
         find_dataset(opened.path, opened.file, name)
     if opened.cells.ndim != rank:
-        remedy = "store " + ("(N, voxels)" if rank == 2 else "(N, X, Y, Z)")
+        remedy = f"store {AXES[opened.layout]}"
         raise opened.error("has the wrong number of axes", opened.cells_field, opened.cells.shape, remedy)
     if opened.layout != "variable-angle":
         check_name_of_angle(opened.path, opened.file, "theta")
