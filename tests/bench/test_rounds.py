@@ -84,14 +84,6 @@ def test_the_product_of_tensorflow_is_timed():
     assert timed(work, 2) > 0
 
 
-@pytest.mark.long
-def test_a_contender_that_cannot_start_says_why():
-    before = children()
-    with pytest.raises(BenchError, match="no-such-preset"):
-        Contender("ours", "step", {"configuration": {"model": {"preset": "no-such-preset"}}, "batch": 2}).__enter__()
-    assert children() <= before
-
-
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=20))
 def test_quartiles(seconds):
     found = Spread.of(seconds, 2)

@@ -147,12 +147,10 @@ def test_the_precision_that_was_taken_is_said_and_recorded(command: Callable, mo
     [
         (["--energies", "500..10"], "energies: is no range or list of numbers above 0 GeV"),
         (["--energies", "absent.h5"], "absent.h5: cannot be read"),
-        (["--angles", "0..90"], "angles: is no range or list of numbers between 0 and 180 degrees"),
         (["--first", str(2**63 - 1)], "--first"),
         (["--layout", "fixed-angle"], "'variable-angle', 'calochallenge'"),
         (["--runtime", "torch"], "runtime: is not known"),
         (["--precision", "int8"], "--runtime openvino, or --precision bfloat16"),
-        (["--precision", "int4"], "precision: is not known"),
         (["--count", "0"], "count"),
         (["--batch", "0"], "batch"),
         (["--seed", "-1"], "seed"),

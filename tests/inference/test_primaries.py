@@ -73,17 +73,8 @@ def test_a_file_gives_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("energies", "angles", "field"),
     [
-        ("500..10", None, "energies"),
-        ("0..10", None, "energies"),
-        ("-5", None, "energies"),
-        ("nan", None, "energies"),
-        ("1,inf", None, "energies"),
-        ("ten", None, "energies"),
-        ("", None, "energies"),
-        ("10...20", None, "energies"),
-        (None, "0", "angles"),
-        (None, "90,180", "angles"),
-        (None, "60..", "angles"),
+        *((text, None, "energies") for text in ("500..10", "0..10", "-5", "nan", "1,inf", "ten", "", "10...20")),
+        *((None, text, "angles") for text in ("0", "90,180", "60..")),
     ],
 )
 def test_texts_that_mean_nothing(energies, angles, field):
@@ -105,6 +96,8 @@ def test_files_that_do_not_serve(tmp_path):
         parse(file_of(tmp_path / "d.h5", energy=[], theta=[]))
     with pytest.raises(ShowerFileError, match="cannot be read"):
         parse(str(tmp_path / "absent.h5"))
+    with pytest.raises(ShowerFileError, match="azimuth_rad: dataset is missing"):
+        parse(good, trained=ALL)
 
 
 def test_a_file_of_another_primary_is_refused(tmp_path):
@@ -148,9 +141,3 @@ def test_what_the_model_was_not_trained_with_is_refused(trained, texts, field):
     with pytest.raises(InputError) as error:
         parse(trained=trained, **texts)
     assert error.value.field == field and error.value.remedy and error.value.exit_code == 2
-
-
-def test_a_file_without_the_columns_is_refused(tmp_path):
-    path = file_of(tmp_path / "a.h5", energy=[10], theta=[1.1])
-    with pytest.raises(ShowerFileError, match="azimuth_rad: dataset is missing"):
-        parse(path, trained=ALL)

@@ -181,8 +181,6 @@ def test_what_does_not_belong_together(folder, runtime):
         ({"precision": "int8"}, "TensorFlow.*[\\s\\S]*openvino"),
         ({"runtime": "onnx", "precision": "int8"}, "ONNX Runtime.*[\\s\\S]*openvino"),
         ({"runtime": "onnx", "precision": "bfloat16"}, "ONNX Runtime.*[\\s\\S]*openvino"),
-        ({"streams": 0}, "streams: must be at least 1"),
-        ({"threads": 0}, "threads: must be at least 1"),
         ({"threads": 77}, "threads: cannot change once TensorFlow has started"),
     ],
 )
@@ -267,7 +265,6 @@ def test_an_onnx_file_needs_nothing_of_ours(folder):
     assert_same(cells, truth.generate_batch(*fed(truth, 20)), truth.card.preprocessing.threshold_gev)
     said = {prop.key: prop.value for prop in onnx.load(str(path)).metadata_props}
     assert json.loads(said["caloscale.card"]) == json.loads((folder / "model.json").read_text())
-    assert said["caloscale.units.cells_gev"].startswith("energy deposited in each cell, GeV")
     assert "deg" not in said["caloscale.units.angle_rad"] and "rad" in said["caloscale.units.angle_rad"]
 
 

@@ -75,7 +75,6 @@ def bench_generate(
     streams: int | None = None,
     threads: int | None = None,
     rounds: int | None = None,
-    geant4: bool = True,
 ) -> Bench:
     """Time the runtimes on batches of ``batch`` showers, and Geant4 unless it is not installed.
 
@@ -117,7 +116,7 @@ def bench_generate(
         streams=streams,
         threads=threads,
         contenders=tuple(figures),
-        geant4=simulate_some(run) if geant4 and threads is None else None,
+        geant4=simulate_some(run) if threads is None else None,
         machine=machine,
     )
 

@@ -1,6 +1,7 @@
 """The exported generator in ONNX Runtime and in OpenVINO."""
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -81,14 +82,12 @@ class OpenVinoRuntime(Runtime):
         super().__init__(card, noise_size, precision=precision, streams=streams)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
-        if not self._initialised:
-            # The bindings initialise static variables in the first inference, with the interpreter's lock held or
-            # wanted: two first inferences at a time can wait for each other for ever, and no signal is seen then.
-            with self._first:
-                cells = self._infer(inputs)
-                self._initialised = True
-                return cells
-        return self._infer(inputs)
+        # The bindings initialise static variables in the first inference, with the interpreter's lock held or
+        # wanted: two first inferences at a time can wait for each other for ever, and no signal is seen then.
+        with nullcontext() if self._initialised else self._first:
+            cells = self._infer(inputs)
+            self._initialised = True
+            return cells
 
     def _infer(self, inputs: dict[str, Floats]) -> Floats:
         with self._requests.idle(len(inputs["noise"])) as request:

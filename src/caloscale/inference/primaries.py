@@ -72,11 +72,6 @@ class Primaries:
         return (of.low, of.high) if isinstance(of, Span) else (float(of.min()), float(of.max()))
 
     @property
-    def ends(self) -> dict[str, NDArray[np.float64]]:
-        """Lowest and highest energy and angle, (2,) each."""
-        return {name: np.array(self.range_of(name)) for name in ("energy_gev", "angle_rad")}
-
-    @property
     def length(self) -> int | None:
         """Number of showers of the file that was given."""
         return len(next(iter(self.columns.values()))) if self.paired else None  # type: ignore[arg-type]

@@ -125,8 +125,8 @@ def open_runtime(
 ) -> Runtime:
     """The generator of a model folder in one of the runtimes.
 
-    Raises CheckpointError for a folder that is no model, InputError for a runtime, a precision or numbers that
-    cannot be had here.
+    Raises CheckpointError for a folder that is no model, InputError for a runtime, a precision or a number of threads
+    that cannot be had here.
     """
     for field, value, known in (
         ("runtime", runtime, get_args(RuntimeName)),
@@ -134,9 +134,6 @@ def open_runtime(
     ):
         if value not in known:
             raise InputError("is not known", field=field, value=value, remedy="choose " + " or ".join(known))
-    for field, number in (("streams", streams), ("threads", threads)):
-        if number is not None and number < 1:
-            raise InputError("must be at least 1", field=field, value=number, remedy="leave it out, or give 1")
     module, name = _MODULES[runtime]  # type: ignore[index]
     opener: Any = getattr(import_module(module), name)
     opened: Runtime = opener(Path(folder), precision=precision, streams=streams, threads=threads)

@@ -21,7 +21,7 @@ import numpy as np
 
 import caloscale
 from caloscale import errors, progress
-from caloscale.errors import CaloscaleError, ConfigurationError, SimulationError
+from caloscale.errors import ConfigurationError, SimulationError
 from caloscale.processor import cores, free_memory
 from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
@@ -222,7 +222,8 @@ def run_files(
             if message is None:
                 raise worker.death_error()
             if message["event"] == "error":
-                raise rebuild_error(message)
+                kind = getattr(errors, str(message["kind"]), SimulationError)
+                raise kind(message["problem"], **message["fields"])
             if message["event"] == "done":
                 if waiting:
                     worker.assign(waiting.pop())
@@ -239,12 +240,6 @@ def _next(messages: queue.Queue[_Said]) -> _Said:
     while True:
         with suppress(queue.Empty):
             return messages.get(timeout=0.5)
-
-
-def rebuild_error(message: Message) -> CaloscaleError:
-    """The error that a worker describes."""
-    kind = getattr(errors, str(message["kind"]), SimulationError)
-    return kind(message["problem"], **message["fields"])
 
 
 class _Worker:

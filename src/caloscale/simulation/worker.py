@@ -84,7 +84,7 @@ def work(lines: TextIO, reply: TextIO) -> None:
 
 
 def describe_error(error: CaloscaleError) -> dict[str, Any]:
-    """An error as the content of a message; `simulate.rebuild_error` is the inverse."""
+    """An error as the content of a message; `simulate.run_files` raises it again."""
     value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
     fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
     return {"kind": type(error).__name__, "problem": error.problem, "fields": fields}

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
 from caloscale.inference.export.runtimes import is_exported, verdict
@@ -139,8 +141,15 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
             if format is None or not is_exported(model, format):
                 load_tensorflow_quietly()
             batch = suitable_batch(card.shape) if wanted.batch is None else wanted.batch
-            streams = wanted.streams or suitable_streams(wanted.threads, math.ceil(count / batch))
-            runtime, reason = _open(model, wanted, primaries, min(batch, count), math.ceil(count / batch), streams)
+            batches = math.ceil(count / batch)
+            streams = wanted.streams or suitable_streams(wanted.threads, batches)
+            options: dict[str, Any] = {"streams": streams, "threads": wanted.threads}
+            if wanted.precision == "auto":
+                table = primaries.of(wanted.first, min(batch, count))
+                runtime, reason = open_fastest(model, wanted.runtime, table, batches=batches, **options)
+            else:
+                runtime = open_runtime(model, wanted.runtime, precision=wanted.precision, **options)
+                reason = "as asked for"
             opened = time.perf_counter()
             with StopRequest() as stop:
                 _write(runtime, primaries, wanted, count, batch, stop)
@@ -202,16 +211,6 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
     return primaries, count
 
 
-def _open(
-    model: Path, wanted: Generation, primaries: Primaries, batch: int, batches: int, streams: int
-) -> tuple[Runtime, str]:
-    """The runtime, and why it computes in its precision."""
-    options: dict[str, Any] = {"streams": streams, "threads": wanted.threads}
-    if wanted.precision == "auto":
-        return open_fastest(model, wanted.runtime, primaries.of(wanted.first, batch), batches=batches, **options)
-    return open_runtime(model, wanted.runtime, precision=wanted.precision, **options), "as asked for"
-
-
 def _write(
     runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int, stop: StopRequest
 ) -> None:
@@ -260,7 +259,8 @@ def _write(
 
 def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iterator[str]:
     """What the user must know. Raises InputError for what was not trained, unless that is wanted."""
-    yield from check_ranges(primaries.ends, card, extrapolate=wanted.extrapolate)
+    ends = {name: np.array(primaries.range_of(name)) for name in ("energy_gev", "angle_rad")}
+    yield from check_ranges(ends, card, extrapolate=wanted.extrapolate)
     if primaries.length is not None and (wanted.count or primaries.length) < primaries.length:
         yield (
             f"{wanted.count} of the {primaries.length} primaries of {wanted.energies} are taken, from number "
