@@ -82,6 +82,7 @@ BAD = {
     "checkpoint.uri=az://bucket/run": ("checkpoint.uri", "gs://bucket/prefix"),
     "checkpoint.uri=''": ("checkpoint.uri", "gs://bucket/prefix"),
     "train.seed=4294967296": ("train.seed", "at most 4294967295"),
+    "train.threads.intra=1000000": ("train.threads.intra", "at most 1024"),
     "train.batchPerReplica=1e12": ("train.batchPerReplica", "at most 1000000000"),
     "nonsense": ("", "block.field=value"),
     "a..b=1": ("", "block.field=value"),

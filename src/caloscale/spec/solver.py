@@ -156,7 +156,7 @@ class Solver(Block):
     """Epochs between two saves for resuming; absent: a hundredth of the epochs."""
     analysis_samples: int = Field(1024, ge=2)
     """Noise vectors over which residuals are averaged."""
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=1024)
     """Threads of a rank's computations; absent: the machine's cores divided by its ranks, at least one."""
 
     @model_validator(mode="after")

@@ -45,9 +45,9 @@ class LossWeights(Block):
 class Threads(Block):
     """Threads of TensorFlow in a worker."""
 
-    inter: int | None = Field(None, ge=1)
+    inter: int | None = Field(None, ge=1, le=1024)
     """Operations that are computed at the same time; absent: as many as cores."""
-    intra: int | None = Field(None, ge=1)
+    intra: int | None = Field(None, ge=1, le=1024)
     """Threads of one operation; absent: as many as cores, but one for the compact network on two cores."""
 
 

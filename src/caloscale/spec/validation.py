@@ -125,7 +125,7 @@ def _key(gate: Any) -> Any:
 class Validation(Block):
     """Comparison of generated showers with held-out Monte Carlo showers."""
 
-    showers: int | None = Field(None, ge=1)
+    showers: int | None = Field(None, ge=1, le=10**8)
     """Showers that are generated for the comparison. Absent: 10,000, but no more than 1 GiB of cells (4,128
     of 51x51x25 cells)."""
     reference_showers: int = Field(10_000, ge=1)
@@ -133,7 +133,7 @@ class Validation(Block):
     memory: 4 bytes a cell, so 2.6 GB for 10,000 of 51x51x25 cells."""
     energy_bins: int = Field(3, ge=1, le=20)
     """Ranges of primary energy, of equal width, in which observables are compared."""
-    bootstraps: int = Field(200, ge=10)
+    bootstraps: int = Field(200, ge=10, le=10**6)
     """Resamplings for each statistical uncertainty."""
     seed: int = Field(1, ge=0, le=2**32 - 1)
     """Seed of the generated showers, their primaries, the halves and the resamplings."""
