@@ -302,6 +302,8 @@ class _Describer:
         at_once = micro_batch(self._run, batch)
         if at_once < batch:
             reasons.append(f"{batch // at_once} micro-batches of {at_once}: timed as one batch of {batch}")
+        if self._run.train.precision == "bfloat16" and offer.accelerator.kind == "gpu":
+            reasons.append("train.precision bfloat16: timed as float32, which was measured")
         doubt = memory_doubt(offer.accelerator, found.timings.network, at_once, self._measurements)
         if doubt:
             reasons.append(doubt)
