@@ -26,7 +26,7 @@ from caloscale.report.plan import plan_blocks
 from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
-from caloscale.stages.record import StageRecord, read_records
+from caloscale.stages.record import StageRecord, read_earlier, read_records
 from caloscale.stages.usage import node_as
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import one_at_a_time, write_text
@@ -131,7 +131,12 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         figures, cores = simulated.figures, simulated.machine.cores
         processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
         known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
-        known["reused_showers"] = figures["showers"] if figures.get("reused") else 0
+        billed = any(
+            record.stage == "simulate" and not record.figures.get("reused")
+            for attempt in read_earlier(folder)
+            for record in attempt.stages
+        )
+        known["reused_showers"] = figures["showers"] if figures.get("reused") and not billed else 0
     return known
 
 
