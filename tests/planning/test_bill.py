@@ -147,14 +147,6 @@ PLANNED = plan(
 )
 
 
-def test_slices_are_paid_as_a_whole():
-    slice_ = {"machine_type": "ct3p-hightpu-4t", "accelerator": "tpu-v3", "per_node": 4, "topology": "4x4"}
-    held = nodes(3600, 4, **slice_)
-    made = bill(run_use(Attempt(nodes=(held,), training_seconds=3600)), PRICES)
-    assert made.usd == pytest.approx(10.56)
-    assert made.co2_kg == pytest.approx(16 * 0.45 * 236 / 1000)
-
-
 def test_hosts_that_no_such_slice_has_are_refused():
     held = nodes(3600, machine_type="ct5lp-hightpu-1t", accelerator="tpu-v5e", topology="2x4")
     with pytest.raises(InputError, match="ct5lp-hightpu-8t, ct5lp-hightpu-4t"):

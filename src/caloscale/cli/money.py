@@ -29,9 +29,6 @@ from caloscale.errors import InputError, StorageError
 from caloscale.spec import Hardware
 from caloscale.spec.model import FIRST_PRESET
 
-NO_PLAN = 8
-"""Exit code when no candidate can be chosen, or none meets the limits."""
-
 
 def plan(
     configuration: Configuration = None,
@@ -81,7 +78,7 @@ def plan(
         if figure is not None:
             typer.echo(f"figure: {figure}")
     if not is_met(result):
-        raise typer.Exit(NO_PLAN)
+        raise typer.Exit(8)
 
 
 def bill(
