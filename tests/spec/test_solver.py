@@ -63,7 +63,7 @@ def test_either_workload_is_told_by_its_block_or_preset(tmp_path: Path) -> None:
     solve.write_text(SOLVING)
     assert spec.load_any_run(train) == spec.load_run(train) == spec.parse_any_run(TRAINING)
     assert spec.load_any_run(solve) == spec.load_solver_run(solve) == spec.parse_any_run(SOLVING)
-    assert spec.parse_solver_run(SOLVING).solver.ranks == 3 and spec.parse_run(TRAINING).data.seed == 5
+    assert spec.parse_any_run(SOLVING).solver.ranks == 3 and spec.parse_run(TRAINING).data.seed == 5
     ranks, seed = ["solver.ranks=7"], ["data.seed=9"]
     assert spec.load_any_run(solve, overrides=ranks) == spec.load_solver_run(solve, overrides=ranks)
     assert spec.load_any_run(preset="proxy-paper", overrides=ranks).solver.preset == "proxy-paper"
@@ -83,7 +83,7 @@ def test_a_custom_resource_has_no_file() -> None:
             spec.build_any_run(raw)
         assert (caught.value.file, caught.value.field) == (None, field)
     with pytest.raises(ConfigurationError) as caught:
-        spec.parse_solver_run("solver: {ranks: 0}")
+        spec.parse_any_run("solver: {ranks: 0}")
     assert caught.value.file is None
     several = {"model": {"preset": "compact"}, "data": {"showers": 9}, "train": {"workersPerNode": 2}, "hardware": {}}
     with pytest.raises(ConfigurationError, match="is for this machine") as caught:  # of two blocks: it has no place

@@ -88,36 +88,31 @@ def test_nobody_listens(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
             request()
 
 
-@pytest.mark.parametrize(
-    ("code", "kind", "said"),
-    [
-        ("ExpiredToken", StorageError, "no valid credentials"),
-        ("RequestTimeout", UnreachableError, "does not serve it"),
-        ("InvalidRequest", StorageError, "refuses the request"),
-        (None, StorageError, "does not answer as S3"),
-    ],
-)
-def test_what_an_answer_means(
-    monkeypatch: pytest.MonkeyPatch, code: str | None, kind: type[StorageError], said: str
-) -> None:
-    """None: the page of a proxy, with the status code 200, which is no object and no empty bucket."""
+ANSWERS = {
+    "ExpiredToken": (StorageError, "no valid credentials"),
+    "RequestTimeout": (UnreachableError, "does not serve it"),
+    "InvalidRequest": (StorageError, "refuses the request"),
+    None: (StorageError, "does not answer as S3"),  # the page of a proxy is no object and no empty bucket
+}
+
+
+@pytest.mark.parametrize("code", ANSWERS)
+def test_what_an_answer_means(monkeypatch: pytest.MonkeyPatch, code: str | None) -> None:
     from botocore.exceptions import ClientError
 
-    class Client:
-        exceptions = SimpleNamespace(NoSuchKey=KeyError)
+    def answer(**_: str) -> dict[str, str]:
+        if code is None:
+            return {}
+        response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}
+        raise ClientError(response, "GetObject")  # type: ignore[arg-type]
 
-        def get_object(self, **_: str) -> dict[str, str]:
-            if code is None:
-                return {}
-            response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}
-            raise ClientError(response, "GetObject")  # type: ignore[arg-type]
-
-        def get_paginator(self, _: str) -> SimpleNamespace:
-            return SimpleNamespace(paginate=lambda **_: [self.get_object()])
-
-    monkeypatch.setattr(s3, "client", lambda _: Client())
+    pages = SimpleNamespace(paginate=lambda **_: [answer()])
+    client = SimpleNamespace(
+        exceptions=SimpleNamespace(NoSuchKey=KeyError), get_object=answer, get_paginator=lambda _: pages
+    )
+    monkeypatch.setattr(s3, "client", lambda _: client)
     found, name = bucket_of("s3://b1b/x", retry_seconds=0.1)
     for request in (found.get, found.list):
-        with pytest.raises(StorageError, match=said) as caught:
+        with pytest.raises(StorageError, match=ANSWERS[code][1]) as caught:
             request(name)
-        assert type(caught.value) is kind
+        assert type(caught.value) is ANSWERS[code][0]

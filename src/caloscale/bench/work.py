@@ -1,7 +1,6 @@
 """The work of contenders: training steps, generation, the matrix product that they are compared with, the solver."""
 
 import itertools
-import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +24,7 @@ from caloscale.sagips.networks import Perceptron
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.sagips.proxy import Proxy
 from caloscale.showers.primaries import draw_table
-from caloscale.spec import Run, build_run, parse_solver_run
+from caloscale.spec import Run, build_run, build_solver_run
 from caloscale.training.processor import set_suitable_threads
 from caloscale.training.release import parameters, versions
 from caloscale.training.state import TrainingState, compile_step
@@ -107,7 +106,7 @@ def solver_epoch(configuration: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
 
     flop: operations in the matrix products of the discriminator.
     """
-    solver = parse_solver_run(json.dumps(configuration)).solver
+    solver = build_solver_run(configuration).solver
     optimizer, epochs = make_optimizer(solver, 0), itertools.count()
 
     def work(units: int) -> None:

@@ -15,7 +15,6 @@ from caloscale.spec.configuration import (
     load_solver_run,
     parse_any_run,
     parse_run,
-    parse_solver_run,
 )
 from caloscale.spec.data import Data, Geometry, LayerGroup, Preprocessing, Simulation
 from caloscale.spec.form import EMPTY_FORM, FORM, run_of_form
@@ -35,5 +34,5 @@ __all__ = [
     "Duration", "Gate", "Geometry", "Hardware", "LayerGroup", "LossWeights", "Model", "Preprocessing",
     "PricedMachine", "Recovery", "Run", "Simulation", "Solver", "SolverRun", "Train", "Validation", "build_any_run",
     "build_run", "build_solver_run", "dump_run", "load_any_run", "load_preset", "load_run", "load_solver_run",
-    "parse_any_run", "parse_run", "parse_solver_run", "run_of_form", "seconds_of",
+    "parse_any_run", "parse_run", "run_of_form", "seconds_of",
 ]  # fmt: skip

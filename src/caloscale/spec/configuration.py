@@ -152,11 +152,6 @@ def parse_run(text: str) -> Run:
     return build_run(parse_yaml(text))
 
 
-def parse_solver_run(text: str) -> SolverRun:
-    """The solver run of a YAML (or JSON) text, such as a pipeline parameter."""
-    return _build(_SOLVING, _Layers([_Layer("", parse_yaml(text))]))
-
-
 def parse_any_run(text: str) -> Run | SolverRun:
     """The run of a YAML (or JSON) text: a solver run where it has a block solver and no model."""
     raw = parse_yaml(text)

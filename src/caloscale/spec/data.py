@@ -277,7 +277,10 @@ class Data(PrimaryRanges):
                 f"{list(self.geometry.cells)}",
                 remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
             )
-        self._check_cylinder()
+        if self.geometry.cell_shape == "cylinder" and self.angle_deg != (90, 90):
+            problem = f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder"
+            remedy = "set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid"
+            raise InvalidValueError(problem, remedy=remedy)
         self._check_line()
         if self.showers is not None and self.showers > _MOST_SHOWERS:
             terabytes = 4e-12 * self.showers * math.prod(self.geometry.cells)
@@ -312,13 +315,6 @@ class Data(PrimaryRanges):
         if self.pair_distance_mm >= (window := self.geometry.cells[1] * self.geometry.cell_mm):
             problem = f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm"
             raise InvalidValueError(problem, remedy=f"write less than {window:g}")
-
-    def _check_cylinder(self) -> None:
-        """Cells around the direction of the particle: the layers are their depth at perpendicular incidence alone."""
-        if self.geometry.cell_shape == "cylinder" and self.angle_deg != (90, 90):
-            problem = f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder"
-            remedy = "set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid"
-            raise InvalidValueError(problem, remedy=remedy)
 
     def _check_line(self) -> None:
         """Ranges of azimuth and entry."""

@@ -15,9 +15,9 @@ from caloscale.spec import (
     build_solver_run,
     parse_any_run,
     parse_run,
-    parse_solver_run,
     run_of_form,
 )
+from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.values import BUCKETS, check_place
 from caloscale.stages.planning import plan
 from caloscale.stages.record import adopt_records
@@ -142,7 +142,7 @@ def begin(form: Mapping[str, Any], *, run: Mapping[str, Any], workspace: str, re
 def solver_run(run: Mapping[str, Any], folder: str) -> SolverRun:
     """The solver run of an entry of a form; empty: that which the folder holds. Raises ConfigurationError."""
     kept = None if run else _kept(folder)
-    return build_solver_run(run) if kept is None else parse_solver_run(kept)
+    return build_solver_run(run if kept is None else parse_yaml(kept))
 
 
 def _kept(folder: str) -> str | None:
