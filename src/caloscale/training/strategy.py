@@ -130,11 +130,6 @@ def worker_of(environment: Mapping[str, str]) -> tuple[int, list[str]]:
     return config.get("task", {"index": 0})["index"], config.get("cluster", {}).get("worker", [])
 
 
-def _is_address(text: str) -> bool:
-    found = _ADDRESS.fullmatch(text)
-    return found is not None and int(found[2]) < _PORTS
-
-
 def _problem_of_cluster(text: str) -> str | None:
     """What of a TF_CONFIG makes no sense; None: nothing."""
     try:
@@ -147,7 +142,8 @@ def _problem_of_cluster(text: str) -> str | None:
     if set(cluster) - {"worker"}:
         return "must name workers only (no chief, evaluator or parameter server)"
     hosts = cluster.get("worker", [])
-    if not isinstance(hosts, list) or not all(isinstance(host, str) and _is_address(host) for host in hosts):
+    addresses = [_ADDRESS.fullmatch(str(host)) for host in hosts] if isinstance(hosts, list) else [None]
+    if not all(found and int(found[2]) < _PORTS for found in addresses):
         return "does not have a list of addresses host:port as cluster.worker"
     if len({host.lower() for host in hosts}) < len(hosts):
         return "names one address for two workers"
