@@ -48,14 +48,6 @@ def test_threshold_is_idempotent(cells_gev: np.ndarray, preprocessing: Preproces
 
 
 @given(cells, settings_of_runs)
-def test_monotonic(cells_gev: np.ndarray, preprocessing: Preprocessing) -> None:
-    ordered = np.sort(cells_gev, axis=None)
-    x = to_network(ordered, preprocessing)
-    assert (np.diff(x) >= -1e-6 * x[1:]).all()
-    assert (np.diff(to_gev(np.sort(x), preprocessing)) >= 0).all()
-
-
-@given(cells, settings_of_runs)
 @settings(max_examples=30, deadline=None)
 def test_tensors_and_arrays_agree(cells_gev: np.ndarray, preprocessing: Preprocessing) -> None:
     # Cells within rounding of the threshold may fall on either side.

@@ -128,9 +128,7 @@ def _worth(each: Compared) -> str:
     worst = each.evaluation.worth.worst
     if worst is None:
         return ABSENT
-    value, low = worst.worth.value, worst.worth.low
-    bound = f"at least {plain(low)}" if value is None else plain(value)
-    return f"{bound} Monte Carlo showers ({worst.title})"
+    return f"{worst.worth} Monte Carlo showers ({worst.title})"
 
 
 def _gates(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:

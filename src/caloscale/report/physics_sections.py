@@ -7,10 +7,10 @@ from caloscale.physics import binning, quantities
 from caloscale.physics.result import Evaluation
 from caloscale.physics.worth import Amplification, Worth, count
 from caloscale.report import energy_figures, shower_figures
-from caloscale.report.blocks import Cell, Fact, Facts, Figure, Notice, Section, Statement, Table, Text, Tone, markdown
+from caloscale.report.blocks import Cell, Figure, Notice, Section, Statement, Table, Text, Tone, markdown
 from caloscale.report.drawing import Drawing
 from caloscale.report.figure_data import FigureData
-from caloscale.report.numbers import ABSENT, measured, percent, plain, signed, with_uncertainty
+from caloscale.report.numbers import ABSENT, measured, plain, signed, with_uncertainty
 
 FIGURES: tuple[Callable[[Evaluation, FigureData], Drawing | None], ...] = (
     shower_figures.shower_and_profile, shower_figures.longitudinal_profile,
@@ -36,7 +36,7 @@ def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[
 def verdict_section(
     evaluation: Evaluation | None, worth: Worth | None = None, figures: Sequence[Figure] = ()
 ) -> Section:
-    """The decision, what generated showers are worth, the gates, and the numbers and figures that are looked at first.
+    """The decision, what generated showers are worth, the gates, and the figures that are looked at first.
 
     worth: measured with more showers or runs than the evaluation; absent: as the evaluation found it.
     """
@@ -52,7 +52,6 @@ def verdict_section(
             *(Notice(note) for note in evaluation.notes),
             *gate_tables(evaluation),
             *gate_notes(evaluation),
-            Facts(tuple(physics_facts(evaluation))),
             Section("What generated showers are worth", worth_tables(worth or evaluation.worth)),
         ),
     )
@@ -238,28 +237,6 @@ def observables_table(evaluation: Evaluation) -> Table:
     )
 
 
-def physics_facts(evaluation: Evaluation) -> list[Fact]:
-    """Numbers that neither gates nor tables state."""
-    facts = []
-    layers = evaluation.largest_maximum_difference
-    if layers is not None:
-        each = "; ".join(measured(m.fitted_difference_layers) for m in evaluation.shower_maximum)
-        facts.append(Fact("shower maximum, largest difference", f"{layers:.2f} layers", f"in the ranges: {each}"))
-    deviation = evaluation.linearity.deviation
-    if deviation.generated.value is not None:
-        detail = f"in fine bins of energy; Monte Carlo {percent(deviation.reference)}"
-        facts.append(Fact("largest deviation from a straight line", percent(deviation.generated), detail))
-    if evaluation.classifier.value is not None:
-        auc = evaluation.classifier
-        detail = (
-            f"trained on {auc.showers} showers of each kind, tested on {auc.test_reference} Monte Carlo and "
-            f"{auc.test_generated} generated; extrapolated to infinitely many: {measured(auc.limit)}; null "
-            f"{plain(auc.null)}, mean shower {plain(auc.baseline)}; 0.5: no difference found"
-        )
-        facts.append(Fact("classifier AUC", with_uncertainty(auc.value, auc.uncertainty), detail))
-    return facts
-
-
 def ranges_table(evaluation: Evaluation) -> Table:
     """Three rows for each range of energy, and for each of several primaries: Monte Carlo, generator, their ratio."""
     parts = [
@@ -299,7 +276,8 @@ def ranges_table(evaluation: Evaluation) -> Table:
 
 def distances_table(evaluation: Evaluation) -> Table:
     """Classifier, FPD and KPD."""
-    named = (("Classifier AUC", evaluation.classifier), ("FPD", evaluation.fpd), ("KPD", evaluation.kpd))
+    auc = evaluation.classifier
+    named = (("Classifier AUC", auc), ("FPD", evaluation.fpd), ("KPD", evaluation.kpd))
     rows = [
         {
             "distance": title,
@@ -315,6 +293,7 @@ def distances_table(evaluation: Evaluation) -> Table:
     return Table.of(
         "Distances in many observables at once",
         rows,
-        note="Of the classifier, the showers of each kind that it is trained on: its AUC rises with them. Compare runs "
-        "at equal numbers only.",
+        note="Of the classifier, the showers of each kind that it is trained on: its AUC rises with them, extrapolated "
+        f"to infinitely many to {measured(auc.limit)}. Compare runs at equal numbers only. It was tested on "
+        f"{auc.test_reference or 0:,} Monte Carlo and {auc.test_generated or 0:,} generated showers.",
     )
