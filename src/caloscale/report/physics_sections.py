@@ -290,10 +290,13 @@ def distances_table(evaluation: Evaluation) -> Table:
         }
         for title, found in named
     ]
-    return Table.of(
-        "Distances in many observables at once",
-        rows,
-        note="Of the classifier, the showers of each kind that it is trained on: its AUC rises with them, extrapolated "
-        f"to infinitely many to {measured(auc.limit)}. Compare runs at equal numbers only. It was tested on "
-        f"{auc.test_reference or 0:,} Monte Carlo and {auc.test_generated or 0:,} generated showers.",
+    note = (
+        "Of the classifier, the showers of each kind that it is trained on: its AUC rises with them. Compare runs at "
     )
+    note += "equal numbers only."
+    if auc.value is not None:
+        note += (
+            f" Extrapolated to infinitely many it is {measured(auc.limit)}; it was tested on {auc.test_reference:,} "
+        )
+        note += f"Monte Carlo and {auc.test_generated:,} generated showers."
+    return Table.of("Distances in many observables at once", rows, note=note)
