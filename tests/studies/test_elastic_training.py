@@ -14,7 +14,7 @@ from tests.studies.test_recovery import TINY
 
 CHANGES = [
     {"step": 2, "what": "kill"},
-    {"step": 4, "what": "join", "workers": 2},
+    *2 * [{"step": 4, "what": "join"}],
     {"step": 7, "what": "leave"},
 ]
 

@@ -85,10 +85,7 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
             "processor ms": f"{1000 * record.processor_seconds / max(record.timed_epochs, 1):.3g}",
             "ms of exchange": f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
             "received": f"{record.contributions:,}",
-            "stale": f"{record.stale:,}",
-            "repeated": f"{record.repeated:,}",
-            "missing": f"{record.missing:,}",
-            "dropped": f"{record.dropped:,}",
+            **{name: f"{getattr(record, name):,}" for name in ("stale", "repeated", "missing", "dropped")},
         }
         for rank, record in enumerate(records[:64])
     ]

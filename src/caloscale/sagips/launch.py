@@ -110,13 +110,11 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:
-    fields = failure["error"]
-    problem = f"rank {failure['rank']}: {fields['problem']}"
-    where = {name: fields.get(name) for name in ("field", "value")}
+    fields = {name: value for name, value in failure["error"].items() if value is not None}
+    problem = f"rank {failure['rank']}: {fields.pop('problem')}"
     if failure["exitCode"] == InputError.exit_code:
-        return InputError(problem, file=fields.get("file"), remedy=fields.get("remedy"), **where)
-    remedy = fields.get("remedy") or "the log has the details"
-    return TrainingError(problem, file=fields.get("file") or log, remedy=remedy, **where)
+        return InputError(problem, **fields)
+    return TrainingError(problem, **{"file": log, "remedy": "the log has the details", **fields})
 
 
 def _lost(code: int, run: SolverRun, folder: Path, log: Path, before: int) -> RankLostError:

@@ -46,8 +46,6 @@ class Change(Block):
     """During this step, counted from 1; processes that join are started before it."""
     what: What
     """kill: by SIGKILL, after the first update of the step; leave: SIGTERM, the worker ends after the step; join."""
-    workers: int = Field(1, ge=1)
-    """How many."""
 
 
 class ElasticTraining(Block):
@@ -66,7 +64,7 @@ class ElasticTraining(Block):
     def _possible(self) -> Self:
         there = most = self.workers
         for change in self.changes:
-            there += change.workers if change.what == "join" else -change.workers
+            there += 1 if change.what == "join" else -1
             most = max(most, there)
             if there < 1:
                 raise InvalidValueError(f"changes: no worker is left in step {change.step}", remedy="let others join")
@@ -138,7 +136,7 @@ class Coordinator:
         while self.step < self.steps:
             begin = time.perf_counter()
             changes = [change for change in self.asked.changes if change.step == self.step + 1]
-            self._start(sum(change.workers for change in changes if change.what == "join"))
+            self._start(sum(change.what == "join" for change in changes))
             changed = dict.fromkeys(["join"] if self._admit(waiting=self.asked.awaited) else [], begin)
             there = len(self.members)
             changed |= self._make_step([change for change in changes if change.what != "join"])
@@ -235,8 +233,8 @@ class Coordinator:
                 if lost:
                     self.repeated += 1
                     break
-                for change in changes:
-                    changed[change.what] = self._end(change)
+                for change, member in zip(changes, reversed(self.members)):
+                    changed[change.what] = self._end(member, change.what)
                 changes = ()
 
     def _answers(self) -> list[tuple[str, Any]]:
@@ -258,15 +256,14 @@ class Coordinator:
             raise content
         return said, content
 
-    def _end(self, change: Change) -> float:
-        """Send the last workers their signal; when."""
+    def _end(self, member: Member, what: What) -> float:
+        """Send a worker its signal; when."""
         began = time.perf_counter()
-        for member in self.members[-change.workers :]:
-            if change.what == "kill":
-                member.process.kill()
-                member.process.join()  # so that it is lost in this step
-            else:
-                member.process.terminate()
+        if what == "kill":
+            member.process.kill()
+            member.process.join()  # so that it is lost in this step
+        else:
+            member.process.terminate()
         return began
 
     def _send(self, member: Member, said: str, content: Any) -> None:

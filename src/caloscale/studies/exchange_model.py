@@ -69,13 +69,8 @@ def ring(size: float, members: int, latency: float, bandwidth: float) -> tuple[f
     return hops * latency, hops / members * size / bandwidth
 
 
-def exchange_seconds(asked: ExchangeInputs) -> tuple[float, float]:
-    """Latency and transfer of all exchanges of a step, s."""
-    each = [_exchange(asked, size) for size in asked.gradient_bytes]
-    return sum(latency for latency, _ in each), sum(transfer for _, transfer in each)
-
-
 def _exchange(asked: ExchangeInputs, size: float) -> tuple[float, float]:
+    """Latency and transfer of an exchange, s."""
     nodes = math.ceil(asked.workers / asked.per_node)
     inside = asked.inside_latency_seconds, asked.inside_bytes_per_second
     between = asked.latency_seconds, asked.bytes_per_second
@@ -109,7 +104,7 @@ def model_step(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _modelled(asked: ExchangeInputs) -> dict[str, float]:
-    latency, transfer = exchange_seconds(asked)
+    latency, transfer = map(sum, zip(*(_exchange(asked, size) for size in asked.gradient_bytes)))
     wait = asked.spread_seconds * math.sqrt(2 * math.log(asked.workers))
     step = asked.compute_seconds + latency + transfer + wait
     return {

@@ -91,17 +91,13 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         made[trial.number] = found
         return float(found["quality"]["lowest"])
 
-    seed = asked.sampler_seed
-    sampler = (
-        optuna.samplers.RandomSampler(seed=seed)
-        if asked.sampler == "random"
-        else optuna.samplers.TPESampler(seed=seed, n_startup_trials=-(-asked.trials // 3))
-    )
-    pruner = (
-        optuna.pruners.MedianPruner(-(-asked.trials // 3), n_warmup_steps=run_of(fields).train.epochs // 3)
-        if asked.stop_early
-        else optuna.pruners.NopPruner()
-    )
+    third = -(-asked.trials // 3)
+    sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed=asked.sampler_seed)
+    if asked.sampler == "tpe":
+        sampler = optuna.samplers.TPESampler(seed=asked.sampler_seed, n_startup_trials=third)
+    pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
+    if asked.stop_early:
+        pruner = optuna.pruners.MedianPruner(third, n_warmup_steps=run_of(fields).train.epochs // 3)
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # a trial that Ctrl-C ends is no warning
     study = optuna.create_study(sampler=sampler, pruner=pruner)
     resumed, clock = any(folder.glob("trial-*")), time.perf_counter()

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +80,7 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
     members = np.concatenate([run.members for run in runs])
     found = ensemble_of(runs[0].truth, members)
     alone = len(members) == 1
-    true = np.asarray(runs[0].truth)
-    each = 1 - members.mean(axis=1) / true
+    each = 1 - members.mean(axis=1) / runs[0].truth
     return {
         "members": found.members,
         "atEpoch": float(np.mean([run.epochs for run in runs])),
@@ -101,13 +101,12 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
 
 def _history(histories: Sequence[Sequence[Residuals]]) -> list[dict[str, float]]:
     """Mean over the runs at each checkpoint that all have."""
-    by_epoch = [{one.epoch: one for one in history} for history in histories]
+    by_epoch: dict[int, list[Residuals]] = {}
+    for one in chain.from_iterable(histories):
+        by_epoch.setdefault(one.epoch, []).append(one)
+    means = {n: np.mean([(r.seconds, r.mean_absolute) for r in at], axis=0) for n, at in by_epoch.items()}
     return [
-        {
-            "epoch": epoch,
-            "seconds": float(np.mean([history[epoch].seconds for history in by_epoch])),
-            "meanAbsolute": float(np.mean([history[epoch].mean_absolute for history in by_epoch])),
-        }
-        for epoch in by_epoch[0]
-        if all(epoch in history for history in by_epoch)
+        {"epoch": epoch, "seconds": float(seconds), "meanAbsolute": float(residual)}
+        for epoch, (seconds, residual) in means.items()
+        if len(by_epoch[epoch]) == len(histories)
     ]
