@@ -290,13 +290,10 @@ def distances_table(evaluation: Evaluation) -> Table:
         }
         for title, found in named
     ]
-    note = (
-        "Of the classifier, the showers of each kind that it is trained on: its AUC rises with them. Compare runs at "
-    )
-    note += "equal numbers only."
+    note = "Of the classifier, the showers of each kind that it is trained on: compare runs at equal numbers only."
     if auc.value is not None:
         note += (
-            f" Extrapolated to infinitely many it is {measured(auc.limit)}; it was tested on {auc.test_reference:,} "
+            f" Extrapolated to infinitely many: {measured(auc.limit)}. Tested on {auc.test_reference:,} Monte Carlo "
         )
-        note += f"Monte Carlo and {auc.test_generated:,} generated showers."
+        note += f"and {auc.test_generated:,} generated showers."
     return Table.of("Distances in many observables at once", rows, note=note)
