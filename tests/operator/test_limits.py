@@ -379,7 +379,8 @@ BESIDE = {"hardware": {"diskGib": 500, "controlPlane": True}}
 def beside(tmp_path: Path) -> Catalogue:
     """With prices of boot disks and of the control plane."""
     (tmp_path / "beside.csv").write_text(ex.BESIDE)
-    return replace(ex.CATALOGUE, prices=load_prices([tmp_path / "beside.csv"]), problem="newer ones are left aside")
+    prices = load_prices([tmp_path / "beside.csv"])
+    return replace(ex.CATALOGUE, prices=prices, problem="newer ones are left aside", known={})
 
 
 def test_disks_and_the_control_plane_are_in_estimate_cost_and_bill(beside: Catalogue) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 
 import numpy as np
@@ -125,9 +126,9 @@ def test_a_model_whose_selected_generator_is_lost_is_that_of_the_last_step(shard
     assert (card.step, card.epoch, record.selected_epoch) == (10, 2, 2)
 
 
-def test_a_finished_training_is_not_repeated(whole, shards):
+def test_a_finished_training_is_not_repeated(whole, shards, tmp_path):
     record, output = whole
-    again = train(small_run(*QUICK), shards, output)
+    again = train(small_run(*QUICK), shards, shutil.copytree(output, tmp_path / "whole"))
     assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
     assert again.showers_per_second == pytest.approx(again.showers / again.seconds), (
         "of all attempts: this one made none"
