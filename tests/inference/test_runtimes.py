@@ -423,7 +423,8 @@ else:
 
 @pytest.mark.skipif(cores() < 2, reason="needs two cores")
 def test_openvino_with_part_of_the_cores_leaves_them_to_the_scheduler(folder):
-    """OpenVINO pins from the first core on, so two processes with a thread each would share that core."""
+    """OpenVINO pins from the first core on, so two processes with a thread each would share that core. A thread is
+    pinned once it has computed a part, which it does not in every inference on a busy machine."""
     exported(folder, "openvino")
     program = f"""
 import os
@@ -431,10 +432,13 @@ import numpy as np
 from pathlib import Path
 from caloscale.inference.runtime import open_runtime
 one = np.ones(1, np.float32)
-for threads in (1, None):
-    runtime = open_runtime(Path({str(folder)!r}), "openvino", threads=threads)
+def fewest_cores(runtime):
     runtime.generate_batch(np.zeros((1, runtime.noise_size), np.float32), 9 * one, 1.5 * one)
-    print(min(len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")))
+    return min(len(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task"))
+part, whole = (open_runtime(Path({str(folder)!r}), "openvino", threads=threads) for threads in (1, None))
+print(min(fewest_cores(part) for _ in range(20)), flush=True)
+while fewest_cores(whole) > 1:
+    pass
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.split()) == (0, [str(cores()), "1"]), done.stderr
+    assert (done.returncode, done.stdout) == (0, f"{cores()}\n"), done.stderr
