@@ -1,5 +1,6 @@
 """What a shower is in memory."""
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,6 +65,22 @@ class Showers:
             return f"Showers(0 of {cells} cells, {self.source}{seed})"
         energy, angle = _range(self.energy_gev), _range(np.degrees(self.angle_rad))
         return f"Showers({len(self)} of {cells} cells, {energy} GeV, {angle} degrees, {self.source}{seed})"
+
+    def _repr_html_(self) -> str:
+        """The same with the mean energy of each layer as a picture, for notebooks."""
+        text = html.escape(repr(self))
+        layers_gev = self.cells_gev.sum(axis=(1, 2), dtype=np.float64).mean(axis=0) if len(self) else np.zeros(1)
+        if not layers_gev.max() > 0:
+            return f"<code>{text}</code>"
+        width, height = 8, 60
+        bars = "".join(
+            f'<rect x="{width * layer}" y="{height * (1 - share):.1f}" width="{width - 1}" '
+            f'height="{height * share:.1f}"/>'
+            for layer, share in enumerate(np.nan_to_num(layers_gev / layers_gev.max()))
+        )
+        picture = f'<svg width="{width * len(layers_gev)}" height="{height}" fill="currentColor">{bars}</svg>'
+        title = f"mean energy of a layer, highest {1e3 * layers_gev.max():.3g} MeV"
+        return f"<code>{text}</code><br/>{picture}<br/><small>{title}</small>"
 
     def __getitem__(self, index: slice | NDArray[np.generic]) -> "Showers":
         """The showers of a slice, a mask or an index array."""
