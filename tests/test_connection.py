@@ -68,6 +68,8 @@ def test_of_several_files_the_first_names_the_context_as_for_kubectl(
 def test_in_a_pod_it_is_the_pods_unless_there_is_a_kubeconfig(kubeconfig: Path, pod: None) -> None:
     """As `connect`, which takes the pod's own cluster."""
     assert connection.active_namespace() == connection.active_namespace("here") == "physics"
+    kubeconfig.write_text("")  # of no use to kubectl, either
+    assert connection.active_namespace() == "team"
     kubeconfig.unlink()
     assert connection.active_namespace() == "team"
 

@@ -321,8 +321,13 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
 
 
 def _has_kubeconfig() -> bool:
-    files = kube_config.KUBE_CONFIG_DEFAULT_LOCATION.split(kube_config.ENV_KUBECONFIG_PATH_SEPARATOR)
-    return any(Path(file).expanduser().is_file() for file in files if file)
+    """Whether one names a current context, or cannot be read; kubectl takes an empty one for none."""
+    try:
+        return bool(_merged(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config.value.get("current-context"))
+    except ConfigException:
+        return False
+    except Exception:  # `connect` reports it
+        return True
 
 
 def _merged(files: str) -> kube_config.KubeConfigMerger:

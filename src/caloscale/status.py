@@ -184,7 +184,7 @@ class RunProgress(StatusBlock):
     updated: Time | None = None
     """When worker 0 said so, by its own clock."""
     attempt: int | None = None
-    """Attempt of that worker 0."""
+    """Number of the attempt whose worker 0 reported it."""
 
 
 class NodeUsage(StatusBlock):

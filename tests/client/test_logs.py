@@ -55,6 +55,7 @@ class Logs(Server):
         ([[ONE, TWO], [TWO, line(2.5, "no end", "")]], ["one", "two", "no end"]),
         ([[BROKEN], [ONE]], ["one"]),
         ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"]),
+        ([[ONE, b"failed to watch\n"], [ONE, TWO, b"failed to watch\n"], [TWO]], ["one", "failed to watch", "two"]),
     ],
 )
 def test_a_stream_that_breaks_is_resumed(

@@ -118,7 +118,7 @@ def test_without_a_pool_the_message_says_what_there_is() -> None:
     unknown = ex.pools(ex.node("n0", "X", labels={"node.kubernetes.io/instance-type": "n1-standard-48"}))
     run = ex.run_of(*V100, "hardware.count=8", "hardware.cloud=gcp")
     message = choose_placement(run, unknown, ex.CATALOGUE).message
-    assert "nvidia-tesla-v100, hardware.cloud is none by machine type n1-standard-48, on-demand" in message
+    assert "nvidia-tesla-v100, its cloud is none by machine type n1-standard-48, on-demand" in message
 
 
 def test_the_plan_is_the_planners() -> None:
@@ -241,6 +241,14 @@ def test_slices_do_not_shrink() -> None:
     run = ex.run_of("hardware.accelerator=tpu-v3", "hardware.topology=4x4")
     placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
     assert placed is not None and placed.workers == 4 and shrink(run, placed, ex.pools(*raw[:2])) is None
+
+
+def test_a_topology_that_is_none_is_no_slice() -> None:
+    """The label of a node may say anything, and other pools are looked at all the same."""
+    odd = ex.tpu_node("t0", "odd", "4x4-x", "tpu-v3-slice", "ct3p-hightpu-4t")
+    raw = [ex.tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(1, 5)]
+    placed = choose_placement(ex.run_of("hardware.accelerator=tpu-v3"), ex.pools(odd, *raw), ex.CATALOGUE).placed
+    assert placed is not None and placed.pool == "v3"
 
 
 def test_the_actual_placement_is_compared() -> None:

@@ -673,6 +673,11 @@ def test_a_table_that_cannot_be_read_is_left_aside_and_named(
     pools, (refused,) = controller.store.pools_for(RUN)
     assert not pools and "the labels of the ConfigMap are left aside" in refused
     assert known is controller.catalogue(look=False) is controller.catalogue() and known.labels.problem
+    for folder in (prices, labels):  # the first error is corrected, and there is another one
+        (folder / "own.csv").rename(folder / "lab.csv")
+    known = controller.catalogue()
+    assert "lab.csv" in known.prices.added and "lab.csv" in known.labels.problem
+    (labels / "lab.csv").unlink()
     controller.watches._to_list.clear()
     (labels / "own.csv").write_text(LABELS)
     controller.store.put("TrainingRun", run())

@@ -229,14 +229,11 @@ def main() -> None:
         )
         sys.exit(2)
     except Terminated as end:
-        print("stopped by SIGTERM; the same command resumes (a run with its --name)", file=sys.stderr)
+        print(f"stopped by SIGTERM; {_after_stop()}", file=sys.stderr)
         _leave(end.exit_code)
     except SystemExit as end:
         if end.code == 130:  # typer's own end after Ctrl-C
-            what = "the same command resumes (a run with its --name)"
-            if sys.argv[1] in map(_name, COMMANDS["Cluster"]):
-                what = "a run on the cluster continues; caloscale stop NAME stops it"
-            print(f"stopped; {what}", file=sys.stderr)
+            print(f"stopped; {_after_stop()}", file=sys.stderr)
         raise
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -251,6 +248,12 @@ def main() -> None:
         print(f"{problem}\n  remedy: free space where it goes, or send it elsewhere", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         sys.exit(2)
+
+
+def _after_stop() -> str:
+    if any(sys.argv[1:2] == [_name(command)] for command in COMMANDS["Cluster"]):
+        return "a run on the cluster continues; caloscale stop NAME stops it"
+    return "the same command resumes (a run with its --name)"
 
 
 def _open_streams() -> None:

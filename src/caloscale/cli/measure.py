@@ -135,7 +135,7 @@ def bench(
     if what == "step":
         for name, number in (("--streams", streams), ("--threads", threads)):
             if number is not None:
-                raise InputError("is of generation", field=name, value=number, remedy="leave it out")
+                raise InputError("is an option of bench generate", field=name, value=number, remedy="leave it out")
         result = bench_step(run, size, rounds=rounds)
     else:
         precisions = (precision,) if precision else get_args(Precision)

@@ -285,7 +285,7 @@ def node_pools(
 
     run = resolve(configuration, preset, overrides, ".")
     if location is not None:
-        region, hardware = re.sub(r"(-[a-z]+\d+)-[a-z]$", r"\1", location), run.hardware or Hardware()
+        region, hardware = re.sub(r"(-[a-z]+\d+)-\w+$", r"\1", location), run.hardware or Hardware()
         if hardware.region not in (None, region):
             remedy = f"a zone of {hardware.region}, or --set hardware.region={region}"
             raise InputError("is not in hardware.region of the run", field="--location", value=location, remedy=remedy)

@@ -9,7 +9,7 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.client.usage import StageTime, keep_use
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
-from caloscale.spec import build_any_run, dump_run
+from caloscale.spec import build_any_run, dump_run, load_any_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import UNCOPIED
 from caloscale.status import RunStatus
@@ -31,8 +31,9 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         launched = [attempt.launched for attempt in run.status.attempts[:1]]
         if before.attempts and launched != [before.attempts[0].launched]:
             raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
-        if not before.attempts:  # the configuration may be that of another run, which never started
-            (folder / "run.yaml").unlink(missing_ok=True)
+        written = folder / "run.yaml"
+        if not before.attempts and written.is_file() and load_any_run(written) != configured:
+            written.unlink()  # of another run, which never started
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):

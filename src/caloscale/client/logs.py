@@ -38,6 +38,8 @@ class _Reader(threading.Thread):
         """Why lines may be missing."""
         self._last = ""
         """Time of the newest line that was printed."""
+        self._report = ""
+        """What the kubelet reported last, such as a lack of inotify watches, which it does each time."""
 
     def run(self) -> None:
         """Until all lines are read, or cannot be."""
@@ -70,6 +72,9 @@ class _Reader(threading.Thread):
         stamp, _, text = line.decode(errors="replace").removesuffix("\n").partition(" ")
         if not stamp[:1].isdigit():  # what a kubelet has to report itself has no time
             text = f"{stamp} {text}"
+            if text == self._report:
+                return
+            self._report = text
         elif stamp <= since:
             return
         else:

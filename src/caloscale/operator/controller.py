@@ -330,11 +330,12 @@ class Controller:
         prices, labels = (sorted(folder.glob("*.csv")) if folder is not None else [] for folder in folders)
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            table, _ = _read("labels", load_labels, labels, last.labels if last else partial(NodeLabels, ()))
+            known_labels = last is not None and not last.labels.problem
+            table, _ = _read("labels", load_labels, labels, last.labels if last and known_labels else _no_labels)
             if self.store.read_labels_by(table):
                 self.watches.list_again("Node")
             load = partial(load_prices, added=IN_CONFIG_MAP)
-            known, problem = _read("prices", load, prices, last.prices if last else _no_prices)
+            known, problem = _read("prices", load, prices, last.prices if last and last.prices.rows else _no_prices)
             self._catalogue = (state, Catalogue(known, load_measurements(), day, table, problem))
         return self._catalogue[1]
 
@@ -360,6 +361,10 @@ def _read(
         problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
         log.error("%s", problem)
         return (last(problem) if callable(last) else last), problem
+
+
+def _no_labels(problem: str) -> NodeLabels:
+    return NodeLabels((), f"no node is used until the ConfigMap of labels is corrected: {problem}")
 
 
 def _no_prices(problem: str) -> Prices:

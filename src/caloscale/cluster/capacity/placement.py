@@ -114,7 +114,7 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
             cloud = cloud_of(key.machine_type, key.topology)
             machine = key.machine_type if hardware.machine_type is not None else ""
             if hardware.cloud not in (None, cloud):  # a machine type that the catalogue does not have is of no cloud
-                machine = f"hardware.cloud is {cloud} by machine type {key.machine_type or 'unknown'}"
+                machine = f"its cloud is {cloud} by machine type {key.machine_type or 'unknown'}"
             where = ", ".join(filter(None, (machine, key.capacity_type, key.region)))
             there.append(f"{key.name} ({len(pool.nodes)} x {key.per_node} {key.accelerator}, {where})")
     return (

@@ -303,6 +303,10 @@ def _given_nodes(run: AnyRun, pool: Pool) -> int | None:
     if hardware.count is not None:
         return hardware.count // pool.key.workers_per_node
     if pool.key.topology is not None:
-        hosts, rest = divmod(math.prod(map(int, pool.key.topology.split("x"))), pool.key.workers_per_node)
+        try:
+            chips = math.prod(map(int, pool.key.topology.split("x")))
+        except ValueError:  # the label of a node may say anything
+            return None
+        hosts, rest = divmod(chips, pool.key.workers_per_node)
         return None if rest else hosts
     return hardware.workers if hardware.placement == "Aligned" else None
