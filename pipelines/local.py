@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import signal
 import sys
 import warnings
 from collections.abc import Callable
@@ -15,7 +16,6 @@ from kfp import local
 
 from caloscale import spec, stages
 from caloscale.errors import CaloscaleError, Terminated
-from caloscale.termination import ended_by_sigterm
 from pipelines.log import PipelineLog
 
 
@@ -78,17 +78,30 @@ def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> int:
         raise_on_error=False,
         enable_caching=False,
     )
+    before = signal.signal(signal.SIGTERM, _end_step)
     try:
         with (
-            ended_by_sigterm(),
             log.open("a", encoding="utf-8") as kept,
             contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)),
         ):
             # The folder holds the configuration; the runner takes no null.
             pipeline(workspace=str(folder), run={}, **({"preset": ""} if training else {}))
     except (KeyboardInterrupt, Terminated) as end:
-        for step in psutil.Process().children():
-            step.terminate()  # Ctrl-C reaches it as well, SIGTERM does not
         print(f"\nstopped; the same command with --name {folder.name} resumes it", file=sys.stderr)
         return end.exit_code if isinstance(end, Terminated) else 130
+    finally:
+        signal.signal(signal.SIGTERM, before)
     return 0
+
+
+def _end_step(*_: object) -> None:
+    """Pass SIGTERM on to the step, which Ctrl-C reaches by itself, and wait for its end while its output is open."""
+    steps = []
+    for started in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            # The shell of a step waits for it, and passes no signal on.
+            step = next(iter(started.children()), started) if started.name() == "sh" else started
+            step.terminate()
+            steps.append(step)
+    psutil.wait_procs(steps, timeout=60)
+    raise Terminated

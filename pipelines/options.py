@@ -30,7 +30,9 @@ def refuse_unused(parser: argparse.ArgumentParser, given: argparse.Namespace, *o
     changed = [name for name in options if getattr(given, name) != parser.get_default(name)]
     if given.compile:
         unused = [options[name] for name in changed if name not in only_compiled]
-        remedy = "has no effect with --compile: enter it in the form of the Kubeflow UI"
+        remedy = "has no effect with --compile"
+        if unused and unused[0] not in ("--name", "--runs"):
+            remedy += ": enter it in the form of the Kubeflow UI"
     else:
         unused = [options[name] for name in changed if name in only_compiled]
         remedy = "has no effect without --compile OUT.yaml"

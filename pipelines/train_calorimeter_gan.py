@@ -14,12 +14,13 @@ from typing import Any
 
 from kfp import dsl
 
-from caloscale.cluster.names import NAMESPACE
 from caloscale.spec import FORM
 from caloscale.spec.model import FIRST_PRESET
 from pipelines.chain import VOLUME, chain
 from pipelines.options import parser_of, refuse_unused, write_pipeline
 
+CLAIM = r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+"""Pattern of the name of a PersistentVolumeClaim."""
 DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "train-calorimeter-gan": {"preset": FIRST_PRESET, "run": {}},
     "train-on-cluster": {"preset": "variable-angle", "run": {"hardware": {}}},
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--volume-claim", metavar="NAME", help="with --compile: a claim that all steps mount")
     given = parser.parse_args(arguments)
     refuse_unused(parser, given, "on_cluster", "volume_claim")
-    if given.volume_claim and not re.fullmatch(NAMESPACE, given.volume_claim):
+    if given.volume_claim and not re.fullmatch(CLAIM, given.volume_claim):
         parser.error(f"--volume-claim: {given.volume_claim!r} is no name of a PersistentVolumeClaim")
     if given.compile:
         name = "train-on-cluster" if given.on_cluster else "train-calorimeter-gan"

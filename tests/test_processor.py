@@ -58,8 +58,8 @@ def test_a_child_begins_with_its_own_memory_and_what_was_given_back_counts() -> 
     assert peak_memory_mib() > held.nbytes / 2**20
 
 
-V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-V2 = ("memory.max", "memory.current", "inactive_file")
+V1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+V2 = ("memory.max", "memory.current", "")
 
 
 @pytest.mark.parametrize(
@@ -68,12 +68,13 @@ V2 = ("memory.max", "memory.current", "inactive_file")
     [("0::/", "", V2), ("0::/pods/one", "pods", V2), ("4:cpu:/\n5:memory:/docker/1a", "memory", V1)],
 )
 def test_the_limit_of_a_container_bounds_free_memory(tmp_path, line, group, names):
-    folder, (limit, used, cached) = tmp_path / group, names
+    folder, (limit, used, of_all) = tmp_path / group, names
     folder.mkdir(exist_ok=True)
     (tmp_path / "groups").write_text(line + "\n")
     (folder / limit).write_text(f"{100 * 2**20}\n")
     (folder / used).write_text(f"{70 * 2**20}\n")
-    (folder / "memory.stat").write_text(f"anon {40 * 2**20}\n{cached} {30 * 2**20}\n")
+    cached = f"{of_all}inactive_file {20 * 2**20}\n{of_all}active_file {10 * 2**20}\n"
+    (folder / "memory.stat").write_text(f"anon {40 * 2**20}\n{cached}")
     assert free_memory(tmp_path / "groups", tmp_path) == 60 * 2**20
     (folder / limit).write_text("max\n")
     assert free_memory(tmp_path / "groups", tmp_path) > 2**27 < free_memory(tmp_path / "absent")

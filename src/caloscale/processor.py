@@ -92,10 +92,10 @@ def free_memory(groups: Path = CONTROL_GROUPS, mounted: Path = Path("/sys/fs/cgr
     lines = groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else []
     for _, controllers, path in (line.split(":", 2) for line in lines):
         if controllers == "":
-            base, limit, used, cached = mounted, "memory.max", "memory.current", "inactive_file"
+            base, limit, used, of_all = mounted, "memory.max", "memory.current", ""
         elif "memory" in controllers.split(","):
             base, limit = mounted / "memory", "memory.limit_in_bytes"
-            used, cached = "memory.usage_in_bytes", "total_inactive_file"
+            used, of_all = "memory.usage_in_bytes", "total_"
         else:
             continue
         inner = base / path.lstrip("/")
@@ -103,6 +103,7 @@ def free_memory(groups: Path = CONTROL_GROUPS, mounted: Path = Path("/sys/fs/cgr
         for group in (inner, *(outer for outer in inner.parents if outer.is_relative_to(base))):
             with suppress(OSError, ValueError):  # absent, or "max": no limit
                 statistics = dict(line.split() for line in (group / "memory.stat").read_text("utf-8").splitlines())
-                taken = int((group / used).read_text("utf-8")) - int(statistics[cached])
+                cached = sum(int(statistics.get(f"{of_all}{kind}_file", 0)) for kind in ("inactive", "active"))
+                taken = int((group / used).read_text("utf-8")) - cached
                 free = min(free, int((group / limit).read_text("utf-8")) - taken)
     return max(free, 0)

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.integration
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("showers")
     random = np.random.default_rng(1)
-    cells = random.gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
     energy_gev = random.uniform(10, 40, 400).astype(np.float32)
+    cells = random.gamma(0.3, energy_gev[:, None, None, None] / 1250, (400, 5, 4, 3)).astype(np.float32)
     write_showers(
         folder / "showers.h5", Showers(cells, energy_gev, np.full(400, 1.5, np.float32), "geant4"), attributes={}
     )

@@ -33,6 +33,12 @@ def test_angle_of_a_straight_rod(angle_deg: float) -> None:
     assert math.degrees(measured[0]) == pytest.approx(angle_deg, abs=0.3)
 
 
+def test_rebinning_changes_the_angle_little() -> None:
+    cells = inclined(70)[None]
+    coarse = cells.reshape(1, 17, 3, 17, 3, 25).sum(axis=(2, 4))
+    assert measured_angle_rad(coarse, CLIC, (3, 3, 1))[0] == pytest.approx(math.radians(70), abs=0.01)
+
+
 def test_empty_shower_and_single_layer() -> None:
     cells = np.zeros((2, 51, 51, 25), np.float32)
     cells[1, 25, 25, 3] = 1

@@ -440,5 +440,5 @@ print(min(fewest_cores(part) for _ in range(20)), flush=True)
 while fewest_cores(whole) > 1:
     pass
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, f"{cores()}\n"), done.stderr

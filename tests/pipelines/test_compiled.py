@@ -226,7 +226,7 @@ open({str(tmp_path / "configuration")!r}, "w").write(done.output)
 
 
 def test_every_step_mounts_the_volume_and_has_the_key_of_the_store(tmp_path: Path) -> None:
-    main(["--compile", str(tmp_path / "volume.yaml"), "--volume-claim", "runs"])
+    main(["--compile", str(tmp_path / "volume.yaml"), "--volume-claim", "runs.of-team-a"])
     compiled, platforms = yaml.safe_load_all((tmp_path / "volume.yaml").read_text())
     executors = platforms["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
     assert executors.keys() == compiled["deploymentSpec"]["executors"].keys()
@@ -235,11 +235,11 @@ def test_every_step_mounts_the_volume_and_has_the_key_of_the_store(tmp_path: Pat
         assert secret["optional"] and secret["secretName"] == "mlpipeline-minio-artifact"
         if "gate" not in name:  # it reads nothing but its input
             (mount,) = executor["pvcMount"]
-            assert (mount["constant"], mount["mountPath"]) == ("runs", "/workspace")
-            assert mount["pvcNameParameter"]["runtimeValue"]["constant"] == "runs"
+            assert (mount["constant"], mount["mountPath"]) == ("runs.of-team-a", "/workspace")
+            assert mount["pvcNameParameter"]["runtimeValue"]["constant"] == "runs.of-team-a"
     form = compiled["root"]["inputDefinitions"]["parameters"]
     run = run_of_form({**EMPTY_FORM, "preset": "compact"}, form["run"]["defaultValue"])
-    assert run.cluster.volume_claim == "runs" and form["workspace"]["defaultValue"] == "/workspace"
+    assert run.cluster.volume_claim == "runs.of-team-a" and form["workspace"]["defaultValue"] == "/workspace"
 
 
 @pytest.mark.parametrize("name", COMPONENTS)

@@ -2,8 +2,14 @@
 
 import io
 import json
+import os
+import shlex
 import shutil
+import signal
 import subprocess
+import sys
+import threading
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +19,12 @@ import h5py
 import jsonschema
 import numpy as np
 import pytest
+from kfp.local.subprocess_task_handler import run_local_subprocess
 
 from caloscale.report.blocks import Figure
 from caloscale.report.drawing import Drawing
 from caloscale.stages import reporting
+from pipelines import local
 from tests.pipelines.conftest import CELLS, ROOT, Command, run
 
 
@@ -180,3 +188,29 @@ def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
     assert summary["outcome"] == "failed" and "1.h5" in summary["error"]
     assert summary["bill"]["usd"] >= 0 and summary["train"] is None
     assert "1.h5" in (folder / "report.html").read_text()
+
+
+def test_sigterm_ends_the_step_and_waits_for_what_it_saves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As kfp's runner starts it: a shell that passes no signal on, and the step as its child."""
+    step = (
+        "import pathlib, signal, sys, time\n"
+        "def end(*_):\n    print('saves', flush=True); pathlib.Path('saved').touch(); sys.exit(143)\n"
+        "signal.signal(signal.SIGTERM, end); pathlib.Path('begun').touch(); time.sleep(60)"
+    )
+    before = signal.getsignal(signal.SIGTERM)
+
+    def terminate() -> None:
+        while not Path("begun").exists():
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def pipeline(**_: Any) -> None:
+        threading.Thread(target=terminate).start()
+        run_local_subprocess(["sh", "-c", f"{shlex.join([sys.executable, '-c', step])}; true"])
+
+    monkeypatch.chdir(tmp_path)
+    assert local._run(pipeline, tmp_path, training=True) == 143
+    assert Path("saved").exists() and signal.getsignal(signal.SIGTERM) is before
+    assert "resumes it" in capfd.readouterr().err

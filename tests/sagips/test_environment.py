@@ -4,6 +4,7 @@ import re
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,23 @@ def test_the_environment_of_the_page_is_solved_for_its_parameter(example: str) -
         optimizer.apply(step.gradient, step, epoch)
     assert optimizer.problem.parameters == ("rate",)
     assert optimizer.propose().mean() == pytest.approx(0.4, abs=0.05)
+
+
+def test_a_pipeline_without_a_gradient_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    import tensorflow as tf
+
+    from tests.sagips.toy import Normal
+
+    class Fixed(Normal):
+        def __call__(self, values: Any, draws: EventDraws) -> Any:
+            return {name: tf.stop_gradient(value) for name, value in super().__call__(values, draws).items()}
+
+    monkeypatch.setattr("tests.sagips.toy.Normal", Fixed)
+    overrides = ["solver.ranks=1", "solver.parameterSamples=2", "solver.eventsPerSample=4"]
+    overrides += ["solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 40}]"]
+    optimizer = make_optimizer(load_solver_run(preset="proxy", overrides=overrides).solver, 0)
+    with pytest.raises(ConfigurationError, match="have no gradient with respect to the parameters"):
+        optimizer.step(0)
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,7 @@ def test_either_workload_is_told_by_its_block_or_preset(tmp_path: Path) -> None:
     solve.write_text(SOLVING)
     assert spec.load_any_run(train) == spec.load_run(train) == spec.parse_any_run(TRAINING)
     assert spec.load_any_run(solve) == spec.load_solver_run(solve) == spec.parse_any_run(SOLVING)
+    assert spec.parse_any_run("solver: {seed: 1099511627776}\n").solver.seed == 2**40
     assert spec.parse_any_run(SOLVING).solver.ranks == 3 and spec.parse_run(TRAINING).data.seed == 5
     ranks, seed = ["solver.ranks=7"], ["data.seed=9"]
     assert spec.load_any_run(solve, overrides=ranks) == spec.load_solver_run(solve, overrides=ranks)

@@ -248,6 +248,8 @@ def test_speed_up_and_efficiency_are_those_of_their_definition():
         SpeedUp(time="s", units="n"), [0, 0, 1, 1, 2], rows
     )  # nothing to compare with in the second round
     assert [row["speed-up"] for row in found] == [1, 2, None, None, None] and found[3]["efficiency"] is None
+    rows = [{"n": n, "s": s} for n, s in ((1, None), (1, 8.0), (1, 6.0), (2, 4.0))]  # several with as many
+    assert [row["speed-up"] for row in speed_ups(SpeedUp(time="s", units="n"), [0] * 4, rows)][1:] == [1, 8 / 6, 2]
 
 
 def test_inputs_are_changed_by_name(computed):

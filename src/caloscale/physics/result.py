@@ -284,7 +284,7 @@ class GateResult(Block):
     further_showers: int | None = None
     """Held-out Monte Carlo showers beyond the present ones that would decide, if the difference is what it seems."""
     reason: str | None = None
-    """Why a value is absent."""
+    """Why a value is absent; of a gate that is undecided for lack of generated showers, how many would decide."""
 
     @property
     def statement(self) -> str:

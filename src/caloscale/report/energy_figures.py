@@ -72,7 +72,7 @@ def _sums(axes: Sequence[Axes], panel: Panel, linearity: Linearity, names: dict[
         draw_points(bottom, _scaled(curve, 100 / line, -100), sample, "")
     top.set(xlim=(0, None), ylim=(0, None), ylabel="mean ECAL sum [MeV]")
     top.legend(loc="upper left")
-    text = f"at most {percent(linearity.deviation.generated)}"
+    text = f"at most {percent(linearity.deviation.generated)} from the line"
     top.text(0.97, 0.06, text, transform=top.transAxes, ha="right", va="bottom", fontsize=11)
     bottom.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
     bottom.set_ylabel("from line [%]")

@@ -152,6 +152,10 @@ class GeneratorOptimizer:
         clock = time.perf_counter()
         gradient = exchanged.numpy()
         transfer = time.perf_counter() - clock
+        if gradient.size == 0:
+            problem = "the events have no gradient with respect to the parameters"
+            remedy = "write differentiable pipelines, or optimizer: bayesian, which needs no gradient"
+            raise ConfigurationError(problem, field="solver.dataSets", remedy=remedy)
         names = ("generator", "norms", "discriminator")
         return Step(dict(zip(names, values.tolist())), gradient, rest, transfer)
 
@@ -217,11 +221,9 @@ class GeneratorOptimizer:
         gradients = tape.gradient(
             [*(events for events, _ in made), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
         )
-        if gradients[0] is None:
-            problem = "the events have no gradient with respect to the parameters"
-            remedy = "write differentiable pipelines, or optimizer: bayesian, which needs no gradient"
-            raise ConfigurationError(problem, field="solver.dataSets", remedy=remedy)
         losses = tf.stack([tf.add_n(values), norms, tf.add_n(learned)])
+        if gradients[0] is None:  # `step` refuses it: TensorFlow makes another exception of one that is raised here
+            return losses, tf.zeros(0), ()
         if self._solver.averages_biases:
             return losses, tf.concat(gradients, axis=0), ()
         return losses, gradients[0], (gradients[1],)
@@ -314,7 +316,7 @@ class BayesianOptimizer:
         from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
 
         kernel = ConstantKernel(1.0) * Matern(np.full(self._count, 0.5), (0.02, 20), nu=2.5) + WhiteKernel(0.01)
-        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=self._solver.seed)
+        process = GaussianProcessRegressor(kernel, normalize_y=True, random_state=self._solver.seed % 2**32)
         above = self._values - self._values.min()
         shift = float(max(0.1 * np.median(above), 1e-12))  # keeps the logarithm finite, and scatter small
         with warnings.catch_warnings():

@@ -381,7 +381,7 @@ def check_inclination(
         remedy = (
             "store pi - theta, or reverse x, or the layers: 0 is the front, the direction (cos theta, 0, sin theta)"
         )
-    elif np.ptp(angle) > _WIDE_RAD and max(abs(along_x), abs(along_y)) < _UNRELATED:
+    elif not data.has_hadrons and np.ptp(angle) > _WIDE_RAD and max(abs(along_x), abs(along_y)) < _UNRELATED:
         problem = "do not follow their angles"
         remedy = "store the cells of a shower in the row of its angle: one of the two was sorted or shuffled"
     else:

@@ -137,7 +137,7 @@ def _identity(fingerprint: str, models: Sequence[Path]) -> str:
     return digest.hexdigest()[:32]
 
 
-def _finished(folder: Path, identity: str) -> list[Path]:
+def _finished(folder: Path, identity: str) -> set[Path]:
     """The files of this simulation that are there. Raises ShowerFileError for others of showers in the folder."""
     found = hdf5_files(folder)
     for path in found:
@@ -147,7 +147,7 @@ def _finished(folder: Path, identity: str) -> list[Path]:
             problem = "belongs to another simulation or other models, or to none"
             remedy = f"choose another folder than {path.parent}, or delete or move the file"
             raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
-    return found
+    return set(found)
 
 
 def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:

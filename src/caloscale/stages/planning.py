@@ -116,6 +116,7 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         return {}
     priced, node = load_any_run(configuration).budget.priced_as, nodes.pop()
     records: dict[str, StageRecord] = {}
+    earlier: list[StageRecord] = []
     with suppress(InputError):  # a record that cannot be read is no reason to have no bill
         records = {
             stage: record
@@ -123,6 +124,7 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
             if record.outcome == "succeeded" and (own or record.on_worker) and record.figures.get("showersPerSecond")
             if record.figures.get("source") != "parametrised"  # no Monte Carlo
         }
+        earlier = [record for attempt in read_earlier(folder) for record in attempt.stages]
     generated, simulated = records.get("validate"), records.get("simulate")
     known: dict[str, Any] = {}
     if generated is not None and (own or node.topology is None):
@@ -131,11 +133,7 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         figures, cores = simulated.figures, simulated.machine.cores
         processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
         known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
-        billed = any(
-            record.stage == "simulate" and not record.figures.get("reused")
-            for attempt in read_earlier(folder)
-            for record in attempt.stages
-        )
+        billed = any(record.stage == "simulate" and not record.figures.get("reused") for record in earlier)
         known["reused_showers"] = figures["showers"] if figures.get("reused") and not billed else 0
     return known
 

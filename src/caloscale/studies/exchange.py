@@ -286,7 +286,8 @@ def train(world: MPI.Intracomm, asked: ExchangeInputs, number: int) -> dict[str,
     with_server = asked.method in SERVERS
     sizes = (sum(asked.tensors),) if with_server else asked.tensors
     exchanges = [Pushes(world) if with_server else asked.exchange(world) for _ in sizes]
-    gradients = [np.full(floats, world.rank, np.float32) for floats in sizes]
+    # A server's sum comes back, and would double with each update.
+    gradients = [np.full(floats, 0 if with_server else world.rank, np.float32) for floats in sizes]
     before, every, rebalance_every = 2 * asked.outer_every, asked.epochs_of_push, asked.rebalance_every
     shares, computing = [asked.samples] * asked.ranks, []
 

@@ -14,6 +14,7 @@ from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.hardware import find_machine, find_slices, load_accelerators
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
 from caloscale.planning.catalogue.prices import CapacityType, Key, Prices, Rate, add_up, load_prices, node_rate
+from caloscale.planning.catalogue.rows import builtin
 from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
@@ -31,8 +32,11 @@ class Context:
 
     @functools.cached_property
     def catalogues(self) -> str:
-        """Hash of prices, measurements and the version, which has the other catalogues: what a point may rest on."""
-        return hashlib.sha256(repr((__version__, self.prices.rows, self.measured)).encode()).hexdigest()
+        """Hash of everything in prices, measurements and the catalogues of the package that a point may rest on."""
+        digest = hashlib.sha256(repr((__version__, self.prices.rows, self.measured)).encode())
+        for file in sorted(builtin("").iterdir(), key=lambda file: file.name):
+            digest.update(file.read_bytes() if file.is_file() else b"")
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)

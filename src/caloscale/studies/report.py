@@ -198,11 +198,14 @@ def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[st
         if units := row[asked.units]:
             smallest[key] = min(smallest.get(key, units), units)
     places = list(zip(repetitions, series, strict=True))
-    first = {place: row[asked.time] for place, row in zip(places, rows) if row[asked.units] == smallest.get(place[1])}
+    base: dict[tuple[int, str], float] = {}
+    for place, row in zip(places, rows):
+        if row[asked.time] and row[asked.units] == smallest.get(place[1]):
+            base.setdefault(place, row[asked.time])  # the first of several with as many
     found = []
     for place, row in zip(places, rows):
-        time, units, slowest = row[asked.time], row[asked.units], first.get(place)
-        gain = smallest[place[1]] * slowest / time if time and units and slowest else None
+        time, units, of_base = row[asked.time], row[asked.units], base.get(place)
+        gain = smallest[place[1]] * of_base / time if time and units and of_base else None
         found.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})
     return found
 

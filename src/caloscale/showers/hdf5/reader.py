@@ -20,7 +20,7 @@ from caloscale.spec.data import HIGHEST_GEV, Geometry
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time where only their sums are needed."""
 
-REMOVE = "remove the shower or write the file again"
+REMOVE = "remove the shower or correct its numbers"
 Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
 """Field, problem, showers that have it, their values, remedy."""
 
@@ -87,7 +87,8 @@ def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primari
         "plain": ("energy_gev", "GeV"),
     }[layout]
     angle = "angle_rad" if layout == "plain" else "theta"
-    convert = f"energies are in {unit} in this layout; convert them, or {REMOVE}"
+    where = "" if layout == "plain" else " in this layout"
+    convert = f"energies are in {unit}{where}; convert them, or {REMOVE}"
     degrees = "angles are in rad, between direction and face; convert degrees"
     no_angle = ~((angle_rad > 0) & (angle_rad < np.pi))
     checks = [
