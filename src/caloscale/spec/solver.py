@@ -148,7 +148,7 @@ class Solver(Block):
     data_fraction: float = Field(1.0, gt=0, le=1)
     """Fraction of its measured events that a rank draws once; each batch is a bootstrap sample of them. The paper's
     value is not known."""
-    seed: int = Field(1, ge=0, le=2**63 - 1)
+    seed: int = Field(1, ge=0, le=2**53 - 1)
     """Seed of measured events, weights and batches."""
     checkpoints: int = Field(21, ge=2, le=10_000)
     """Copies of the generator, with time stamps, from the first epoch to the last (published: 21)."""
