@@ -15,12 +15,12 @@ from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
 from caloscale.connection import FencedError, Page
 from caloscale.operator import controller as module
-from caloscale.operator.context import RunEvent, Snapshot
+from caloscale.operator.context import Decision, RunEvent, Snapshot
 from caloscale.operator.controller import Controller
 from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.settings import Settings
-from caloscale.operator.workqueue import WorkQueue
+from caloscale.operator.workqueue import Turns, WorkQueue
 from caloscale.planning.catalogue.prices import PriceRow, load_prices
 from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.status import RunStatus
@@ -507,6 +507,79 @@ def due_after(controller: Controller, most: float = 1000.0) -> float | None:
 def timed(controller: Controller) -> Controller:
     controller.queue = WorkQueue(Clock())
     return controller
+
+
+def test_after_a_change_of_the_leader_what_has_happened_is_written_before_the_money_of_all_others(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Money that came due meanwhile is written little by little, of each run once; what is new is written at once."""
+    clock, written, lost = Clock(), dict[RunKey, float](), RunKey("physics", "r199", "u-r199")
+    controller.queue, controller.routine = WorkQueue(clock), Turns(module.ROUTINE_PER_SECOND, clock)
+
+    def decide(seen: Snapshot, now: dt.datetime) -> Decision:
+        told = seen.status.model_copy(update={"message": "told"})
+        return Decision(told, is_routine=seen.run != lost, again=now + dt.timedelta(seconds=100))
+
+    monkeypatch.setattr(module, "reconcile", decide)
+    write = controller._write
+
+    def noting(key: RunKey, version: str, what: RunStatus) -> str:
+        assert key not in written
+        written[key] = clock.now
+        return write(key, version, what)
+
+    monkeypatch.setattr(controller, "_write", noting)
+    controller.store.put("TrainingRun", versioned(run(), 9), gone=True)
+    for number in range(200):
+        metadata = {**run()["metadata"], "name": f"r{number:03d}", "uid": f"u-r{number:03d}"}
+        controller.listed("TrainingRun", "physics", [Page([{**run(), "metadata": metadata}], 0)])
+    begun = clock.now
+    while clock.now < begun + 20:
+        while (due := controller.queue.get(0.0)) is not None:
+            controller._work(due)
+        clock.now += 0.01
+    assert written.pop(lost) == begun and len(written) == 199
+    assert max(written.values()) - begun == pytest.approx(198 / module.ROUTINE_PER_SECOND, abs=0.05)
+
+
+def test_a_run_whose_money_is_put_off_is_looked_at_when_its_own_time_comes(
+    timed: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody measures how long that takes, and what it waits for is known all the same."""
+    timed.routine = Turns(0.1, timed.queue._clock)
+    timed.routine.take(RunKey("physics", "other", "u-other"))
+    told = status(timed).model_copy(update={"message": "told"})
+    again, awaits = dt.timedelta(seconds=3), {timed.store.pools_for(RUN)[0][0].key: Need(9, changed=False)}
+    monkeypatch.setattr(
+        module, "reconcile", lambda seen, now: Decision(told, is_routine=True, again=now + again, awaits=awaits)
+    )
+    assert timed._reconcile(RUN) == 3.0 and status(timed).message == "" and RUN in timed.store.parking
+    again = dt.timedelta(seconds=30)
+    assert timed._reconcile(RUN) == 10.0 and status(timed).message == ""
+    timed.queue._clock.now += 10.0  # type: ignore[attr-defined]
+    timed.notice("TrainingRun", versioned({**run(), "spec": {}}, 5))
+    assert timed._reconcile(RUN) == 30.0 and status(timed).message == "told"
+    (family,) = timed.metrics.event_seconds.collect()
+    assert all(one.value == 0 for one in family.samples if one.name.endswith("_count"))
+
+
+def test_a_run_whose_money_was_written_with_something_else_or_that_is_gone_has_no_turn(
+    timed: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timed.routine = Turns(0.1, timed.queue._clock)
+    made: list[Decision] = []
+    monkeypatch.setattr(module, "reconcile", lambda *_: made.pop())
+
+    def decide(message: str, *, is_routine: bool) -> float | None:
+        made.append(Decision(status(timed).model_copy(update={"message": message}), is_routine=is_routine))
+        return timed._reconcile(RUN)
+
+    assert decide("", is_routine=True) is None  # there is nothing to write
+    assert decide("a", is_routine=True) is None and decide("b", is_routine=True) == 10.0
+    assert decide("c", is_routine=False) is None and status(timed).message == "c"
+    assert decide("d", is_routine=True) == 20.0
+    timed.store.put("TrainingRun", versioned(run(), 99), gone=True)
+    assert timed._reconcile(RUN) is None and timed.routine.take(RUN) == 30.0
 
 
 def test_what_happened_when_there_was_another_leader_can_wait(timed: Controller) -> None:

@@ -267,10 +267,42 @@ def test_the_money_of_a_run_on_nodes_is_written_once_a_minute() -> None:
         w.now = known + dt.timedelta(seconds=seconds)
         decision = w.reconcile()
         assert w.status["cost"]["updated"] == (w._text() if seconds == 60 else known.strftime("%Y-%m-%dT%H:%M:%SZ"))
-        assert decision.again == (w.now if seconds == 60 else known) + dt.timedelta(seconds=60)
+    assert decision.again == w.now + dt.timedelta(seconds=60)
     w.now -= dt.timedelta(minutes=10)  # a successor whose clock is behind: it wrote no money for as long
     w.reconcile()
     assert w.status["cost"]["updated"] == w._text()
+
+
+@pytest.mark.parametrize(
+    ("report", "is_routine"),
+    [
+        ({}, True),
+        ({"updated": START + dt.timedelta(hours=1)}, True),
+        ({"updated": START + dt.timedelta(hours=1), "checkpoint_step": 10**6}, False),
+        ({"updated": START + dt.timedelta(hours=1), "step": 10**6}, False),
+    ],
+)
+def test_money_and_steps_that_time_makes_due_are_routine(report: dict[str, Any], is_routine: bool) -> None:
+    """What a user waits for is not, whatever else is new."""
+    w = world().until(lambda w: w.phase == "Running" and "progress" in w.status)
+    w.training = False
+    w.now += dt.timedelta(hours=1)
+    assert w.report is not None
+    w.report = w.report.model_copy(update=report)
+    spent, decision = w.status["cost"], w.reconcile()
+    assert decision.is_routine is is_routine and w.status["cost"] != spent
+    w.now += dt.timedelta(hours=1)
+    del w.others["TrainingProgress/gan-progress"]
+    assert not w.reconcile().is_routine and w.others["TrainingProgress/gan-progress"]
+    w.now += dt.timedelta(hours=1)
+    w.vanish("gan-1-worker-0")
+    assert not w.reconcile().is_routine and w.phase != "Running"
+
+
+def test_the_first_report_is_no_routine() -> None:
+    w = world().until(lambda w: w.phase == "Running" and "progress" in w.status)
+    del w.status["progress"]
+    assert not w.reconcile().is_routine and "progress" in w.status
 
 
 KNOWN = RunProgress(epoch=1.2, step=1000, steps=100_000, checkpoint_step=900, updated=START)

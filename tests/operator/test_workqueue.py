@@ -1,12 +1,13 @@
 """The work queue against its contract: what client-go's queue promises, with a clock that only the test moves."""
 
+import itertools
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
+from caloscale.operator.workqueue import RETRY_SECONDS, Turns, WorkQueue
 
 
 class Clock:
@@ -63,6 +64,41 @@ def test_what_has_been_due_for_long_is_put_off_behind_what_came_since(queue: Wor
     assert [queue.get(0.0) for _ in range(2)] == ["later", None]
     queue.add("long")
     assert queue.get(0.0) == "long"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 3)), max_size=60))
+def test_keys_that_come_when_they_are_told_to_have_a_turn_each_interval(asked: list[tuple[str, int]]) -> None:
+    """In the order in which they asked first; who asks before its turn has it all the same, and no other."""
+    clock = Clock()
+    turns: Turns[str] = Turns(0.5, clock)
+    promised: dict[str, float] = {}
+    taken: list[float] = []
+
+    def ask(key: str) -> None:
+        at = clock.now + turns.take(key)
+        assert promised.setdefault(key, at) == at
+        if at == clock.now:
+            taken.append(promised.pop(key))
+
+    for key, seconds in asked:
+        end = clock.now + seconds
+        while (due := min(promised.items(), key=lambda each: each[1], default=("", end + 1)))[1] <= end:
+            clock.now = due[1]
+            ask(due[0])
+        clock.now = end
+        ask(key)
+    times = [*taken, *sorted(promised.values())]
+    assert all(second - first >= 2.0 for first, second in itertools.pairwise(times))
+
+
+def test_a_key_that_needs_no_turn_any_more_takes_none_from_others(clock: Clock) -> None:
+    turns: Turns[str] = Turns(1.0, clock)
+    assert [turns.take(key) for key in "abc"] == [0.0, 1.0, 2.0]
+    turns.forget("b")
+    turns.forget("never")
+    assert turns.take("b") == 3.0 and turns.take("c") == 2.0
+    clock.now += 100.0
+    assert turns.take("c") == 0.0 and turns.take("d") == 0.0 and turns.take("e") == 1.0
 
 
 def test_pauses_grow_with_failures_in_a_row(queue: WorkQueue[str]) -> None:

@@ -120,6 +120,8 @@ class Decision:
     """When to look again even if nothing happens."""
     awaits: Mapping[PoolKey, Need] | None = None
     """What the pools would have to have for another decision; None: it does not wait for capacity."""
+    is_routine: bool = False
+    """Whether nothing but money and steps is new in the status, and time alone makes it due: it may be put off."""
 
 
 ACTED_ON = ("hardware", "cluster", "recovery", "budget", "checkpoint")

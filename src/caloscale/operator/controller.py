@@ -24,15 +24,15 @@ from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
 from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, Page, is_passing, message_of
 from caloscale.errors import InputError
-from caloscale.operator.context import Action, Boost, Create, Delete, RunEvent, Snapshot
+from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.outcomes import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
-from caloscale.operator.reconcile import reconcile
+from caloscale.operator.reconcile import REFRESHED_PER_SECOND, reconcile
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import Store
 from caloscale.operator.watches import Watches
-from caloscale.operator.workqueue import RETRY_SECONDS, WorkQueue
+from caloscale.operator.workqueue import RETRY_SECONDS, Turns, WorkQueue
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import Prices, load_prices, today
 from caloscale.status import RunStatus
@@ -41,6 +41,9 @@ log = logging.getLogger(__name__)
 
 IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 """How a row is added to the operator's prices."""
+ROUTINE_PER_SECOND = 1.25 * REFRESHED_PER_SECOND
+"""Statuses with nothing but money and steps are written at most so often, 1/s: more often than they come due, so that
+those that came due while nobody led are made up for, and seldom enough for others to be written meanwhile."""
 
 
 class Controller:
@@ -54,6 +57,7 @@ class Controller:
         self._leads = threading.Event()
         self._stop = threading.Event()
         self.queue: WorkQueue[RunKey] = WorkQueue()
+        self.routine: Turns[RunKey] = Turns(ROUTINE_PER_SECOND)
         self._first_event: dict[RunKey, float] = {}
         self._refusals: dict[RunKey, Diagnostic] = {}
         self._deciding = threading.Lock()
@@ -174,12 +178,16 @@ class Controller:
                 pool_changes = self.store.parking.changes
                 observed = self._observe(run, now)
                 if observed is None:
+                    self.routine.forget(run)
                     self._park(run, None, pool_changes)
                     return None
                 seen, version = observed
                 decision = reconcile(seen, now)
                 self.metrics.decision_seconds.observe(time.thread_time() - begun)
                 if confirmed or (job := job_in_doubt(seen, decision.status)) is None:
+                    if (pause := self._turn(run, seen, decision)) > 0:
+                        self._park(run, decision.awaits, pool_changes)
+                        return pause if decision.again is None else min(pause, _seconds(now, decision.again))
                     self.store.assume(run, decision.status, version)
                     self._park(run, decision.awaits, pool_changes)
                     break
@@ -192,10 +200,17 @@ class Controller:
             except BaseException:
                 self.store.assume(run, seen.status, version)
                 raise
-            if first is not None:
+            if first is not None and not decision.is_routine:
                 self.metrics.event_seconds.observe(time.monotonic() - first)
         self._act(run, decision.actions, version)
         return None if decision.again is None else _seconds(now, decision.again)
+
+    def _turn(self, run: RunKey, seen: Snapshot, decision: Decision) -> float:
+        """In how many seconds the status is to be written; a routine one has its turn among the others."""
+        if not decision.is_routine or decision.status == seen.status:
+            self.routine.forget(run)
+            return 0.0
+        return self.routine.take(run)
 
     def _park(self, run: RunKey, needs: Mapping[PoolKey, Need] | None, seen_changes: int) -> None:
         following = self.store.park(run, needs, seen_changes)

@@ -32,7 +32,7 @@ class Metrics:
         self.reconcile_seconds = histogram("caloscale_reconcile_seconds", text)
         text = "Processor time of a decision about a run, without its writes."
         self.decision_seconds = Summary("caloscale_decision_processor_seconds", text, registry=self.registry)
-        text = "From the first event that concerns a run to its status."
+        text = "From the first event that concerns a run to its status, where that has more than money and steps."
         self.event_seconds = histogram("caloscale_event_to_status_seconds", text)
         self.requests = counter("caloscale_api_requests", "Requests to the API server.", ("method", "kind", "code"))
         self.events = counter("caloscale_events", "Events of watched objects.", ("kind",))

@@ -48,8 +48,11 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
             expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     _keep_old_progress(draft)
+    known, report = seen.status.progress, draft.status.progress
+    is_routine = not draft.actions and draft.status.model_copy(update={"progress": known}) == seen.status
+    is_routine &= known == report or not _is_news(known, report)
     _account(draft, run)
-    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits)
+    return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits, is_routine)
 
 
 def _is_left(draft: Draft) -> bool:
@@ -142,11 +145,16 @@ def _keep_old_progress(draft: Draft) -> None:
 
 def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float) -> bool:
     """Whether a report is to be in the status: an epoch, a checkpoint, a hundredth of the steps, or after a while."""
-    if known.updated is None or report.updated is None:
+    if known.updated is None or report.updated is None or _is_news(known, report):
         return True
-    before, after = ((int(one.epoch), one.checkpoint_step, one.attempt) for one in (known, report))
-    waited = (report.updated - known.updated).total_seconds() >= refresh_seconds
-    return before != after or (report.step - known.step) * 100 >= report.steps or waited
+    return (report.updated - known.updated).total_seconds() >= refresh_seconds
+
+
+def _is_news(known: RunProgress | None, report: RunProgress | None) -> bool:
+    if known is None or report is None:
+        return True
+    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
+    return is_new or (report.step - known.step) * 100 >= report.steps
 
 
 def _account(draft: Draft, run: AnyRun | None = None) -> None:
@@ -172,8 +180,8 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
             draft.condition("Priced", "True", "Priced", message)
         if run is not None and draft.queue(run) is not None:
             _publish_eviction_cost(draft)
-    if in_use and draft.status.cost is not None and draft.status.cost.updated is not None:
-        draft.times.append(draft.status.cost.updated + dt.timedelta(seconds=draft.seen.refresh_seconds))
+    if in_use:
+        draft.later(draft.seen.refresh_seconds)
 
 
 MOST_BOOST = 99

@@ -15,6 +15,33 @@ RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Pauses after failures in a row, s."""
 
 
+class Turns(Generic[Key]):
+    """Turns at equal intervals, as of client-go's BucketRateLimiter. All methods may be called by several threads."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock``: seconds."""
+        self._seconds, self._clock, self._lock = 1 / per_second, clock, threading.Lock()
+        self._next = float("-inf")
+        self._turns: dict[Key, float] = {}
+
+    def take(self, key: Key) -> float:
+        """0.0: it is the key's turn, which it has had then. Else: in so many seconds it is, and is kept for it."""
+        with self._lock:
+            now = self._clock()
+            if key not in self._turns:
+                self._turns[key] = max(self._next, now)
+                self._next = self._turns[key] + self._seconds
+            if self._turns[key] > now:
+                return self._turns[key] - now
+            del self._turns[key]
+            return 0.0
+
+    def forget(self, key: Key) -> None:
+        """The key needs no turn any more."""
+        with self._lock:
+            self._turns.pop(key, None)
+
+
 class WorkQueue(Generic[Key]):
     """Keys with the time at which they are due. All methods may be called by several threads."""
 
