@@ -27,9 +27,7 @@ def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate()
     offers, _, _ = find_offers(Hardware(), PRICES, TODAY)
     slices = 0
     for offer in offers:
-        if isinstance(
-            offer.hardware, Slice
-        ):  # one that exists on two machine types (v5e 2x4) by the hosts that are held
+        if isinstance(offer.hardware, Slice):  # v5e 2x4 exists on two machine types, with other numbers of hosts
             slices, sold = slices + 1, (offer.hardware.price_kind, offer.hardware.price_sku)
             price = PRICES.find(Key("gcp", offer.region, *sold, offer.capacity_type), TODAY).usd_per_unit_hour
             whole = price * (offer.hardware.chips if sold[0] == "tpu_chip" else 1)

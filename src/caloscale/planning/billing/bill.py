@@ -55,7 +55,7 @@ class BillPart(Block):
     usd: float
     """US dollars; the parts add up to the bill to the cent."""
     share: float
-    """Part of the bill, before the rounding to cents or, of small bills, to their hundredths."""
+    """Part of the bill, before it is rounded to cents or, where it is small, to hundredths of a cent."""
     meaning: str
     """The purpose in words."""
 

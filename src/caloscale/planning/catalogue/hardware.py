@@ -184,7 +184,7 @@ def load_machines() -> tuple[Machine, ...]:
 
 
 SPOT_ONLY = ("a3-highgpu-1g", "a3-highgpu-2g", "a3-highgpu-4g")
-"""Machine types with a part of an H100 host's GPUs are sold as spot (and flex-start), not on demand."""
+"""Machine types that are not sold on demand, but as spot (and flex-start): parts of a host with H100s."""
 OWN = "own"
 """Machine type and region of machines that have none."""
 

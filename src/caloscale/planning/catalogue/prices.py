@@ -169,10 +169,8 @@ class Prices:
         Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
         known = [row for layer in reversed(self._layers) for row in layer.get(key, [])]
-        for row in known:
-            if row.effective_from <= as_of <= row.last_day:
-                break
-        else:
+        row = next((one for one in known if one.effective_from <= as_of <= one.last_day), None)
+        if row is None:
             raise _missing(key, as_of, known, self._keys, self.added)
         age_days, most = (as_of - row.observed_on).days, self._max_age_days
         if most is not None and age_days > most:
@@ -191,8 +189,8 @@ class Prices:
         return sorted({key.region for key in self._keys if key.provider == provider})
 
     def doubtful_regions(self) -> list[str]:
-        """Of regions of clouds that may be mistyped, why: something has a price there, but no node all of its parts; or
-        no such region is known. A cloud may have opened it since.
+        """Warnings of regions of clouds that may be mistyped: where no machine of the catalogue has all its prices, and
+        those that regions.yaml does not have, which the cloud may have opened since.
         """
         sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
         for key in self._keys:

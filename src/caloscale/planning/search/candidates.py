@@ -1,6 +1,5 @@
 """All placements of a run with their predicted time and money, as columns, and the choice among them."""
 
-import copy
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -227,21 +226,12 @@ class Money:
         is_slice = np.array([offer.hardware.topology is not None for offer in offers])[index]
         self._missing = np.where(is_slice, nodes, 1.0)
         """Nodes that are not paid while one is replaced: a slice is replaced as a whole."""
-        self.control_plane = np.zeros(len(index))
-        """US dollars per hour."""
+        self._control_plane = np.zeros(len(index))
         if hardware.control_plane:
             clusters = [cluster_rate(prices, o.hardware.provider, o.region, as_of) for o in offers]
-            self.control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
-        self.usd_per_hour = nodes * self._usd_per_node_hour + self.control_plane
+            self._control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
+        self.usd_per_hour = nodes * self._usd_per_node_hour + self._control_plane
         """All nodes and the control plane, US dollars per hour."""
-
-    def of_one(self, index: int, per_node_hour: float) -> "Money":
-        """That of one candidate, with so many interruptions of a node per hour."""
-        one = copy.copy(self)
-        one.rate = np.array([per_node_hour])
-        for name in ("_nodes", "_lifetime", "_usd_per_node_hour", "_missing", "control_plane"):
-            setattr(one, name, getattr(self, name)[index : index + 1])
-        return one
 
     def spend(self, start_up: Numbers, work: Numbers) -> Spent:
         """Expected time and money for ``work`` seconds of epochs after the start-up."""
@@ -259,7 +249,7 @@ class Money:
         seconds = start_up + run.seconds
         with np.errstate(invalid="ignore"):
             node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
-            usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self.control_plane, seconds)
+            usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
         unknown = np.isnan(self.rate) & np.isinf(self._lifetime)
         every_seconds = self._run.checkpoint.every_seconds
         return Spent(

@@ -2,6 +2,8 @@
 
 import datetime as dt
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -9,10 +11,11 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import SPOT_ONLY, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate, usd_of
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate
 from caloscale.planning.search.candidates import (
     Candidates,
     Limit,
+    Money,
     choose,
     find_candidates,
     micro_batch,
@@ -328,7 +331,7 @@ class _Describer:
     def _break_even(self, index: int) -> float | None:
         """Rate up to which spot is cheaper than the same on demand; None where that is not sold, or never."""
         found, hardware = self._found, self._run.hardware or Hardware()
-        offer, start_up, work = found.offer_of(index), found.times.start_up_seconds[index], self._work_seconds(index)
+        offer, one = found.offer_of(index), slice(index, index + 1)
         if offer.rate is None or offer.hardware.machine_type in SPOT_ONLY:
             return None
         try:
@@ -336,12 +339,17 @@ class _Describer:
         except PriceError:
             return None
 
-        def spot_usd(per_node_hour: float) -> float:
-            spent = found.money.of_one(index, per_node_hour).spend(start_up, np.array([work]))
+        def usd(money: Money, per_node_hour: float) -> float:
+            money.rate = np.array([per_node_hour])
+            spent = money.spend(found.times.start_up_seconds[one], np.array([self._work_seconds(index)]))
             return float(spent.usd[0]) if spent.seconds[0] < NEVER_SECONDS else np.inf
 
-        usd_per_hour = found.setups.nodes[index] * listed.usd_per_hour + found.money.control_plane[index]
-        return break_even_rate(spot_usd, usd_of(float(usd_per_hour), float(start_up + work)))
+        nodes, known = found.setups.nodes[one], self._measurements
+        spot, on_demand = (
+            Money(self._run, hardware, self._prices, self._as_of, [bought], np.array([0]), nodes, known)
+            for bought in (offer, replace(offer, capacity_type="on-demand", rate=listed))
+        )
+        return break_even_rate(partial(usd, spot), usd(on_demand, 0))
 
 
 def _layouts(found: Candidates, index: int, run: Run, measurements: Sequence[Measurement]) -> tuple[Layout, ...]:
