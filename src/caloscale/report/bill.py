@@ -40,7 +40,7 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     parts = [(p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in bill.parts if p.usd]
     held = "Machine that the run is priced as" if bill.own_machine else "Machines that the run held"
     against, million = bill.against_estimate, bill.per_million_showers
-    beside = not_billed({part.kind for nodes in bill.nodes for part in nodes.rate_parts})
+    beside = not_billed({part.kind for n in bill.nodes for part in n.rate_parts})
     notes = [OWN_MACHINE] if bill.own_machine else [*([NO_SPEED] if million is None else []), f"Not in it: {beside}."]
     return (
         Text(whole, "strong"),
@@ -54,7 +54,7 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
 
 
 def _machines(bill: Bill) -> list[BilledNodes]:
-    """What a bill is for, without the control plane, whose hours are those of the cluster."""
+    """The rows of machines: that of the control plane has hours of the cluster, not of a node."""
     return [nodes for nodes in bill.nodes if nodes.rate_parts[0].kind != "control_plane"]
 
 

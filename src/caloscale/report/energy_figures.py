@@ -117,8 +117,7 @@ def resolution(evaluation: Evaluation, data: FigureData) -> Drawing:
         "resolution",
         "Energy resolution",
         "Width of sum/E (1.253 times the mean absolute deviation) over its mean, with bootstrap errors and a fit. The "
-        "plain sum has a large "
-        "constant term, because the thick layers at the back sample half; weights undo this. "
+        "plain sum has a large constant term, because the thick layers at the back sample half; weights undo this. "
         f"{count_showers(evaluation)}",
         f"Resolution falling with the energy, generator against Monte Carlo. {' '.join(seen)}",
         page,

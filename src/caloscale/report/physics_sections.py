@@ -294,6 +294,6 @@ def distances_table(evaluation: Evaluation) -> Table:
     if auc.value is not None:
         note += (
             f" Extrapolated to infinitely many: {measured(auc.limit)}. Tested on {auc.test_reference:,} Monte Carlo "
+            f"and {auc.test_generated:,} generated showers."
         )
-        note += f"and {auc.test_generated:,} generated showers."
     return Table.of("Distances in many observables at once", rows, note=note)

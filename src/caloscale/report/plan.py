@@ -243,7 +243,7 @@ def remarks(plan: Plan) -> list[str]:
 
 
 def not_billed(kinds: Container[str]) -> str:
-    """What a cloud asks money for beside prices of some kinds."""
+    """What a cloud also charges for and prices of these kinds do not include."""
     fields = {"disk_gib": "boot disks (hardware.diskGib)", "control_plane": "control plane (hardware.controlPlane)"}
     beside = [text for kind, text in fields.items() if kind not in kinds]
     idle = "nodes without a worker (before it starts, after it ends, and those of the cluster itself)"
