@@ -161,7 +161,7 @@ class Connection:
     def log(
         self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None, since: str
     ) -> Iterator[bytes]:
-        """Lines of a container behind their times; the last one may have no end. ``since``: from that second on."""
+        """Lines of a container, each after its time; the last one may have no end. ``since``: from that second on."""
         query = {
             "container": container,
             "timestamps": "true",
@@ -169,15 +169,9 @@ class Connection:
             "tailLines": "" if tail is None else str(tail),
             "sinceTime": since,
         }
-        with closing(
-            self._call("GET", "Pod", RESOURCES["Pod"].path(namespace, pod, "log"), query, stream=True)
-        ) as text:
-            rest = b""
-            for piece in text.stream():
-                *whole, rest = (rest + piece).split(b"\n")
-                yield from (line + b"\n" for line in whole)
-            if rest:
-                yield rest
+        path = RESOURCES["Pod"].path(namespace, pod, "log")
+        with closing(self._call("GET", "Pod", path, query, stream=True)) as response:
+            yield from response
 
     def _pages(self, kind: str, namespace: str | None, selector: str, fields: str) -> Iterator[Page]:
         token, before = "", set[str]()
@@ -321,7 +315,7 @@ def connect(context: str | None = None, *, kubeconfig: str | None = None, second
 
 
 def _has_kubeconfig() -> bool:
-    """Whether one names a current context, or cannot be read; kubectl takes an empty one for none."""
+    """Whether there is one that names a current context or cannot be read; for kubectl, too, an empty one is none."""
     try:
         return bool(_merged(kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config.value.get("current-context"))
     except ConfigException:

@@ -126,8 +126,8 @@ def _file(configuration: Path | None, preset: str | None, workspace: str) -> Pat
 
 
 def warn_of_schedule(run: Run) -> None:
-    """State on standard error that a training ends before its learning rate has reached its value, and that its time
-    makes it another one each time although it is to be deterministic."""
+    """State on standard error that a training ends before its learning rate has reached its value, or that a limit of
+    its time keeps a deterministic training from being repeatable."""
     train = run.train
     if train.deterministic and train.max_minutes is not None:
         problem = (

@@ -17,13 +17,13 @@ from caloscale.errors import ClusterError
 from caloscale.status import FINISHED
 
 MOST_TRIES = 3
-"""What a worker that has ended has written is asked for so often."""
+"""How often the log of a worker that has ended is asked for."""
 NO_LOG = (400, 404)
-"""Answers about a worker that never started, or is gone: there is nothing to read."""
+"""Statuses of answers about a worker that never started, or is gone: there is nothing to read."""
 
 
 class _Reader(threading.Thread):
-    """Puts the lines of a worker into a queue. A stream that breaks is resumed; the last one begins after its end."""
+    """Puts the lines of a worker into a queue. A broken stream is resumed; the last begins after the worker's end."""
 
     def __init__(self, connection: Connection, pod: Object, lines: queue.SimpleQueue[str], tail: int | None) -> None:
         super().__init__(daemon=True)
@@ -33,13 +33,13 @@ class _Reader(threading.Thread):
         self._connection, self._lines, self._tail = connection, lines, tail
         self._pod = (str(pod["metadata"]["namespace"]), self.worker, container)
         self.ended = False
-        """Whether nothing more is to be waited for."""
+        """Whether the worker writes no more, so that the next stream is the last one."""
         self.problem = ""
         """Why lines may be missing."""
         self._last = ""
         """Time of the newest line that was printed."""
         self._report = ""
-        """What the kubelet reported last, such as a lack of inotify watches, which it does each time."""
+        """The kubelet's own last report, such as a lack of inotify watches, which comes with each stream."""
 
     def run(self) -> None:
         """Until all lines are read, or cannot be."""

@@ -306,7 +306,7 @@ def ask(question: Callable[[], _Answer], problem: str) -> _Answer:
 
 
 def is_final(error: BaseException | None) -> bool:
-    """Whether it is no use to ask again: the cluster has answered, and not that it cannot just now."""
+    """Whether another try is useless: the cluster has answered, and not that it cannot answer just now."""
     return not (is_passing(error) if isinstance(error, ApiException) else isinstance(error, (OSError, HTTPError)))
 
 

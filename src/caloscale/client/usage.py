@@ -69,7 +69,7 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     stages: see `use_of`. Returns what could not be written, a sentence each.
     """
     planned, cost = _estimate_of(configured, run.status), run.status.cost
-    # of a run that uses nodes: until then, as its status has it, whatever the clock of this machine is
+    # the bill ends when the status counted the cost last: the clock of this machine may differ from the operator's
     now = (cost.updated if cost is not None else None) or dt.datetime.now(dt.UTC)
     plan = None if isinstance(planned, str) else planned
     used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)

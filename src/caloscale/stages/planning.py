@@ -29,7 +29,8 @@ from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import StageRecord, read_earlier, read_records
 from caloscale.stages.usage import node_as
 from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
-from caloscale.storage.atomic import one_at_a_time, write_text
+from caloscale.storage.atomic import write_text
+from caloscale.storage.lock import one_at_a_time
 
 IN_THE_CONFIGURATION = "to the catalogue, or choose another budget.pricedAs"
 """What can be done about a missing price where no file of prices is asked for."""

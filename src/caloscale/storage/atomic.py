@@ -2,7 +2,6 @@
 
 import ctypes
 import errno
-import fcntl
 import functools
 import glob
 import hashlib
@@ -70,18 +69,6 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
         raise storage_error(error, path) from error
     finally:
         _remove(temporary)
-
-
-@contextmanager
-def one_at_a_time(folder: Path) -> Iterator[None]:
-    """Wait until no other process of this machine is in such a block for the same folder, which is made."""
-    descriptor = os.open(make_folder(folder), os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(folder: str | Path) -> Path:

@@ -7,11 +7,11 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from caloscale.errors import HeldError
-from caloscale.storage.atomic import storage_error
+from caloscale.storage.atomic import make_folder, storage_error
 
 log = logging.getLogger(__name__)
 
@@ -61,3 +61,18 @@ def _taken(descriptor: int, folder: Path) -> bool:
             return False
         log.warning("%s: this file system has no locks; let no other process write here", folder)
     return True
+
+
+@contextmanager
+def one_at_a_time(folder: Path) -> Iterator[None]:
+    """Wait until no other process or thread of this machine is in such a block for the same folder, which is made.
+
+    Unlike `locked` it leaves no file: the folder may be the user's own, such as the working directory.
+    """
+    descriptor = os.open(make_folder(folder), os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -217,7 +217,7 @@ class S3Store:
         try:
             yield
         except (ClientError, S3UploadFailedError) as error:
-            cause = error if isinstance(error, ClientError) else error.__context__  # of a file
+            cause = error if isinstance(error, ClientError) else error.__context__  # an upload's holds it
             raise self._meant(cause).error(uri, self._host, error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise _NO_CREDENTIALS.error(uri, self._host, error) from error
