@@ -174,9 +174,13 @@ def test_a_column_that_does_not_exist_is_refused_at_the_first_point(computed, tm
 
 
 @pytest.mark.parametrize(
-    "change", [{"plot": {"x": "a", "y": "text"}}, {"plot": {"x": "text", "y": "a", "front": True}},
-               {"plot": None, "speedUp": {"time": "a", "units": "text"}}],
-)  # fmt: skip
+    "change",
+    [
+        {"plot": {"x": "a", "y": "text"}},
+        {"plot": {"x": "text", "y": "a", "front": True}},
+        {"plot": None, "speedUp": {"time": "a", "units": "text"}},
+    ],
+)
 def test_figures_and_speed_ups_need_numbers_at_the_first_point(computed, tmp_path, change):
     asked, *_ = computed
     changed = _changed(columns={"a": "a", "text": "given"}, given={"given": "some"}, **change)
@@ -244,11 +248,10 @@ def test_speed_up_and_efficiency_are_those_of_their_definition():
     assert [row["speed-up"] for row in found] == [2.0, 5.0, 3.0, 1.0]
     assert [row["efficiency"] for row in found] == [1.0, 0.625, 0.75, 1.0]
     rows = [{"n": n, "s": s} for n, s in ((1, 8.0), (2, 4.0), (1, None), (2, 4.0), (2, None))]
-    found = speed_ups(
-        SpeedUp(time="s", units="n"), [0, 0, 1, 1, 2], rows
-    )  # nothing to compare with in the second round
+    # In the second and third rounds there is no time to compare with.
+    found = speed_ups(SpeedUp(time="s", units="n"), [0, 0, 1, 1, 2], rows)
     assert [row["speed-up"] for row in found] == [1, 2, None, None, None] and found[3]["efficiency"] is None
-    rows = [{"n": n, "s": s} for n, s in ((1, None), (1, 8.0), (1, 6.0), (2, 4.0))]  # several with as many
+    rows = [{"n": n, "s": s} for n, s in ((1, None), (1, 8.0), (1, 6.0), (2, 4.0))]  # the first time counts
     assert [row["speed-up"] for row in speed_ups(SpeedUp(time="s", units="n"), [0] * 4, rows)][1:] == [1, 8 / 6, 2]
 
 

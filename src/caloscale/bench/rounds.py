@@ -112,7 +112,7 @@ class Contender:
 
 
 def interleave(contenders: Sequence[Contender], label: str, seconds: float, rounds: int | None = None) -> None:
-    """Time all contenders in turn, each round beginning with the next; ``rounds`` absent: about ``seconds`` in all."""
+    """Time all contenders in every round, in an order that rotates; ``rounds`` None: about ``seconds`` in all."""
     units = {c.name: max(1, math.ceil(SHORTEST_SECONDS / max(c.facts["seconds"], 1e-6))) for c in contenders}
     if rounds is None:
         round_seconds = sum(units[c.name] * c.facts["seconds"] for c in contenders)

@@ -63,12 +63,12 @@ def recording() -> Iterator[list[Trace]]:
             host_tracer_level=_EVERY_OPERATION, python_tracer_level=0, device_tracer_level=1
         )
         tf.profiler.experimental.start(folder, options=options)
-        completed = False
         try:
             yield found
-            completed = True
-        finally:
-            tf.profiler.experimental.stop(save=completed)  # Profile as a context saves what is thrown away
+        except BaseException:
+            tf.profiler.experimental.stop(save=False)  # the context manager of TensorFlow would save it
+            raise
+        tf.profiler.experimental.stop()
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         if files:
             found.append(read_trace(files[0].read_bytes()))

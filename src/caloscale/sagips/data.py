@@ -50,7 +50,7 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
     all_of_rows = tf.reshape(made[EVENTS], (rows * _PER_ROW, len(environment.observables)))
     events: NDArray[np.float32] = all_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
     if not np.isfinite(events).all():
-        problem, remedy = "makes events that are not finite of its true parameters", "correct the pipeline"
+        problem, remedy = "makes NaN or infinite events from its true parameters", "correct the pipeline"
         raise ConfigurationError(problem, field=f"{field}.environment", value=data.environment, remedy=remedy)
     return events
 

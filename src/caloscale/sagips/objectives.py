@@ -134,9 +134,9 @@ def _sum_chunks(
 
 
 def _require_width(widths: tf.Tensor) -> None:
-    """Raise ConfigurationError where an observable of the measured events does not vary: events are divided by it."""
+    """Raise ConfigurationError where an observable of the measured events does not vary: its width is a divisor."""
     if not (widths > 0).numpy().all():
-        problem = f"cannot compare observable {int(tf.argmin(widths))}: the measured events have one value of it"
+        problem = f"cannot compare observable {int(tf.argmin(widths))}: the measured events do not vary in it"
         remedy = "give more events, write objective: discriminator, or leave the observable out"
         raise ConfigurationError(problem, field="solver.objective", remedy=remedy)
 

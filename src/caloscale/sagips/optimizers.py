@@ -222,7 +222,7 @@ class GeneratorOptimizer:
             [*(events for events, _ in made), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
         )
         losses = tf.stack([tf.add_n(values), norms, tf.add_n(learned)])
-        if gradients[0] is None:  # `step` refuses it: TensorFlow makes another exception of one that is raised here
+        if gradients[0] is None:  # `step` raises the error: TensorFlow would change its type here
             return losses, tf.zeros(0), ()
         if self._solver.averages_biases:
             return losses, tf.concat(gradients, axis=0), ()

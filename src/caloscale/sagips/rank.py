@@ -138,9 +138,9 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
     if not agree(progress.finite, communicator):
         problem = f"no gradient of the {progress.epoch} epochs was finite"
-        remedy = "look for an observable that has one value alone, or events of the pipeline that are not finite"
+        remedy = "look for an observable with a single value, or for events of the pipeline that are not finite"
         raise TrainingError(problem, remedy=remedy)
-    if not saves.checkpoint_file(folder, progress.epoch, rank).is_file():  # of minutes that are over, or deleted
+    if not saves.checkpoint_file(folder, progress.epoch, rank).is_file():  # ended by maxMinutes, or deleted
         _copy(folder, rank, optimizer, progress)
     # All ranks close together: one that has failed must not wait for the others here.
     exchange.close()
@@ -149,7 +149,7 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
 
 
 def _copy(folder: Path, rank: int, optimizer: Optimizer, progress: saves.Progress) -> None:
-    """Write a checkpoint of what proposes now."""
+    """Write a checkpoint of the optimizer as it is now."""
     seconds, generator = progress.seconds, optimizer.generator()
     saves.write_checkpoint(folder, rank, progress.epoch, seconds, optimizer.propose(), generator)
 

@@ -178,7 +178,7 @@ def _write(file: Path, arrays: Arrays) -> None:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays of a file. A damaged one makes zipfile, NumPy and what uses the arrays raise nearly anything."""
+    """The arrays of a file. zipfile, NumPy and the caller raise errors of many types for a damaged one."""
     try:
         with file.open("rb") as opened, np.load(opened) as arrays:
             yield dict(arrays)

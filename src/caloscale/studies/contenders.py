@@ -29,8 +29,7 @@ class _Processes(Block):
     """Processes of a run configuration."""
 
     environment: dict[str, str | int | float | None] | None = None
-    """Variables of the processes, such as {OMP_NUM_THREADS: 1}; null: without the one of this process. Absent or null:
-    those of this process."""
+    """Variables of the processes beside those of this one, such as {OMP_NUM_THREADS: 1}; null removes a variable."""
 
     def variables(self, run: Run) -> dict[str, str | None]:
         """The environment of the processes, with what the run configuration sets."""

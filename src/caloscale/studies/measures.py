@@ -119,18 +119,13 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, folder: Path) -> d
         own = shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}
         cost = _epoch_cost(own, context, folder)
         bought = f"{own['capacityType']}, {own['region']}, {cost['host']}, prices of {own['asOf']}"
-        costs.append((cost["usd"], f"{cost['title']} ({bought})", cost))
-    (low, cheap, cheaper), (high, dear, _) = sorted(costs, key=lambda cost: cost[0])
-    statement = f"an epoch ({cheaper['secondsAre']}) on {cheap} costs 1/{high / low:.2f} of that on {dear}"
-    (one_usd, _, one), (other_usd, _, other) = costs
-    seen = min(one["observedOn"], other["observedOn"])
-    return {
-        "oneCost": one,
-        "otherCost": other,
-        "ratio": one_usd / other_usd,
-        "observedOn": seen,
-        "statement": statement,
-    }
+        costs.append((cost, f"{cost['title']} ({bought})"))
+    (low, cheap), (high, dear) = sorted(costs, key=lambda cost: cost[0]["usd"])
+    times = f"1/{high['usd'] / low['usd']:.2f}"
+    statement = f"an epoch ({low['secondsAre']}) on {cheap} costs {times} of that on {dear}"
+    one, other = (cost for cost, _ in costs)
+    figures = {"ratio": one["usd"] / other["usd"], "observedOn": min(one["observedOn"], other["observedOn"])}
+    return {"oneCost": one, "otherCost": other, **figures, "statement": statement}
 
 
 def _run_like(asked: EpochInputs, context: Context) -> Measurement:

@@ -103,12 +103,10 @@ def _places(source: str) -> list[Path]:
 @functools.cache
 def _content_of(source: str) -> str:
     """Hash of names and contents: another one under the same name makes another point."""
-    digest = hashlib.sha256()
     if source.startswith(BUCKETS):
         store, prefix = locate(source)
-        digest.update(repr(store.list(prefix)).encode())
-        return digest.hexdigest()
-    places = _places(source)
+        return hashlib.sha256(repr(store.list(prefix)).encode()).hexdigest()
+    digest, places = hashlib.sha256(), _places(source)
     for file in (inner for place in places for inner in (sorted(place.rglob("*")) if place.is_dir() else [place])):
         if file.is_file():
             digest.update(f"{file.name}:".encode())
@@ -140,7 +138,7 @@ class Point:
             return self.inputs[path]
         first, _, rest = path.partition(".")
         found: Any = self.result
-        if rest and isinstance(self.inputs.get(first, path), dict | None):
+        if rest and first in self.inputs and isinstance(self.inputs[first], dict | None):
             found, path = self.inputs[first], rest
         elif self.error is not None:
             return None

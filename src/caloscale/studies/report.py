@@ -188,7 +188,7 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
 
 
 def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the columns of a speed-up; None where a time or number is missing, or that of the smallest number.
+    """Rows with the columns of a speed-up; None where a time, a number or the time to compare with is missing.
 
     repetitions: of each row its repetition; rows are compared within one, and within the values of the series.
     """

@@ -46,11 +46,12 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
 
 
 def _require_columns(sweep: Sweep, point: Point) -> None:
-    """Raise ConfigurationError where a column does not exist, or that of a speed-up or of a figure has no numbers: at
-    the first point, not after hours."""
+    """Raise ConfigurationError where a column does not exist, or where one that a speed-up or a figure needs has no
+    numbers: at the first point, not after hours."""
     plot, speed = sweep.plot, sweep.speed_up
-    numeric = [*([plot.y] if plot else []), *([plot.x] if plot and plot.front else [])]
-    numeric += [speed.time, speed.units] if speed else []
+    numeric = [speed.time, speed.units] if speed else []
+    if plot:
+        numeric += [plot.y, plot.x] if plot.front else [plot.y]
     try:
         values = {name: point.value(path) for name, path in sweep.columns.items()}
         for name in numeric:
