@@ -80,10 +80,7 @@ def _run(pipeline: Callable[..., Any], folder: Path, *, training: bool) -> int:
     )
     before = signal.signal(signal.SIGTERM, _end_step)
     try:
-        with (
-            log.open("a", encoding="utf-8") as kept,
-            contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)),
-        ):
+        with log.open("a", encoding="utf-8") as kept, contextlib.redirect_stdout(PipelineLog(sys.stdout, kept)):
             # The folder holds the configuration; the runner takes no null.
             pipeline(workspace=str(folder), run={}, **({"preset": ""} if training else {}))
     except (KeyboardInterrupt, Terminated) as end:

@@ -132,13 +132,10 @@ def evaluate(
     from caloscale.physics.comparison import refuse_shared
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
-        found = given
-        if not isinstance(found, Showers) and Path(found).suffix in (".h5", ".hdf5"):  # these name their primary
-            primaries = survey_file(Path(found), run.data, run.data.preprocessing.rebin).primaries
-            read = read_showers(found, run)
-            found = Showers.of(read.cells_gev, primaries, read.source)
-        elif not isinstance(found, Showers):
-            found = read_showers(found, run)
+        found = given if isinstance(given, Showers) else read_showers(given, run)
+        if not isinstance(given, Showers) and Path(given).suffix in (".h5", ".hdf5"):  # these name their primary
+            primaries = survey_file(Path(given), run.data, run.data.preprocessing.rebin).primaries
+            found = Showers.of(found.cells_gev, primaries, found.source)
         check_primaries(name, "plain", found.primaries)
         check_of_run(found.primaries, run.data, field=name)
         return found

@@ -141,7 +141,7 @@ def first_usage(attempt: AttemptStatus) -> dt.datetime:
 def interruptions(attempt: AttemptStatus) -> int:
     """How often the loss of a machine ended an attempt, or those that it sums up: the rate of spot nodes rests on it.
 
-    A worker that fails by itself (out of memory, a crash) is none; one that another left, or that got SIGTERM, is.
+    A worker that fails by itself (out of memory, a crash) does not count; one that lost a peer or got SIGTERM does.
     """
     if attempt.count > 1:
         return attempt.interruptions
@@ -150,8 +150,8 @@ def interruptions(attempt: AttemptStatus) -> int:
 
 
 def is_report_of(attempt: AttemptStatus, progress: RunProgress) -> bool:
-    """Whether worker 0 of an attempt has made a report. One of an older image does not name its attempt: then its
-    clock decides, which may not be the operator's."""
+    """Whether worker 0 of an attempt has made a report. Where a report of an older image names no attempt, its time
+    decides, by the worker's clock, which may differ from the operator's."""
     if progress.attempt is not None:
         return progress.attempt == attempt.number
     return progress.updated is not None and progress.updated >= attempt.launched

@@ -365,10 +365,10 @@ ReadT = TypeVar("ReadT")
 def _read(
     what: str, read: Callable[[list[Path]], ReadT], files: list[Path], last: ReadT | Callable[[str], ReadT]
 ) -> tuple[ReadT, str]:
-    """What the files and the package say together, and why the files do not count: then the last ones do.
+    """What the files and the package say together, and why the files do not count: then what was read last does.
 
-    ``last``: called with the problem at the start of the process, which does not know them: without the files the
-    package may say something else.
+    ``last``: that. At the start of the process it is a function that makes an empty table of the problem, because the
+    package alone may say something else than the files of before.
     """
     try:
         return read(files), ""

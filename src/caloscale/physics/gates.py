@@ -172,8 +172,8 @@ def _missing(difference: Difference) -> str:
 
 
 def _lacking(sigmas: float, tests: int, showers: Counts) -> dict[str, int | str]:
-    """Showers that would decide if the difference is what it seems: held-out Monte Carlo showers, or where generated
-    ones are too few, too, a sentence; nothing where it is so near the tolerance that no number is foreseen.
+    """Showers that would decide if the difference is what it seems: a number of further held-out Monte Carlo showers,
+    or a sentence where generated ones are too few as well. Empty where it would take about a million.
 
     sigmas: standard deviations by which it exceeds the tolerance now.
     """

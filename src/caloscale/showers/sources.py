@@ -36,13 +36,13 @@ _LARGEST_OF_ONE, _LARGEST_MEDIAN = 5.0, 1.5
 """Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
 sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR, _FEWEST = 4.0, 10
-"""Factor by which the median of so many showers may differ from the detector's sampling: leakage makes it smaller,
-nothing makes it larger."""
+"""Factor by which the median may differ from the detector's sampling (leakage makes it smaller, nothing makes it
+larger), and fewest showers that have a median."""
 _INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 """Correlation that shows the axis of the inclination, and showers and range of angles that it takes: with 200 Geant4
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
 _UNRELATED, _WIDE_RAD = 0.2, 0.5
-"""Correlation of sums with energies, and of angles over such a range, below which they belong to other showers."""
+"""Correlation of cells with energies or angles below which these belong to other showers, and least range of angles."""
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
 """Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
 uniform in the range."""
@@ -300,8 +300,8 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     """Compare the sums of cells with the energies of the primaries and with the sampling of the detector.
 
     numbers: of the showers in the file (N,). Raises ShowerFileError when more energy is deposited than the primaries
-    had or the detector samples, which wrong units cause, and for less where the file does not state its unit; warns of
-    less where it does.
+    had or the detector samples, which wrong units cause, or less in a file that does not state its unit, and when the
+    sums do not follow the energies. Less energy in a file that states its unit is a warning.
     """
     ratios = showers.ecal_sum_gev / showers.energy_gev
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
@@ -325,7 +325,7 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     if data.has_hadrons or len(ratios) < _FEWEST:
         return
     if low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
-        energy_gev = showers.energy_gev
+        energy_gev = showers.energy_gev  # within a factor of two, or below 1 GeV, it shows nothing
         if len(ratios) >= _INCLINED_SHOWERS and energy_gev.max() > max(1, 2 * energy_gev.min()):
             follows = float(np.corrcoef(energy_gev, showers.ecal_sum_gev)[0, 1])
             if follows < _UNRELATED:
@@ -350,7 +350,7 @@ def _sampled(data: Data) -> tuple[float, float]:
 
 
 def largest_median(data: Data) -> float:
-    """Largest median of this ratio that showers can have."""
+    """Largest median of sum of cells over primary energy that showers can have."""
     return _LARGEST_MEDIAN if data.has_hadrons else min(_LARGEST_MEDIAN, _UNUSUAL_FACTOR * _sampled(data)[1])
 
 
@@ -364,8 +364,8 @@ def check_inclination(
     """Compare the angles of the primaries (N,) with those that re-binned cells (N, X, Y, Z) show along x (N,) and y.
 
     Raises ShowerFileError when the showers are inclined along y or to the other side of x: axes that are exchanged or
-    reversed, or not at all: rows that are mixed up. Some showers, angles that are nearly equal, and azimuths show
-    nothing.
+    reversed. Also when the cells do not follow the angles at all: rows that are mixed up. Few showers, angles that are
+    nearly equal, and azimuths show nothing.
     """
     angle = angle_rad.astype(np.float64)
     if len(angle) < _INCLINED_SHOWERS or data.azimuth_deg is not None or np.ptp(angle) < _INCLINED_RAD:

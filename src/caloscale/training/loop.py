@@ -87,7 +87,7 @@ def connected_worker(run: Run, signals: StopSignals) -> Iterator[tuple[Distribut
         peers.disconnect()
         if len(cluster) < 2:
             raise
-        raise PeerLostError(peers.failed, f"is gone: {' '.join(str(error.message).split())[:200]}") from error
+        raise PeerLostError(peers.failed, f"is gone: {brief(error)}") from error
     except BaseException:
         peers.disconnect()
         raise

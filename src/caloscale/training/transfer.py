@@ -34,8 +34,8 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
 
     A weight fits if the weight at the same position of the model's network has the same shape. A weight that begins
     with a constant of the run configuration, such as the mean response of a detector, keeps its trained distance from
-    that constant. Those that are adapted to the training showers (`adapt`) remain. Raises CheckpointError for a folder
-    that is no model, ConfigurationError for one of another preset or of which nothing fits, StorageError.
+    that constant. Weights that `adapt` sets are left out. Raises CheckpointError for a folder that is no model,
+    ConfigurationError for one of another preset or of which nothing fits, StorageError.
     """
     source = run.train.start_from
     assert source is not None
@@ -48,14 +48,14 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
         before = build(trained.model, trained.data)
         weights = {role: load_network(folder / f"{role}.keras", trained.model).get_weights() for role in before}
     taken, new = 0, []
+    adapted = {id(variable) for variable in state.adapted_variables().values()}
     for name, began in before.items():
         network = state.networks[name]
         values = {f"{index:03d}": value for index, value in enumerate(weights[name])}
         begun = {index: variable.numpy() for index, variable in network_variables(began, state.family).items()}
         labels = {f"{index:03d}": weight.path for index, weight in enumerate(network.weights)}
-        adapted = [unwrap(weight) for weight in state.family.adapted_weights(network)]
         for index, variable in network_variables(network, state.family).items():
-            if any(variable is one for one in adapted):
+            if id(variable) in adapted:
                 continue
             if index in begun and tuple(variable.shape) == begun[index].shape == values[index].shape:
                 variable.assign(_taken_over(values[index], variable.numpy(), begun[index]))

@@ -71,7 +71,7 @@ class NodeLabels:
 
     rows: tuple[LabelRow, ...]
     problem: str = ""
-    """Why they are not known, and no run goes to any node; empty: they are."""
+    """Why the labels are not known, so that no run is placed on any node; empty: they are known."""
 
     @functools.cached_property
     def _of_concept(self) -> dict[str, list[LabelRow]]:

@@ -83,7 +83,7 @@ class Target(ABC):
 
 
 def spread(card: ModelCard, count: int) -> dict[str, Floats]:
-    """A table of ``count`` primaries, no multiple of 37, that covers the trained ranges evenly."""
+    """A table of ``count`` primaries that covers the trained ranges evenly. count: not a multiple of 37."""
     order = np.arange(count) * 37 % count
     table = {
         "energy_gev": np.geomspace(*card.energy_gev, count),
