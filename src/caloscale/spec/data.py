@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.values import Place
+from caloscale.spec.values import Place, Seed
 
 Range = tuple[float, float]
 Particle = Literal["e-", "gamma", "pi-", "pi+"]
@@ -239,7 +239,7 @@ class Data(PrimaryRanges):
     """Displacement of the primary's line along x, and along y, from the line that crosses the axis of the window, mm:
     both drawn uniformly or selected, and conditions of the generator. Half a (re-binned) cell to each side, such as
     [-7.65, 7.65] in the preset compact, covers all positions within a cell. Absent: 0."""
-    seed: int = Field(1, ge=0, le=2**53)
+    seed: Seed = 1
     """Seed of the simulation, of the split into training and validation, and of the order of the showers of a path."""
     validation_fraction: float = Field(0.1, gt=0, lt=1)
     """Fraction of the showers that is held out for validation (published: 0.1): whole files of simulated showers, or

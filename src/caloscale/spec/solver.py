@@ -11,6 +11,7 @@ from caloscale.spec.budget import Budget
 from caloscale.spec.cluster import Cluster, Recovery
 from caloscale.spec.hardware import Hardware
 from caloscale.spec.train import Precision
+from caloscale.spec.values import Seed
 
 SolverPreset = Literal["proxy", "proxy-paper"]
 Exchange = Literal[
@@ -148,7 +149,7 @@ class Solver(Block):
     data_fraction: float = Field(1.0, gt=0, le=1)
     """Fraction of its measured events that a rank draws once; each batch is a bootstrap sample of them. The paper's
     value is not known."""
-    seed: int = Field(1, ge=0, le=2**53 - 1)
+    seed: Seed = 1
     """Seed of measured events, weights and batches."""
     checkpoints: int = Field(21, ge=2, le=10_000)
     """Copies of the generator, with time stamps, from the first epoch to the last (published: 21)."""

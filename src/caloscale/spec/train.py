@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
-from caloscale.spec.values import Place
+from caloscale.spec.values import Place, Seed32
 
 Precision = Literal["float32", "bfloat16"]
 TrainingPrecision = Literal["float32", "bfloat16", "auto"]
@@ -121,7 +121,7 @@ class Train(Block):
     start_from: Place | None = Field(None, min_length=1)
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
     its values, all others with random ones. Its detector, energies and preprocessing may differ. Absent: all random."""
-    seed: int = Field(1, ge=0, le=2**32 - 1)
+    seed: Seed32 = 1
     """Seed of weights, noise, label flips and order of the showers."""
     threads: Threads = Threads()
     """Threads of a worker on processors."""

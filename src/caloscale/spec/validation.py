@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.spec.block import Block
+from caloscale.spec.values import Seed32
 
 Quantity = Literal[
     "response", "linearity", "resolution", "weightedResolution", "responseSpread", "showerMaximum", "depthSpread",
@@ -135,7 +136,7 @@ class Validation(Block):
     """Ranges of primary energy, of equal width, in which observables are compared."""
     bootstraps: int = Field(200, ge=10, le=10**6)
     """Resamplings for each statistical uncertainty."""
-    seed: int = Field(1, ge=0, le=2**32 - 1)
+    seed: Seed32 = 1
     """Seed of the generated showers, their primaries, the halves and the resamplings."""
     hits_threshold_gev: float = Field(3e-4, gt=0)
     """A cell with more deposited energy than this is a hit, GeV (published: 3e-4, about two minimum-ionising

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 
 from caloscale.errors import InvalidValueError, shorten
 
@@ -37,6 +37,12 @@ Duration = Annotated[
 ]
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
 
+
+Seed = Annotated[int, Field(ge=0, le=2**53 - 1)]
+"""The seed of random numbers: at most the largest number that an API server, which reads bounds as floating-point
+numbers, keeps exactly."""
+Seed32 = Annotated[int, Field(ge=0, le=2**32 - 1)]
+"""A seed that Keras or scikit-learn is given, too: they take 32 bits."""
 
 BUCKETS = ("gs://", "s3://", "minio://")
 """How addresses of buckets begin: Google Cloud Storage, the API of S3, and the same of a Kubeflow installation."""
