@@ -110,9 +110,9 @@ def test_a_dry_run_prints_plan_and_manifest_without_a_cluster(command, monkeypat
     assert done.code == 0, done.err
     made = yaml.safe_load(done.out)
     assert (made["kind"], made["metadata"]) == ("TrainingRun", {"name": "gan"})
-    assert ("chosen: " in done.err) == (preset == "variable-angle") and ("solver" in made["spec"]) == (
-        preset == "proxy"
-    )
+    is_training = preset == "variable-angle"
+    assert ("chosen: " in done.err) == ("for the cheapest region, " in done.err) == is_training
+    assert ("solver" in made["spec"]) == (not is_training)
 
 
 def test_the_question_names_the_cluster(command, monkeypatch):
@@ -136,8 +136,10 @@ def test_ctrl_c_ends_the_command_and_not_the_run(command, monkeypatch):
 
 def test_a_plan_is_shown_without_a_kubeconfig(command, monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "absent"))
-    done = command("submit", "--preset", "variable-angle", "--set", "hardware={}", "--as-of", "2026-11-21", "--yes")
+    there = ("--set", "hardware.region=europe-west4", "--as-of", "2026-11-21", "--yes")
+    done = command("submit", "--preset", "variable-angle", *there)
     assert done.code == 4 and done.err.startswith("chosen: ") and "kubeconfig" in done.err
+    assert "cheapest region" not in done.err
 
 
 SOLVER = ("submit", "--preset", "proxy", "--set", "hardware={}", "--name", "inverse", "-n", "physics", "--yes")

@@ -176,9 +176,15 @@ def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
         typer.echo(f"no estimate: the time of an epoch of a solver was not measured{limit}", err=True)
         return
     try:
-        _print_plan(make_plan(run))
+        made = make_plan(run)
     except InputError as problem:
         typer.echo(f"no estimate: {problem}", err=True)
+        return
+    _print_plan(made)
+    best = made.chosen or made.nearest
+    if best is not None and best.cloud != "none" and (run.hardware is None or run.hardware.region is None):
+        advice = "set hardware.region to that of the cluster"
+        typer.echo(f"- the estimate is for the cheapest region, {best.region}: {advice}", err=True)
 
 
 def _print_plan(made: Plan) -> None:
