@@ -107,6 +107,14 @@ def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
     assert plan_of(*PART_OF_A_HOST).chosen.break_even_per_node_hour is None  # on demand it is not sold
 
 
+def test_a_machine_that_is_sold_as_spot_only_is_planned_on_demand_only_where_it_is_there():
+    """Nodes of flex-start have no label of spot: on a cluster both fields are those of the pool."""
+    named = ("hardware.machineType=a3-highgpu-2g", "hardware.interruptionsPerNodeHour=50")
+    assert {c.capacity_type for c in plan_of(*named).candidates} == {"spot"}
+    there = plan_of(*named, "hardware.capacityType=on-demand").chosen
+    assert any("sold as spot and flex-start only" in reason for reason in there.reasons)
+
+
 def test_the_cheapest_of_each_cloud_that_is_not_slower_is_listed():
     given = ("train.batchPerReplica=96", "budget.deadline=4h")
     made = plan_of(*given)

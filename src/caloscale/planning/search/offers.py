@@ -69,7 +69,8 @@ def find_offers(
         chip = load_accelerators()[kind.accelerator]
         named = [hardware.region or OWN] if hardware.region or kind.provider == "none" else None
         for region, capacity_type in product(named or prices.regions(kind.provider), ways):
-            if capacity_type == "on-demand" and kind.machine_type in SPOT_ONLY and hardware.machine_type is None:
+            is_there = hardware.machine_type is not None and hardware.capacity_type is not None  # a pool of a cluster
+            if capacity_type == "on-demand" and kind.machine_type in SPOT_ONLY and not is_there:
                 problem, remedy = f"{kind.machine_type} is not sold on demand", "choose spot, or hardware.perNode=8"
                 unsold.append(PriceError(problem, field="hardware.capacityType", value=capacity_type, remedy=remedy))
                 continue
@@ -182,5 +183,7 @@ def _notes(hardware: Hardware, kind: Machine | Slice, rate: Rate) -> tuple[str, 
     more = f" ({kind.note})" if isinstance(kind, Machine) and kind.note else ""
     if isinstance(kind, Slice) and not rate.includes_host:
         more = ", without the user VM that TPU nodes of 2020 needed"
+    if kind.machine_type in SPOT_ONLY and rate.capacity_type == "on-demand":
+        more += ", which is sold as spot and flex-start only: at the on-demand prices of its parts"
     disk = (f"with a boot disk of {hardware.disk_gib:g} GiB a node",) if hardware.disk_gib else ()
     return (f"priced as {kind.title}{more}", *disk)
