@@ -41,17 +41,12 @@ class Network(SourcedRow):
     """Preset."""
     gflop_per_shower: float = Field(gt=0)
     """Arithmetic of a training step per shower, GFLOP."""
-    generator_mb: float = Field(gt=0)
-    """Gradients of the generator, MB; summed over the replicas twice a step."""
-    discriminator_mb: float = Field(ge=0)
-    """Gradients of the discriminator, MB; summed over the replicas twice a step. 0: there is none."""
+    reduced_mb: float = Field(gt=0)
+    """Gradients that are summed over the replicas in a step, MB, all all-reduces together."""
     activation_mib: float = Field(gt=0)
     """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
     cells: int = Field(gt=0)
     """Cells of a shower for which arithmetic and memory are valid."""
-    reduced_megabytes: tuple[float, ...] = ()
-    """Sizes of the all-reduces of a step, MB, as a family without a row in the catalogue states them; none: those of
-    the two networks."""
 
     def on(self, cells: int) -> Self:
         """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
@@ -66,12 +61,6 @@ class Network(SourcedRow):
                 "cells": cells,
             }
         )
-
-    @property
-    def reduced_bytes(self) -> tuple[float, ...]:
-        """Sizes of the all-reduces of a step, bytes."""
-        of_two_networks = (self.discriminator_mb,) * 2 + (self.generator_mb,) * 2
-        return tuple(1e6 * size for size in self.reduced_megabytes or of_two_networks)
 
 
 class Carbon(SourcedRow):
@@ -115,11 +104,9 @@ def network_of(run: Run) -> Network:
     return Network(
         network=name,
         gflop_per_shower=stated.gflop_per_shower,
-        generator_mb=max(stated.reduced_megabytes),
-        discriminator_mb=0,
+        reduced_mb=sum(stated.reduced_megabytes),
         activation_mib=stated.activation_mib,
         cells=cells,
-        reduced_megabytes=stated.reduced_megabytes,
         source=f"family {run.model.family}",
         observed_on=dt.date.today(),
     )

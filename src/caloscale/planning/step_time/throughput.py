@@ -226,8 +226,8 @@ def expected_maximum(members: Numbers) -> Numbers:
 
 def _transfer(network: Network, setups: Setups) -> Numbers:
     """Bandwidth part of the ring all-reduces of a step, s."""
-    workers, size = setups.workers, sum(network.reduced_bytes)
-    return np.asarray(2 * (workers - 1) / workers * size / NODE_BYTES_PER_SECOND)
+    size = 1e6 * network.reduced_mb
+    return np.asarray(2 * (setups.workers - 1) / setups.workers * size / NODE_BYTES_PER_SECOND)
 
 
 def _ranges(setups: Setups) -> tuple[Numbers, Numbers, Numbers]:
