@@ -11,7 +11,7 @@ from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, describ
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, SimulationError
 from caloscale.inference.runtime import suitable_streams
-from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, priced_machine
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -124,9 +124,10 @@ def bench_generate(
 def measure_machine(run: Run) -> MachineSpeed:
     """Time the training step, the generator (TensorFlow, float32) and, where it is installed, Geant4.
 
-    The step has the run's batch of one replica, at most `LARGEST_BATCH`. Raises BenchError when one of them fails.
+    The step has the run's batch of one replica, at most `LARGEST_BATCH`. Raises BenchError when one of them fails, and
+    InputError for a machine type that is not in the catalogue.
     """
-    machine = describe_machine()
+    priced, machine = priced_machine(run), describe_machine()
     batch = min(run.train.replica_batch(1), LARGEST_BATCH)
     settings = _settings(run, batch)
     with TemporaryDirectory(prefix="caloscale-measure-") as temporary, ExitStack() as stack:
@@ -138,7 +139,7 @@ def measure_machine(run: Run) -> MachineSpeed:
         interleave([step, generator], f"measure {run.model.network}", MACHINE_SECONDS)
     simulated = simulate_some(run)
     return MachineSpeed(
-        machine_type=run.budget.priced_as.machine_type,
+        machine_type=priced.machine_type,
         processor=machine.processor,
         cores=machine.cores,
         network=run.model.network,

@@ -9,7 +9,7 @@ from functools import cache
 from pydantic import Field
 
 from caloscale.errors import InputError
-from caloscale.planning.catalogue.hardware import find_machine
+from caloscale.planning.catalogue.hardware import Machine, find_machine
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, node_rate, usd_of
 from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.spec import Data, Run
@@ -124,32 +124,37 @@ def detector_of(data: Data) -> str:
     return hashlib.sha256(repr(described).encode()).hexdigest()[:12]
 
 
+def priced_machine(run: Run) -> Machine:
+    """The machine type that measured seconds are priced as; raises InputError where the catalogue does not have it."""
+    try:
+        return find_machine(run.budget.priced_as.machine_type)
+    except InputError as error:
+        error.field = "budget.pricedAs.machineType"
+        raise
+
+
 def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_of: dt.date) -> OwnTraining | None:
     """The training on the machine that ``budget.pricedAs`` names; None where it was not measured with this network and
     these cells. Of several measurements the one with the nearest batch counts, and of those the newest.
     """
-    own = [s for s in _measured(run, speeds) if s.machine_type == run.budget.priced_as.machine_type]
-    wanted = run.train.replica_batch(1)
-    trained = sorted((s for s in own if s.trained_per_second), key=lambda s: s.observed_on, reverse=True)
-    found = min(trained, key=lambda s: abs(s.batch - wanted), default=None)
-    if found is None or found.trained_per_second is None or run.data.showers is None:
+    batch, budget = run.train.replica_batch(1), run.budget
+    own = [s for s in _measured(run, speeds) if s.machine_type == budget.priced_as.machine_type]
+    newest_first = sorted((s for s in own if s.trained_per_second), key=lambda s: s.observed_on, reverse=True)
+    speed = min(newest_first, key=lambda s: abs(s.batch - batch), default=None)
+    if speed is None or speed.trained_per_second is None or run.data.showers is None:
         return None
-    epoch = run.data.showers / found.trained_per_second
+    epoch = run.data.showers / speed.trained_per_second
     most = math.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
     seconds = min(run.train.epochs * epoch, most)
-    rate = _rate(run, found.machine_type, prices, as_of)
+    rate = _rate(run, speed.machine_type, prices, as_of)
     usd = None if rate is None else usd_of(rate.usd_per_hour, seconds)
-    budget = run.budget
     return OwnTraining(
-        machine_type=found.machine_type,
-        processor=found.processor,
+        **speed.values_of("machine_type", "processor", "batch", "source"),
         epochs=min(seconds / epoch, run.train.epochs),
         seconds=seconds,
         usd=usd,
-        batch=found.batch,
         meets_limits=(budget.deadline_seconds is None or seconds <= budget.deadline_seconds)
         and (budget.max_usd is None or (usd is not None and usd <= budget.max_usd)),
-        source=found.source,
     )
 
 
@@ -266,13 +271,7 @@ def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate |
 
 
 def _offer(
-    run: Run,
-    showers: int,
-    method: str,
-    machine_type: str,
-    rows: Sequence[MachineSpeed],
-    prices: Prices,
-    as_of: dt.date,
+    run: Run, showers: int, method: str, machine_type: str, rows: Sequence[MachineSpeed], prices: Prices, as_of: dt.date
 ) -> MakingOffer:
     """Making showers on a machine type by its fastest measurement, or the command that measures it."""
     speeds = [(speed, f"{row.source}, {row.observed_on}") for row in rows if (speed := _speed(run, row, method))]
