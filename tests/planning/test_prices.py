@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from caloscale.cli.options import day_of
 from caloscale.errors import InputError, PriceError
 from caloscale.planning.catalogue.hardware import find_machine, load_machines
-from caloscale.planning.catalogue.prices import (
-    Key,
-    PriceRow,
-    list_prices,
-    load_prices,
-    node_rate,
-    stale_warning,
-    today,
-)
+from caloscale.planning.catalogue.prices import Key, PriceRow, list_prices, load_prices, node_rate, stale_warning, today
 from caloscale.planning.catalogue.rows import SourcedRow, read_rows, rows_csv
 from caloscale.spec import build_run
 from caloscale.stages import planning
@@ -374,7 +366,7 @@ HEADER = "source,observed_on,name,number"
 def test_a_file_of_rows_is_refused_at_its_line(tmp_path, text, place, field, value, words):
     (tmp_path / "rows.csv").write_text(text)
     with pytest.raises(PriceError, match=f"(?s){words}") as refused:
-        read_rows(str(tmp_path / "rows.csv"), Row, PriceError)
+        read_rows(tmp_path / "rows.csv", Row, PriceError)
     error = refused.value
     assert (error.file, error.field, error.value) == (f"{tmp_path / 'rows.csv'}{place}", field, value)
     assert error.remedy

@@ -8,12 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError
-from caloscale.planning.catalogue.hardware import (
-    find_slices,
-    load_accelerators,
-    load_networks,
-    load_slices,
-)
+from caloscale.planning.catalogue.hardware import find_slices, load_accelerators, load_networks, load_slices
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate, load_measurements
 from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.planning.step_time.throughput import FORMS, Setups, expected_maximum, fit_steps, setups_of

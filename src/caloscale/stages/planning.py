@@ -20,7 +20,6 @@ from caloscale.planning.catalogue.rows import read_rows, rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
 from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as make_plan
-from caloscale.planning.step_time.throughput import LEVEL
 from caloscale.report.blocks import markdown
 from caloscale.report.plan import plan_blocks
 from caloscale.spec import Run, load_any_run, load_run
@@ -176,7 +175,7 @@ def calibrate_runs(
         raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
     own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
     rented = [use for use in uses.values() if not use.own_machine]
-    made = Calibration(level=LEVEL, residuals=(), interruptions=(), csv="")
+    made = Calibration()
     if rented:
         if file is None:
             remedy = "name a CSV, such as -o mine.csv"

@@ -6,14 +6,7 @@ from decimal import Decimal
 from typing import Literal
 
 from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
-from caloscale.planning.catalogue.hardware import (
-    Machine,
-    Slice,
-    find_kind,
-    load_accelerators,
-    load_carbon,
-    own_machine,
-)
+from caloscale.planning.catalogue.hardware import Machine, Slice, find_kind, load_accelerators, load_carbon, own_machine
 from caloscale.planning.catalogue.prices import (
     CENT,
     SECONDS_PER_HOUR,

@@ -6,7 +6,6 @@ from caloscale.errors import InputError
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import load_networks
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.rows import rows_csv
 from caloscale.planning.search.own_machine import MachineSpeed
 from caloscale.planning.step_time.throughput import LEVEL, setups_of
 from caloscale.planning.step_time.timing import Timings
@@ -44,15 +43,13 @@ class InterruptionRate(Block):
 class Calibration(Block):
     """What own runs add to the measurements."""
 
-    level: float
+    level: float = LEVEL
     """Level of the intervals."""
-    residuals: tuple[Residual, ...]
+    residuals: tuple[Residual, ...] = ()
     """The runs on rented machines, each with its prediction."""
-    interruptions: tuple[InterruptionRate, ...]
+    interruptions: tuple[InterruptionRate, ...] = ()
     own_machines: tuple[MachineSpeed, ...] = ()
     """What runs on machines at hand measured."""
-    csv: str
-    """The rows as a file that plans read in addition to the study's (--measurements FILE)."""
 
 
 def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Calibration:
@@ -86,14 +83,12 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
     rates = [(market, interruption_rate(everything, *market)) for market in markets]
     return Calibration(
-        level=LEVEL,
         residuals=tuple(_residual(row, measurements) for row in rows),
         interruptions=tuple(
             InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate)
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),
-        csv=rows_csv(Measurement, rows),
     )
 
 

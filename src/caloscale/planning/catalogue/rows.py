@@ -57,19 +57,15 @@ def builtin_rows(name: str, row: type[RowT]) -> tuple[RowT, ...]:
     return tuple(each for _, each in read_rows(builtin(name), row, InputError))
 
 
-def read_rows(
-    file: Traversable | Path | str, row: type[RowT], error: Callable[..., InputError]
-) -> list[tuple[str, RowT]]:
+def read_rows(file: Traversable | Path, row: type[RowT], error: Callable[..., InputError]) -> list[tuple[str, RowT]]:
     """The rows of a CSV catalogue, each with its position (``file:line``) for later errors.
 
     Lines that begin with # are comments. Cells that are empty take the field's default. Raises ``error`` (an
     InputError class) naming file, line, column, value and remedy for anything that is not a row.
     """
-    path = Path(file) if isinstance(file, str) else file
-    name = path.name if not isinstance(path, Path) else str(path)
-    columns = list(row.model_fields)
+    name, columns = str(file), list(row.model_fields)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as problem:
         raise error("cannot be read as text", file=name, remedy=f"a CSV with {', '.join(columns)}") from problem
     lines = [(n, line) for n, line in enumerate(text.splitlines(), start=1) if line.strip() and line[0] != "#"]

@@ -34,7 +34,7 @@ class Layout(Block):
     step_scatter: float | None
     """Scatter of the steps that was measured in this layout, relative; null: not measured."""
     reasons: tuple[str, ...]
-    """Why it stands where it does."""
+    """How the workers divide the nodes, and in what respect the prediction extrapolates."""
 
 
 def rank_layouts(
@@ -60,7 +60,10 @@ def rank_layouts(
     ranked = []
     for index in order:
         nodes, size, part = divided[index]
-        slower = float(times.epoch_seconds[index] / best - 1)
+        reasons = [describe_division(size, part)]
+        if nodes > 1 and size == 1:
+            reasons.append("single accelerators: every hop of the ring crosses the network, and steps were unsteady")
+        reasons += [f"extrapolates: {reason}" for reason in timing.extrapolations(setups[index : index + 1])]
         ranked.append(
             Layout(
                 workers=count // part,
@@ -70,12 +73,9 @@ def rank_layouts(
                 aligned=part == size,
                 epoch_seconds=float(times.epoch_seconds[index]),
                 epoch_seconds_interval=(float(times.epoch_low[index]), float(times.epoch_high[index])),
-                slower_than_best=slower,
+                slower_than_best=float(times.epoch_seconds[index] / best - 1),
                 step_scatter=scatter[index],
-                reasons=(
-                    *_reasons(nodes, size, part, slower, scatter[index]),
-                    *(f"extrapolates: {reason}" for reason in timing.extrapolations(setups[index : index + 1])),
-                ),
+                reasons=tuple(reasons),
             )
         )
     return ranked
@@ -124,14 +124,3 @@ def describe_division(per_node: int, part: int) -> str:
     if part == per_node:
         return f"aligned: one worker a node with all its {per_node} accelerators"
     return f"{per_node // part} workers a node share its network and processors"
-
-
-def _reasons(nodes: int, size: int, part: int, slower: float, scatter: float | None) -> list[str]:
-    reasons = [describe_division(size, part)]
-    if nodes > 1 and size == 1:
-        reasons.append("single accelerators: every hop of the ring crosses the network, and steps were unsteady")
-    if slower > 0:
-        reasons.append(f"predicted {slower:.1%} slower than the best")
-    if scatter is not None:
-        reasons.append(f"steps scattered by {scatter:.1%} when it was measured")
-    return reasons
