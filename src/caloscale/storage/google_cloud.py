@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from caloscale.errors import StorageError, UnreachableError
 from caloscale.storage import answers
 from caloscale.storage.answers import Answer, answer
-from caloscale.storage.store import NO_VERSION, StoredObject, below, kept_client
+from caloscale.storage.store import NO_VERSION, StoredObject, VersionedStore, below, kept_client
 
 if TYPE_CHECKING:
     from google.cloud.storage import Blob, Client
@@ -43,25 +43,19 @@ def _new_client() -> Client:
     return created
 
 
-class GoogleStore:
-    """The objects of a bucket. See `VersionedStore`; a version is the generation of an object."""
+class GoogleStore(VersionedStore):
+    """The objects of a bucket; a version is the generation of an object."""
 
     def __init__(self, bucket: str, retry_seconds: float | None = None) -> None:
         self._bucket = bucket
         self._retry_seconds = retry_seconds
 
     def list(self, prefix: str) -> Sequence[StoredObject]:
-        """See `ObjectStore`."""
         with self._explained(prefix):
             blobs = client().list_blobs(self._bucket, prefix=prefix, **self._options())
             return below(prefix, (StoredObject(blob.name, blob.size or 0, blob.crc32c or "") for blob in blobs))
 
-    def get(self, name: str) -> bytes | None:
-        """See `ObjectStore`."""
-        return self.get_version(name)[0]
-
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
-        """See `ObjectStore`."""
         from tqdm.utils import CallbackIOWrapper
 
         with self._explained(name), path.open("wb") as file:
@@ -69,7 +63,6 @@ class GoogleStore:
             self._blob(name).download_to_file(counted, checksum="auto", **self._options())
 
     def put(self, name: str, content: bytes | Path) -> None:
-        """See `ObjectStore`."""
         with self._explained(name):
             if isinstance(content, bytes):
                 self._blob(name).upload_from_string(content, "application/octet-stream", **self._options())
@@ -77,7 +70,6 @@ class GoogleStore:
                 self._blob(name).upload_from_filename(str(content), **self._options())
 
     def get_version(self, name: str) -> tuple[bytes | None, str]:
-        """See `VersionedStore`."""
         from google.api_core.exceptions import NotFound
 
         with self._explained(name):
@@ -96,7 +88,6 @@ class GoogleStore:
             return None, NO_VERSION
 
     def put_version(self, name: str, content: bytes, version: str) -> str:
-        """See `VersionedStore`."""
         with self._explained(name):
             blob = self._blob(name)
             options = {"if_generation_match": int(version or 0), **self._options()}
@@ -104,7 +95,6 @@ class GoogleStore:
             return str(blob.generation)
 
     def delete(self, name: str) -> None:
-        """See `ObjectStore`."""
         with self._explained(name):
             client().bucket(self._bucket).delete_blobs([name], on_error=lambda _: None, **self._options())
 

@@ -12,10 +12,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from caloscale.errors import StorageError, UnreachableError
+from caloscale.errors import UnreachableError
 from caloscale.storage import answers
 from caloscale.storage.answers import CHANGED, PASSING, Answer, answer
-from caloscale.storage.store import NO_VERSION, StoredObject, below, kept_client
+from caloscale.storage.store import NO_VERSION, StoredObject, VersionedStore, below, kept_client
 
 KUBEFLOW_ENDPOINT = "http://minio-service.kubeflow:9000"
 """Address of the store that Kubeflow Pipelines installs, whichever program it is."""
@@ -86,8 +86,8 @@ def _new_client(scheme: str) -> Any:
     )
 
 
-class S3Store:
-    """The objects of a bucket. See `VersionedStore`; a version is the ETag of an object."""
+class S3Store(VersionedStore):
+    """The objects of a bucket; a version is the ETag of an object."""
 
     def __init__(self, scheme: str, bucket: str, retry_seconds: float | None = None) -> None:
         """scheme: s3 or minio."""
@@ -95,8 +95,6 @@ class S3Store:
         self._retry_seconds = answers.RETRY_SECONDS if retry_seconds is None else retry_seconds
 
     def list(self, prefix: str) -> Sequence[StoredObject]:
-        """See `ObjectStore`."""
-
         def ask() -> list[StoredObject]:
             pages = client(self._scheme).get_paginator("list_objects_v2")
             listed = pages.paginate(Bucket=self._bucket, Prefix=prefix)
@@ -105,13 +103,7 @@ class S3Store:
 
         return below(prefix, self._ask(prefix, ask))
 
-    def get(self, name: str) -> bytes | None:
-        """See `ObjectStore`."""
-        return self.get_version(name)[0]
-
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
-        """See `ObjectStore`."""
-
         def ask() -> None:
             answered = self._get(name)
             digest = hashlib.sha256()
@@ -125,7 +117,6 @@ class S3Store:
         self._ask(name, ask)
 
     def put(self, name: str, content: bytes | Path) -> None:
-        """See `ObjectStore`."""
         if isinstance(content, bytes):
             self._put(name, content)
             return
@@ -135,8 +126,6 @@ class S3Store:
         self._ask(name, lambda: upload(str(content), self._bucket, name, ExtraArgs={"Metadata": metadata}))
 
     def get_version(self, name: str) -> tuple[bytes | None, str]:
-        """See `VersionedStore`."""
-
         def ask() -> tuple[bytes | None, str]:
             try:
                 answered = self._get(name)
@@ -150,12 +139,10 @@ class S3Store:
         return self._ask(name, ask)
 
     def put_version(self, name: str, content: bytes, version: str) -> str:
-        """See `VersionedStore`."""
         condition = {"IfNoneMatch": "*"} if version == NO_VERSION else {"IfMatch": version}
         return self._put(name, content, **condition)
 
     def delete(self, name: str) -> None:
-        """See `ObjectStore`."""
         self._ask(name, lambda: client(self._scheme).delete_object(Bucket=self._bucket, Key=name))
 
     def _get(self, name: str) -> Any:
@@ -182,22 +169,18 @@ class S3Store:
         """Repeat a request that fails temporarily. A write whose answer was lost may meet its own result: ChangedError,
         as with any other writer.
         """
+        from google.api_core.exceptions import RetryError
         from google.api_core.retry import Retry, if_exception_type
 
         def explained() -> _A:
             with self._explained(name):
                 return request()
 
-        failed: list[Exception] = []
-        retry = Retry(
-            predicate=if_exception_type(UnreachableError), timeout=self._retry_seconds, on_error=failed.append
-        )
+        retry = Retry(predicate=if_exception_type(UnreachableError), timeout=self._retry_seconds)
         try:
             return retry(explained)()
-        except Exception as error:
-            if failed and not isinstance(error, StorageError):  # the time is over
-                raise failed[-1] from error
-            raise
+        except RetryError as error:  # the time is over
+            raise error.cause from error
 
     @contextmanager
     def _explained(self, name: str) -> Iterator[None]:

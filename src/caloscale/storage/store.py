@@ -86,6 +86,9 @@ NO_VERSION = ""
 class VersionedStore(ObjectStore, Protocol):
     """A bucket, whose objects have versions: a text for each content that an object has had."""
 
+    def get(self, name: str) -> bytes | None:
+        return self.get_version(name)[0]
+
     def get_version(self, name: str) -> tuple[bytes | None, str]:
         """The content of an object and its version."""
 
@@ -93,14 +96,13 @@ class VersionedStore(ObjectStore, Protocol):
         """Write an object whose version is this one, and return the new one; ChangedError when it is another."""
 
 
-class LocalStore:
-    """The files below a folder; hidden files are not objects. See `ObjectStore`."""
+class LocalStore(ObjectStore):
+    """The files below a folder; hidden files are not objects."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     def list(self, prefix: str) -> Sequence[StoredObject]:
-        """See `ObjectStore`."""
         start = self._root / prefix
         paths = [start] if start.is_file() else start.rglob("*")
         files = [path for path in paths if path.is_file() and not path.name.startswith(".")]
@@ -108,7 +110,6 @@ class LocalStore:
         return sorted(objects, key=lambda one: one.name)
 
     def get(self, name: str) -> bytes | None:
-        """See `ObjectStore`."""
         try:
             return (self._root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -118,12 +119,10 @@ class LocalStore:
             raise StorageError(problem, file=self._root / name, remedy="give a file that you may read") from error
 
     def get_file(self, name: str, path: Path, received: Callable[[int], object]) -> None:
-        """See `ObjectStore`."""
         shutil.copyfile(self._root / name, path)
         received(path.stat().st_size)
 
     def put(self, name: str, content: bytes | Path) -> None:
-        """See `ObjectStore`."""
         with atomic_writer(self._root / name) as temporary:
             if isinstance(content, bytes):
                 temporary.write_bytes(content)
@@ -131,7 +130,6 @@ class LocalStore:
                 shutil.copyfile(content, temporary)
 
     def delete(self, name: str) -> None:
-        """See `ObjectStore`."""
         try:
             (self._root / name).unlink(missing_ok=True)
         except OSError as error:
