@@ -10,7 +10,7 @@ import pytest
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster, manifest_of
 from caloscale.errors import ClusterError
-from caloscale.spec import Run
+from caloscale.spec import Run, load_any_run
 from caloscale.stages.planning import bill_of, calibrate_runs
 from caloscale.status import RunStatus
 from caloscale.storage.objects import upload
@@ -105,9 +105,11 @@ def test_a_run_that_is_made_anew_is_not_mixed_with_the_one_that_was_fetched(tmp_
         fetch(seen(run, RunStatus()), tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
     waiting, other = tmp_path / "waiting", use.run_of("train.epochs=7")
-    fetch(seen(run, RunStatus()), waiting)
-    fetch(seen(other, use.status_of(other)), waiting)
-    assert "epochs: 7" in (waiting / "run.yaml").read_text()
+    for _ in range(2):
+        fetch(seen(run, RunStatus()), waiting)
+    with pytest.raises(ClusterError, match=r"run\.yaml is the configuration of another run"):
+        fetch(seen(other, use.status_of(other)), waiting)
+    assert load_any_run(waiting / "run.yaml") == run
 
 
 def test_a_bucket_without_the_run_is_said(tmp_path: Path, bucket_server: str) -> None:

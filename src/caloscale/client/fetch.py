@@ -25,15 +25,14 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     """
     configured = build_any_run(run.spec)
     make_folder(folder)
-    kept = folder / "status.json"
+    kept, written, remedy = folder / "status.json", folder / "run.yaml", "another --to, or delete it"
     if kept.is_file():
-        before = read_block(RunStatus, kept, remedy="another --to, or delete it")
+        before = read_block(RunStatus, kept, remedy=remedy)
         launched = [attempt.launched for attempt in run.status.attempts[:1]]
         if before.attempts and launched != [before.attempts[0].launched]:
-            raise ClusterError(f"{folder} holds another run of that name", remedy="another --to, or delete it")
-        written = folder / "run.yaml"
+            raise ClusterError(f"{folder} holds another run of that name", remedy=remedy)
         if not before.attempts and written.is_file() and load_any_run(written) != configured:
-            written.unlink()  # of another run, which never started
+            raise ClusterError(f"{written} is the configuration of another run", remedy=remedy)
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
@@ -48,8 +47,8 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
             "the run has neither cluster.workspace nor a bucket as checkpoint.uri: report and model ended with its pods"
         )
     write_text(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
-    if not (folder / "run.yaml").exists():
-        write_text(folder / "run.yaml", dump_run(configured))
+    if not written.exists():
+        write_text(written, dump_run(configured))
     return missing + keep_use(run, configured, str(folder), _stage_times(folder / "stages"))
 
 
