@@ -66,9 +66,9 @@ def test_a_worker_that_is_killed_ends_the_training_which_resumes(shards: Path, t
         children_of_training()[1].send_signal(signal.SIGKILL)
 
     threading.Thread(target=kill, daemon=True).start()
-    with pytest.raises(TrainingError, match="of 2 ended with exit code") as error:
+    with pytest.raises(TrainingError, match="worker 1 of 2 was killed by signal 9") as error:
         stages.train(run, workspace, shards)
-    assert error.value.remedy and not children_of_training()
+    assert error.value.exit_code == 137 and error.value.remedy and not children_of_training()
     reached = newest_step(workspace / "training")
     epochs = reached // 2 + 3  # two steps each
     record = stages.train(small_run(*TWO, f"train.epochs={epochs}", "checkpoint.everySeconds=0.2"), workspace, shards)

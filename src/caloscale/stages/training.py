@@ -6,15 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from caloscale.errors import ConfigurationError, InputError, TrainingError
+from caloscale.errors import ConfigurationError, InputError, PeerLostError, TrainingError
 from caloscale.models.card import read_start
 from caloscale.planning.catalogue.prices import today
 from caloscale.ports import free_ports
@@ -109,17 +108,23 @@ def _log(scratch: Path, index: int) -> Path:
     return scratch / f"worker-{index}.log"
 
 
-def _wait(started: Sequence[subprocess.Popen[bytes]]) -> list[int]:
-    """Exit codes. When one has failed, the others have a while to notice; then they are killed."""
-    deadline = None
-    while any(process.poll() is None for process in started):
-        if deadline is None and any(process.returncode for process in started):
-            deadline = time.monotonic() + GRACE_SECONDS
-        if deadline is not None and time.monotonic() > deadline:
+def _wait(started: Sequence[subprocess.Popen[bytes]]) -> dict[int, int]:
+    """Exit codes by worker, in the order in which they ended. When one has failed, the others have a while to notice;
+    then they are killed."""
+    deadline, codes = float("inf"), dict[int, int]()
+    while len(codes) < len(started):
+        time.sleep(_POLL_SECONDS)
+        codes |= {
+            index: process.returncode
+            for index, process in enumerate(started)
+            if process.poll() is not None and index not in codes
+        }
+        if any(codes.values()):
+            deadline = min(deadline, time.monotonic() + GRACE_SECONDS)
+        if time.monotonic() > deadline:
             for process in started:
                 process.kill()
-        time.sleep(_POLL_SECONDS)
-    return [process.returncode for process in started]
+    return codes
 
 
 def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -135,16 +140,17 @@ def _end(started: Sequence[subprocess.Popen[bytes]]) -> None:
             process.wait()
 
 
-def _raise_for(codes: Sequence[int], scratch: Path) -> None:
-    """TrainingError of the worker that failed first of itself: the others then end because a worker is lost (138)."""
-    failed = [(index, code) for index, code in enumerate(codes) if code]
+def _raise_for(codes: Mapping[int, int], scratch: Path) -> None:
+    """TrainingError of the worker that failed first; those that end because another is lost (138) are not the cause."""
+    failed = [(index, code) for index, code in codes.items() if code]
     if not failed:
         return
-    index, code = min(failed, key=lambda one: (one[1] == 138 or one[1] < 0, one[0]))
+    index, code = min(failed, key=lambda worker: worker[1] == PeerLostError.exit_code)
+    how = f"ended with exit code {code}" if code > 0 else f"was killed by signal {-code}"
     end_of_log = "" if index == 0 else ": " + " ".join(_log(scratch, index).read_text(errors="replace").split()[-40:])
     remedy = "correct what it says; the same command resumes"
-    error = TrainingError(f"worker {index} of {len(codes)} ended with exit code {code}{end_of_log}", remedy=remedy)
-    error.exit_code = code if code > 0 else TrainingError.exit_code
+    error = TrainingError(f"worker {index} of {len(codes)} {how}{end_of_log}", remedy=remedy)
+    error.exit_code = code if code > 0 else 128 - code
     raise error
 
 
@@ -160,7 +166,7 @@ def train(
     worker, _ = worker_of(os.environ)
     if worker > 0:
         # Worker 0 keeps all that is kept.
-        with tempfile.TemporaryDirectory() as scratch:
+        with TemporaryDirectory() as scratch:
             return _train_networks(run)(run, dataset, Path(scratch))
     check_start(run, workspace)
     with ExitStack() as opened:
