@@ -25,7 +25,7 @@ SIMULATED: dict[str, Any] = {"coreSecondsPerShower": 0.1, "reused": False}
 
 
 def keep(
-    folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", on_worker: bool = False, **figures: Any
+    folder: Path, stage: str, seconds: float, outcome: Any = "succeeded", attempt: str | None = None, **figures: Any
 ) -> None:
     record = StageRecord(
         stage=stage,
@@ -35,7 +35,7 @@ def keep(
         core_seconds=seconds,
         peak_memory_mib=1.0,
         machine=this_machine(),
-        on_worker=on_worker,
+        attempt=attempt,
         figures=figures,
         error=None if outcome == "succeeded" else "why",
     )
@@ -179,7 +179,7 @@ def test_rented_machines_have_one_bill_and_no_speed_of_them_is_priced_as_another
 def test_a_solver_run_that_was_fetched_has_the_bill_of_its_nodes(tmp_path: Path) -> None:
     """Its launcher knew neither machines nor attempts; on one's own machine `caloscale bill` reads the same file."""
     run = spec.load_solver_run(preset="proxy", overrides=["solver.ranks=1"])
-    keep(tmp_path / "rented", "solve", 100, on_worker=True)
+    keep(tmp_path / "rented", "solve", 100, attempt="u/1")
     assert "counted by the TrainingRun" in report_solution(run, tmp_path / "rented").bill
     rent(tmp_path / "rented")
     made = report_solution(run, tmp_path / "rented")
@@ -192,11 +192,11 @@ def test_a_solver_run_that_was_fetched_has_the_bill_of_its_nodes(tmp_path: Path)
 def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: Path) -> None:
     """Generation on a whole node of the run; Monte Carlo, which needs no GPU, on the processors of budget.pricedAs."""
     folder = tmp_path / "rented"
-    keep(folder, "simulate", 100, on_worker=True, showersPerSecond=10.0, source="geant4", **SIMULATED)
+    keep(folder, "simulate", 100, attempt="u/1", showersPerSecond=10.0, source="geant4", **SIMULATED)
     rent(folder, nodes=4, **V100)
     made = stages.report(COMPACT, folder)
     assert "A million showers: " in made.html and NO_SPEED not in made.bill
-    keep(folder, "validate", 100, on_worker=True, showersPerSecond=500.0)
+    keep(folder, "validate", 100, attempt="u/1", showersPerSecond=500.0)
     million = bill_of(folder).per_million_showers
     assert million is not None
     per_hour = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443  # as tests/operator has it

@@ -121,7 +121,7 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         records = {
             stage: record
             for stage, record in read_records(folder).items()
-            if record.outcome == "succeeded" and (own or record.on_worker) and record.figures.get("showersPerSecond")
+            if record.outcome == "succeeded" and (own or record.attempt) and record.figures.get("showersPerSecond")
             if record.figures.get("source") != "parametrised"  # no Monte Carlo
         }
         earlier = [record for attempt in read_earlier(folder) for record in attempt.stages]

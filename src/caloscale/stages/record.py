@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import psutil
+from pydantic import ConfigDict
 
 from caloscale.errors import CaloscaleError, InputError, PeerLostError, StorageError, Terminated
 from caloscale.processor import cores, processor_name
@@ -52,7 +53,9 @@ ENVIRONMENT = (
 
 
 class StageRecord(Block):
-    """One stage of a run: times, outcome, and the figures that it measured."""
+    """One stage of a run: times, outcome, and the figures that it measured. Fields of other versions are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
     stage: str
     """Name of the stage."""
@@ -70,10 +73,9 @@ class StageRecord(Block):
     """Where it ran."""
     environment: dict[str, str] = {}
     """Variables of the environment that change arithmetic, threads or devices (`ENVIRONMENT`), as far as set."""
-    on_worker: bool = False
-    """Whether a worker of a run on a cluster did it: on a machine that the run's bill names."""
     attempt: str | None = None
-    """Uid of that run and number of its attempt, ``uid/number``."""
+    """Uid of a run on a cluster and number of its attempt, ``uid/number``, if its worker did the stage: on a machine
+    that the run's bill names."""
     figures: dict[str, Any] = {}
     """What the stage measured; the stage's own names."""
     error: str | None = None
@@ -126,7 +128,6 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
                 peak_memory_mib=memory.peak_mib(),
                 machine=this_machine(),
                 environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-                on_worker=ATTEMPT_VARIABLE in os.environ,
                 attempt=os.environ.get(ATTEMPT_VARIABLE),
                 figures=figures,
                 error=message,

@@ -188,7 +188,7 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
         error = error or (None if ended_well(folder) else failure)
         with recorded("report", folder) as figures:
             figures[FAILURE] = error
-            on_a_cluster = any(record.on_worker for record in records.values())
+            on_a_cluster = any(record.attempt for record in records.values())
             if not on_a_cluster:
                 reporting.keep_use(run, folder, today())
             counted = (folder / USAGE_FILE).is_file() or not on_a_cluster
