@@ -73,7 +73,7 @@ def _root(workspace: str, beside: str) -> str:
             check_place(workspace)
             own_disk = run is not None and not workspace.startswith(("/", *BUCKETS))
             if own_disk or workspace != workspace.strip():
-                problem = "would be a folder on each step's own disk" if own_disk else "ends with a blank"
+                problem = "would be a folder on each step's own disk" if own_disk else "begins or ends with a blank"
                 raise InvalidValueError(problem, remedy="write gs://bucket/prefix, or the path of a volume, from /")
         except InvalidValueError as error:
             raise ConfigurationError(error.problem, field="workspace", value=workspace, remedy=error.remedy) from None
