@@ -706,14 +706,13 @@ def test_whether_kueue_is_installed_is_asked_again_after_an_error(
 
 def test_what_a_reconcile_sees(controller: Controller) -> None:
     """The run's own objects, its client's pod, and what was said about its job."""
-    alone = observe(controller)
-    assert alone.client_pod is None and alone.client_runs
+    assert observe(controller).lost_client is None
     followed = run()
     followed["metadata"] |= {"annotations": {"caloscale.dev/client-heartbeat": "step"}, "resourceVersion": "3"}
     controller.store.put("TrainingRun", followed)
     seen = observe(controller)
     assert (seen.run, seen.generation, seen.spec) == (RUN, 1, followed["spec"])
-    assert (seen.client_pod, seen.client_runs, seen.has_progress, seen.progress) == ("step", False, False, None)
+    assert (seen.lost_client, seen.has_progress, seen.progress) == ("step", False, None)
     assert seen.nodes == {"n0": True} and [pool.free for pool in seen.pools()[0]] == [1] and not seen.warnings
     assert seen.image.startswith("caloscale/trainer:") and seen.solver_image.startswith("caloscale/solver:")
     controller.store.put("Pod", pod("step", 4, run=""))
@@ -724,7 +723,8 @@ def test_what_a_reconcile_sees(controller: Controller) -> None:
     stranger["metadata"]["labels"]["caloscale.dev/run-uid"] = "u-before"
     controller.store.put("Pod", stranger)
     seen = observe(controller)
-    assert seen.client_runs and seen.has_progress and seen.progress is not None and seen.progress.step == 5
+    assert seen.lost_client is None and seen.has_progress
+    assert seen.progress is not None and seen.progress.step == 5
     assert [each.name for each in seen.namesakes] == ["gan-1-worker-0"] and seen.pods == []
     assert seen.refresh_seconds == 60
 

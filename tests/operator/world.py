@@ -94,8 +94,7 @@ class World:
             solver_image=ex.SOLVER_IMAGE,
             gone_pods=self.went,
             has_queues=self.has_queues,
-            client_pod="step",
-            client_runs=self.client_runs,
+            lost_client=None if self.client_runs else "step",
             warnings=self.warnings,
         )
 

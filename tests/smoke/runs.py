@@ -34,7 +34,7 @@ def hardware_of(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     """Two whole nodes of the first accelerator of which there are two; without one, processors."""
     labels = [node["metadata"]["labels"] for node in nodes]
     marks = [
-        (each[names.GKE_ACCELERATOR], each.get(names.GKE_SPOT[0], ""), each[names.REGION])
+        (each[names.GKE_ACCELERATOR], each.get(names.GKE_SPOT[0], ""), each["topology.kubernetes.io/region"])
         for each in labels
         if names.GKE_ACCELERATOR in each
     ]

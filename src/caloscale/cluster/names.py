@@ -45,7 +45,6 @@ GKE_SPOT = ("cloud.google.com/gke-spot", "cloud.google.com/gke-preemptible")
 GKE_TPU_ACCELERATOR = "cloud.google.com/gke-tpu-accelerator"
 GKE_TPU_TOPOLOGY = "cloud.google.com/gke-tpu-topology"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
-REGION = "topology.kubernetes.io/region"
 QUEUE_GROUP = "kueue.x-k8s.io"
 QUEUE_LABEL = f"{QUEUE_GROUP}/queue-name"
 JOB_UID_LABEL = f"{QUEUE_GROUP}/job-uid"

@@ -5,7 +5,7 @@ import datetime as dt
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
 from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
-from caloscale.cluster.capacity.nodes import Pool, PoolKey
+from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import Need, choose_placement, fits, shortage, verify_placement
 from caloscale.cluster.capacity.pods import Job, Pod
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of, pool_of
@@ -139,8 +139,7 @@ def _moved(draft: Draft, run: AnyRun, placed: Placed, *, same_price: bool = Fals
     if draft.problem is not None or any(attempt.node_usage for attempt in draft.status.attempts):
         return None  # nodes in use are billed as those of the placement
     for moved in move(run, placed, draft.seen.pools()[0], draft.seen.catalogue):
-        kinds = [(one.machine_type, one.region, one.capacity_type) for one in (placed, moved)]
-        if (same_price and kinds[0] != kinds[1]) or not affordable(draft, run, moved):
+        if (same_price and kind_of(placed) != kind_of(moved)) or not affordable(draft, run, moved):
             continue
         message = f"pool {placed.pool} has too few free nodes; {moved.nodes} nodes "
         message += f"({moved.capacity_type}) of pool {moved.pool}"
@@ -323,7 +322,7 @@ def _report_diagnostic(draft: Draft, pods: list[Pod]) -> None:
 
 
 def _verify(draft: Draft, placed: Placed, pods: list[Pod], pools: list[Pool]) -> None:
-    problems = verify_placement(placed, [(pod.name, pod.node, pod.accelerators) for pod in pods])
+    problems = verify_placement(placed, [(pod.name, pod.node, pod.use.accelerators) for pod in pods if pod.use])
     if (own := pool_of(placed, pools)) is not None:
         other = {node.name: pool.key.name for pool in pools if pool is not own for node in pool.nodes}
         problems += [

@@ -53,10 +53,8 @@ class Snapshot:
     """Pods of an earlier run of this name."""
     has_queues: bool = True
     """Whether Kueue is installed in the cluster."""
-    client_pod: str | None = None
-    """Pod of the run's client (a pipeline's step), without which it is to stop; None: it needs none."""
-    client_runs: bool = True
-    """Whether that pod is there and has not ended."""
+    lost_client: str | None = None
+    """Pod of the run's client (a pipeline's step), without which it is to stop, if it has ended or is gone."""
     refresh_seconds: float = 60.0
     """Money and steps that are all that is new of a run are written after so long, s."""
     warnings: Sequence[Diagnostic] = ()

@@ -5,11 +5,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
@@ -224,7 +223,7 @@ class Controller:
             known = store.runs.get(run)
             if known is None or known.deleting:
                 return None
-            client_pod, live = known.client_pod, known.status.live
+            client, live = known.client_pod, known.status.live
             warnings = [self._refusals[run]] if run in self._refusals else []
             if live is not None:
                 warnings += diagnostics_of(store.warnings.get(run, {}).values(), live, now)
@@ -246,8 +245,7 @@ class Controller:
                 has_queues=self._has_queues,
                 namesakes=store.namesakes_of(run),
                 refresh_seconds=store.refresh_seconds,
-                client_pod=client_pod,
-                client_runs=client_pod is None or store.is_there(run.namespace, client_pod),
+                lost_client=None if client is None or store.is_there(run.namespace, client) else client,
                 warnings=warnings,
             )
             return seen, known.version
@@ -345,12 +343,20 @@ class Controller:
         prices, labels = (sorted(folder.glob("*.csv")) if folder is not None else [] for folder in folders)
         state = (day, tuple((file, _changed(file)) for file in (*prices, *labels)))
         if self._catalogue is None or self._catalogue[0] != state:
-            known_labels = last is not None and not last.labels.problem
-            table, _ = _read("labels", load_labels, labels, last.labels if last and known_labels else _no_labels)
+            problem = ""
+            try:
+                table = load_labels(labels)
+            except InputError as error:  # without the files the package may say something else
+                unknown = f"no node is used until the ConfigMap of labels is corrected: {_left_aside('labels', error)}"
+                table = last.labels if last and not last.labels.problem else NodeLabels((), unknown)
             if self.store.read_labels_by(table):
                 self.watches.list_again("Node")
-            load = partial(load_prices, added=IN_CONFIG_MAP)
-            known, problem = _read("prices", load, prices, last.prices if last and last.prices.rows else _no_prices)
+            try:
+                known = load_prices(prices, added=IN_CONFIG_MAP)
+            except InputError as error:
+                problem = _left_aside("prices", error)
+                unknown = f"{IN_CONFIG_MAP}, which has an error: {problem}"
+                known = last.prices if last and last.prices.rows else Prices((), unknown)
             self._catalogue = (state, Catalogue(known, load_measurements(), day, table, problem))
         return self._catalogue[1]
 
@@ -359,31 +365,11 @@ def _seconds(now: dt.datetime, then: dt.datetime) -> float:
     return max((then - now).total_seconds(), 0.05)
 
 
-ReadT = TypeVar("ReadT")
-
-
-def _read(
-    what: str, read: Callable[[list[Path]], ReadT], files: list[Path], last: ReadT | Callable[[str], ReadT]
-) -> tuple[ReadT, str]:
-    """What the files and the package say together, and why the files do not count: then what was read last does.
-
-    ``last``: that. At the start of the process it is a function that makes an empty table of the problem, because the
-    package alone may say something else than the files of before.
-    """
-    try:
-        return read(files), ""
-    except InputError as error:
-        problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
-        log.error("%s", problem)
-        return (last(problem) if callable(last) else last), problem
-
-
-def _no_labels(problem: str) -> NodeLabels:
-    return NodeLabels((), f"no node is used until the ConfigMap of labels is corrected: {problem}")
-
-
-def _no_prices(problem: str) -> Prices:
-    return Prices((), f"{IN_CONFIG_MAP}, which has an error: {problem}")
+def _left_aside(what: str, error: InputError) -> str:
+    """Log and return why the files of a ConfigMap do not count: what was read last does; at the start, nothing."""
+    problem = f"the {what} of the ConfigMap are left aside: {' '.join(str(error).split())}"
+    log.error("%s", problem)
+    return problem
 
 
 def _changed(file: Path) -> float:

@@ -112,11 +112,9 @@ def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> Non
         draft.remove_jobs()
     if reason == "Completed":
         draft.finish("Succeeded", "Completed", outcome.message)
-    elif reason == "UserError":
+    elif reason in ("UserError", "StartupFailed"):
         draft.finish("Failed", reason, outcome.message)
         draft.later(LINGER_SECONDS)
-    elif reason == "StartupFailed":
-        draft.finish("Failed", reason, outcome.message)
     elif reason in ("Budget", "Deadline"):
         give_up(draft, outcome)
     else:

@@ -72,10 +72,6 @@ class Parking:
         self._class_of.clear()
         self._changed.clear()
 
-    def firsts(self) -> set[RunKey]:
-        """The first run of each class."""
-        return {next(iter(members)) for members in self._members.values()}
-
     def __contains__(self, run: RunKey) -> bool:
         """Whether the run waits here."""
         return run in self._class_of

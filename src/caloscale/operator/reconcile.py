@@ -38,7 +38,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
         elif _is_left(draft):
             name = draft.seen.run.name
             remedy = f"the step tried again resumes it, and so does caloscale stop {name} --resume"
-            suspend(draft, f"the pipeline step that waits for it, pod {draft.seen.client_pod}, has ended", remedy)
+            suspend(draft, f"the pipeline step that waits for it, pod {draft.seen.lost_client}, has ended", remedy)
         else:
             _proceed(draft, run)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
@@ -47,17 +47,18 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
         if run is not None:
             expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
-    _keep_old_progress(draft)
     known, report = seen.status.progress, draft.status.progress
-    is_routine = not draft.actions and draft.status.model_copy(update={"progress": known}) == seen.status
-    is_routine &= known == report or not _is_news(known, report)
+    is_alone = draft.status.model_copy(update={"progress": known}) == seen.status
+    if is_alone and known and report and not brings_news(known, report, seen.refresh_seconds):
+        draft.put(progress=known)
+    is_routine = is_alone and not draft.actions and (known == report or not _is_news(known, report))
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits, is_routine)
 
 
 def _is_left(draft: Draft) -> bool:
     """Whether the pod of the run's client, which cannot end its run itself, has been gone for a while."""
-    if draft.seen.client_runs:
+    if draft.seen.lost_client is None:
         draft.put(client_gone_since=None)
         return False
     since = draft.status.client_gone_since or draft.now
@@ -134,17 +135,8 @@ def _proceed(draft: Draft, run: AnyRun) -> None:
             start(draft, run)
 
 
-def _keep_old_progress(draft: Draft) -> None:
-    """A report alone is written when it brings something new (`brings_news`)."""
-    before, report = draft.seen.status, draft.status.progress
-    known = before.progress
-    is_alone = draft.status.model_copy(update={"progress": known}) == before
-    if is_alone and known and report and not brings_news(known, report, draft.seen.refresh_seconds):
-        draft.put(progress=known)
-
-
 def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float) -> bool:
-    """Whether a report is to be in the status: an epoch, a checkpoint, a hundredth of the steps, or after a while."""
+    """Whether a report alone is written: an epoch, a checkpoint or a hundredth of the steps is new, or it is time."""
     if known.updated is None or report.updated is None or _is_news(known, report):
         return True
     return (report.updated - known.updated).total_seconds() >= refresh_seconds

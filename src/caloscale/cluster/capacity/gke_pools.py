@@ -37,11 +37,6 @@ class NodePool:
         size = f"{kind.topology}-{kind.per_node}t" if kind.topology else str(kind.per_node)
         return f"{short}-{size}" + ("-spot" if self.capacity_type == "spot" else "")
 
-    @property
-    def compact(self) -> bool:
-        """Whether its nodes can be placed close together."""
-        return self.kind.topology is None and self.kind.machine_type.split("-")[0] in COMPACT_FAMILIES
-
 
 def catalogue_pools(machine_type: str | None = None) -> list[NodePool]:
     """A pool for each GPU host that is usual or of ``machine_type``, and each TPU slice, on demand and spot."""
@@ -82,10 +77,10 @@ def gcloud_command(pool: NodePool, *, cluster: str, location: str, disk_gib: flo
     if pool.kind.topology is None:
         accelerator = f"type={pool.kind.accelerator},count={pool.kind.per_node},gpu-driver-version=latest"
         options |= {"accelerator": accelerator, "enable-fast-socket": None}
+        if pool.kind.machine_type.split("-")[0] in COMPACT_FAMILIES:
+            options["placement-type"] = "COMPACT"
     elif is_slice:
         options |= {"tpu-topology": pool.kind.topology}
-    if pool.compact:
-        options["placement-type"] = "COMPACT"
     words = [f"--{key}" if value is None else f"--{key}={shlex.quote(value)}" for key, value in options.items()]
     return " \\\n  ".join([f"gcloud container node-pools create {pool.name}", *words])
 

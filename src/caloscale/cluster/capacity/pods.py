@@ -57,7 +57,6 @@ class Pod:
     """Whether the cluster ended it: evicted, preempted, shut down, deleted."""
     deleting: dt.datetime | None
     """By when it is to be gone."""
-    accelerators: int
     diagnostic: Diagnostic | None
     """Why its worker cannot start; None: no reason is known."""
     mounted: bool
@@ -100,7 +99,6 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         message=next((str(text).strip() for text in texts if text), ""),
         disrupted="DisruptionTarget" in holding or reason in _DISRUPTIONS or _was_deleted(metadata, ended),
         deleting=_moment(metadata.get("deletionTimestamp")),
-        accelerators=_requests(spec)[0],
         diagnostic=_diagnostic(metadata["name"], status),
         mounted="PodReadyToStartContainers" in holding,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
+from caloscale.cluster.capacity.nodes import Pool, kind_of
 from caloscale.cluster.capacity.placement import fits
 from caloscale.cluster.capacity.pool_plan import Catalogue, hardware_of, pool_of, requests_of, usd_per_hour_of
 from caloscale.errors import InputError
@@ -42,9 +42,7 @@ def move(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogu
     full = resize(run, placed, placed.planned_nodes)
     if full is None:
         return []
-    free = {pool.key: pool.free for pool in pools}
-    found = _elsewhere(run, full, pools, catalogue)
-    return [one for key, one in found if free[key] >= full.nodes]
+    return _elsewhere(run, full, [pool for pool in pools if pool.free >= full.nodes], catalogue)
 
 
 def alternatives(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
@@ -52,12 +50,12 @@ def alternatives(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: 
 
     All ask for the same processors and memory; their pools differ in one label of the nodes (`pool_label`).
     """
-    found = [placed, *(one for _, one in _elsewhere(run, placed, pools, catalogue))]
-    label = pool_label(found)
+    everywhere = [placed, *_elsewhere(run, placed, pools, catalogue)]
+    label = pool_label(everywhere)
     if label is None:
         return [placed]
     apart: dict[str, Placed] = {}
-    for one in found:
+    for one in everywhere:
         if label in one.node_selector:
             apart.setdefault(one.node_selector[label], one)
     least = {name: min(getattr(one, name) for one in apart.values()) for name in ("worker_cpus", "worker_memory_gib")}
@@ -73,9 +71,7 @@ def pool_label(placements: Sequence[Placed]) -> str | None:
     return max(values, key=lambda label: len(values[label]), default=None)
 
 
-def _elsewhere(
-    run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue
-) -> list[tuple[PoolKey, Placed]]:
+def _elsewhere(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
     """The layout on as many equal accelerators of other pools that are allowed: cheapest first, unpriced last."""
     wanted, own = (placed.accelerator, placed.per_node, placed.topology), pool_of(placed, pools)
     found = []
@@ -97,8 +93,8 @@ def _elsewhere(
             "estimate_usd": placed.estimate_usd * ratio if ratio and placed.estimate_usd is not None else None,
             **requests_of(pool, placed.workers // placed.nodes),
         }
-        found.append((key, placed.model_copy(update=changes)))
-    return sorted(found, key=lambda pair: (pair[1].usd_per_hour is None, pair[1].usd_per_hour or 0.0, pair[1].pool))
+        found.append(placed.model_copy(update=changes))
+    return sorted(found, key=lambda one: (one.usd_per_hour is None, one.usd_per_hour or 0.0, one.pool))
 
 
 def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
