@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from urllib3.exceptions import ProtocolError
+from urllib3.exceptions import MaxRetryError, ProtocolError
 
 from caloscale.client import logs as module
 from caloscale.client.logs import logs
@@ -30,7 +30,7 @@ class Logs(Server):
 
     def __init__(self, *streams: list[bytes | Exception], gone: bool = False) -> None:
         super().__init__(None)
-        self.streams, self.gone, self.since = list(streams), gone, list[Any]()
+        self.streams, self.gone, self.tails = list(streams), gone, list[int | None]()
 
     def get(self, *_: object) -> dict[str, Any]:
         return seen("Running" if len(self.streams) > 1 else "Succeeded")
@@ -39,8 +39,9 @@ class Logs(Server):
         ended = len(self.streams) == 1
         return iter(() if ended and self.gone else [{**POD, "status": {"phase": "Succeeded" if ended else "Running"}}])
 
-    def log(self, *_: object, since: Any, **__: object) -> Iterator[bytes]:
-        self.since.append(since)
+    def log(self, *_: object, tail: int | None, since: str, **__: object) -> Iterator[bytes]:
+        assert not (tail and since)
+        self.tails.append(tail)
         for each in self.streams.pop(0) if len(self.streams) > 1 else self.streams[0]:
             if isinstance(each, Exception):
                 raise each
@@ -48,24 +49,30 @@ class Logs(Server):
 
 
 @pytest.mark.parametrize(
-    ("streams", "printed"),
+    ("streams", "printed", "tails"),
     [
-        ([[ONE, TWO, SAME, BROKEN], [TWO, SAME, THREE], [THREE]], ["one", "two", "in a second", "three"]),
-        ([[ONE, TWO, line(2.000000001, "in a", ""), BROKEN], [TWO, SAME]], ["one", "two", "in a second"]),
-        ([[ONE, TWO], [TWO, line(2.5, "no end", "")]], ["one", "two", "no end"]),
-        ([[BROKEN], [ONE]], ["one"]),
-        ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"]),
-        ([[ONE, b"failed to watch\n"], [ONE, TWO, b"failed to watch\n"], [TWO]], ["one", "failed to watch", "two"]),
+        ([[ONE, TWO, SAME, BROKEN], [TWO, SAME, THREE], [THREE]], ["one", "two", "in a second", "three"], [9, None]),
+        ([[ONE, TWO, line(2.000000001, "in a", ""), BROKEN], [TWO, SAME]], ["one", "two", "in a second"], [9, None]),
+        ([[ONE, TWO], [TWO, line(2.5, "no end", "")]], ["one", "two", "no end"], [9, None]),
+        ([[BROKEN], [ONE]], ["one"], [9, None]),  # the worker had written nothing before
+        ([[], [ONE]], ["one"], [9, None]),
+        ([[MaxRetryError(None, "/", None)], [ONE]], ["one"], [9, 9]),  # type: ignore[arg-type]
+        ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"], [9, None]),
+        (
+            [[ONE, b"failed to watch\n"], [ONE, TWO, b"failed to watch\n"], [TWO]],
+            ["one", "failed to watch", "two"],
+            [9, None],
+        ),
     ],
 )
 def test_a_stream_that_breaks_is_resumed(
-    streams: list[list[bytes | Exception]], printed: list[str], monkeypatch: pytest.MonkeyPatch
+    streams: list[list[bytes | Exception]], printed: list[str], tails: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The rest of the log of a worker was missing, with exit code 0."""
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     server: Any = Logs(*streams)
-    assert list(logs(server, "physics", "gan", follow=True)) == [f"gan-1-worker-0 | {text}" for text in printed]
-    assert server.since[0] == ""
+    found = list(logs(server, "physics", "gan", follow=True, tail=9))
+    assert found == [f"gan-1-worker-0 | {text}" for text in printed] and server.tails[:2] == tails
 
 
 @pytest.mark.parametrize("follow", [True, False])

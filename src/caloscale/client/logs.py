@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, MaxRetryError
 
 from caloscale.client.runs import POLL_SECONDS, ask, find_run, is_final
 from caloscale.cluster import names
@@ -47,13 +47,13 @@ class _Reader(threading.Thread):
         while tries < MOST_TRIES:
             last = self.ended
             tries += last
-            since, tail = self._last, None if self._last else self._tail
+            since, tail = self._last, self._tail
             try:
                 for line in self._connection.log(*self._pod, follow=not last, tail=tail, since=since):
                     rest = b"" if line.endswith(b"\n") else line  # a stream may have broken here
                     if not rest:
                         self._print(line, since)
-                self.problem = ""
+                self.problem, self._tail = "", None  # the worker had written nothing before a stream without lines
                 if last:
                     break
             except (ApiException, HTTPError, OSError) as error:
@@ -63,6 +63,8 @@ class _Reader(threading.Thread):
                 if isinstance(error, ApiException) and error.status in NO_LOG:
                     self.problem = known
                     break
+                if not isinstance(error, (ApiException, MaxRetryError)):
+                    self._tail = None  # the stream was open
             time.sleep(POLL_SECONDS)
         if rest:
             self._print(rest)
@@ -78,7 +80,7 @@ class _Reader(threading.Thread):
         elif stamp <= since:
             return
         else:
-            self._last = max(stamp, self._last)
+            self._last, self._tail = max(stamp, self._last), None
         self._lines.put(f"{self.worker} | {text}")
 
 
