@@ -212,6 +212,9 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     alone = plan_of(*base, "hardware.capacityType=spot")
     assert alone.chosen is None and alone.nearest is None
     assert not any("nothing was measured" in note for note in alone.notes)
+    one_node = ("hardware.count=1", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
+    waiting = plan_of(V100[0], *one_node, "hardware.capacityType=spot")
+    assert min(c.usd for c in waiting.candidates) > 1e9  # not the difference of two huge times
 
 
 def test_max_minutes_ends_the_training():

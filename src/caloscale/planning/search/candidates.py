@@ -247,14 +247,14 @@ class Money:
             provisioning_seconds=self._provisioning,
         )
         seconds = start_up + run.seconds
-        with np.errstate(invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
             usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
         unknown = np.isnan(self.rate) & np.isinf(self._lifetime)
         every_seconds = self._run.checkpoint.every_seconds
         return Spent(
             seconds=seconds,
-            usd=np.where(np.isfinite(seconds), usd, np.inf),
+            usd=np.where(seconds < NEVER_SECONDS, usd, np.inf),  # the difference of two huge times is anything
             checkpoint_seconds=np.where(np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, every_seconds),
             interruptions=np.where(unknown, np.nan, run.interruptions),
         )
