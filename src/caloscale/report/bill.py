@@ -76,12 +76,13 @@ def _per_million(price: PerMillionShowers) -> Text:
         "by Monte Carlo": price.monte_carlo_usd,
     }
     parts = [f"{usd:.4g} USD {name}" for name, usd in prices.items() if usd is not None]
-    more = (
-        ""
-        if price.break_even_showers is None
-        else f"; cheaper from {price.break_even_showers:,.0f} showers on, with the Monte Carlo of the run"
-    )
-    return Text(f"A million showers: {', '.join(parts)}{more}.")
+    text = f"A million showers: {', '.join(parts)}."
+    if price.break_even_showers is not None:
+        text += (
+            f" From {price.break_even_showers:,.0f} showers on, the run (its Monte Carlo showers included) and the "
+            "generation together are cheaper than Monte Carlo."
+        )
+    return Text(text)
 
 
 def bill_markdown(money: Bill | str) -> str:
