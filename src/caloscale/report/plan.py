@@ -24,40 +24,40 @@ def headline(plan: Plan) -> str:
 
 def verdict(plan: Plan) -> str:
     """The choice in a sentence, or what comes nearest and which limit binds; a cap on the training comes first."""
-    if plan.chosen is not None:
-        return f"{cap(plan, plan.chosen)}chosen: {in_words(plan.chosen)}"
-    if plan.own_training is not None and plan.own_training.meets_limits:
-        return f"{cap(plan, plan.own_training)}chosen: {own_in_words(plan.own_training)}"
-    if plan.nearest is None and plan.own_training is not None:
-        return f"nothing meets the limits; {cap(plan, plan.own_training)}nearest: {own_in_words(plan.own_training)}"
-    if plan.nearest is None and (reference := _reference(plan)) is not None:
-        chosen = "chosen" if reference.meets_limits else "nothing meets the limits; nearest"
-        price = f"{reference.seconds / _HOUR:.2g} h, {_price(reference.usd)} without start-up and test passes"
-        return (
-            f"{cap(plan, reference)}{chosen}: the reference machine ({reference.machine_type}, {reference.processor}); "
-            f"{price}; no rented machine was measured with {plan.network}, and hardware.accelerator names none"
-        )
-    if plan.nearest is None:
+    best = _best(plan)
+    if best is None:
         unmeasured = not any(candidate.measured for candidate in plan.candidates)
         why = f": {plan.network} was measured on no machine, and hardware.accelerator names none" if unmeasured else ""
         return f"nothing can be chosen{why}"
     limits = {"maxUsd": "budget.maxUsd", "deadline": "budget.deadline", "both": "budget.maxUsd and budget.deadline"}
-    binding = f"nothing meets {limits[plan.binding or 'both']}"
-    return f"{binding}; {cap(plan, plan.nearest)}nearest: {in_words(plan.nearest)}"
+    limit = "the limits" if plan.binding is None else limits[plan.binding]
+    start, word = ("", "chosen") if is_met(plan) else (f"nothing meets {limit}; ", "nearest")
+    text = in_words(best) if isinstance(best, Candidate) else _own_in_words(best, plan)
+    return f"{start}{cap(plan, best)}{word}: {text}"
 
 
 def is_met(plan: Plan) -> bool:
     """Whether a rented machine, the machine at hand, or else the reference machine meets the limits."""
-    own = plan.own_training or (_reference(plan) if plan.nearest is None else None)
-    return plan.chosen is not None or (own is not None and own.meets_limits)
+    best = _best(plan)
+    return best.meets_limits if isinstance(best, OwnTraining) else plan.chosen is not None
 
 
-def _reference(plan: Plan) -> OwnTraining | None:
-    return None if plan.making is None else plan.making.training_reference
+def _best(plan: Plan) -> Candidate | OwnTraining | None:
+    """The choice or what comes nearest: a rented machine, the machine at hand, or the reference machine."""
+    own = plan.own_training
+    if plan.chosen is None and own is not None and (own.meets_limits or plan.nearest is None):
+        return own
+    return plan.chosen or plan.nearest or (None if plan.making is None else plan.making.training_reference)
 
 
-def own_in_words(own: OwnTraining) -> str:
-    """The training on the machine at hand in a sentence."""
+def _own_in_words(own: OwnTraining, plan: Plan) -> str:
+    """The training on the machine at hand, or on the reference machine, in a sentence."""
+    if own is not plan.own_training:
+        return (
+            f"the reference machine ({own.machine_type}, {own.processor}); {own.seconds / _HOUR:.2g} h, "
+            f"{_price(own.usd)} without start-up and test passes; no rented machine was measured with {plan.network}, "
+            "and hardware.accelerator names none"
+        )
     return (
         f"this machine ({own.processor}); {_digits(own.seconds / _HOUR)} h, {_price(own.usd)} as {own.machine_type}, "
         f"from batches of {own.batch}; start-up and test passes are not in it"
@@ -224,22 +224,22 @@ def _layout_table(layouts: Sequence[Layout]) -> Table:
 def remarks(plan: Plan) -> list[str]:
     """Reasons of the choice, notes and warnings."""
     best, own, prices = plan.chosen or plan.nearest, plan.own_training, plan.prices
-    found = []
+    texts = []
     if own is not None:
-        found += [own_in_words(own)] if best else []
-        found.append(f"the speed of this machine: {own.source}")
+        texts += [_own_in_words(own, plan)] if best else []
+        texts.append(f"the speed of this machine: {own.source}")
     if plan.making is not None:
-        found += dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in plan.making.offers)
-    found += best.reasons if best else ()
+        texts += dict.fromkeys(f"{o.method}, {o.machine_type}: {o.basis}" for o in plan.making.offers)
+    texts += best.reasons if best else ()
     for part in prices.parts:
         price, age = f"{part.usd_per_unit_hour:g} USD an hour", (prices.as_of - part.observed_on).days
-        found.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
+        texts.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
     if best is not None and best.usd is not None and best.cloud != "none":
-        found.append(f"not in it: {not_billed({part.kind for part in prices.parts})}")
-    found += plan.notes
+        texts.append(f"not in it: {not_billed({part.kind for part in prices.parts})}")
+    texts += plan.notes
     if prices.unpriced:
-        found.append(f"left out, without a price on the day: {', '.join(prices.unpriced)}")
-    return found + [f"warning: {warning}" for warning in dict.fromkeys(prices.warnings)]
+        texts.append(f"left out, without a price on the day: {', '.join(prices.unpriced)}")
+    return texts + [f"warning: {warning}" for warning in dict.fromkeys(prices.warnings)]
 
 
 def not_billed(kinds: Container[str]) -> str:
@@ -279,12 +279,10 @@ def draw_plan(plan: Plan, path: str | Path) -> None:
 
     Raises StorageError.
     """
-    from matplotlib.figure import Figure  # slow to import, and a plan without a figure has no need of it
-
-    from caloscale.report.drawing import figure_writer, own_style
+    from caloscale.report.drawing import figure_writer, new_page, own_style  # slow: they import Matplotlib
 
     with own_style({}):
-        figure = Figure(figsize=(7, 5), layout="constrained")
+        figure = new_page(7, 5)
         axes = figure.add_subplot()
         for measured, label, colour in ((True, "measured", "tab:blue"), (False, "estimated", "tab:grey")):
             if alike := [c for c in plan.candidates if c.measured is measured]:
