@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from caloscale.errors import InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.own_machine import (
@@ -115,6 +116,15 @@ def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> 
         absent = [o for o in made.offers if o.showers_per_second is None]
         assert (absent[0].hours, absent[0].usd, absent[0].machines) == (None, None, None)
         assert any("--measure --set budget.pricedAs.machineType=a2-highgpu-1g" in o.basis for o in absent)
+
+
+def test_a_machine_type_that_does_not_exist_is_refused_where_seconds_are_priced_as_it() -> None:
+    run = run_of("budget.pricedAs.machineType=n1-standrd-2")
+    assert plan(run, PRICES, load_measurements(), DAY).making is None
+    for options in ({"generate": 10}, {"speeds": [speed_of(run)]}):
+        with pytest.raises(InputError, match="did you mean 'n1-standard-2'") as refused:
+            plan(run, PRICES, load_measurements(), DAY, **options)
+        assert refused.value.field == "budget.pricedAs.machineType"
 
 
 def test_machines_are_listed_cheapest_first() -> None:

@@ -1,7 +1,7 @@
 """All placements of a run with their predicted time and money, as columns, and the choice among them."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -65,6 +65,22 @@ def choose(
 
 
 @dataclass(frozen=True)
+class Basis:
+    """What a plan rests on."""
+
+    run: Run
+    prices: Prices
+    measurements: Sequence[Measurement]
+    as_of: dt.date
+    """Day of the prices."""
+
+    @property
+    def hardware(self) -> Hardware:
+        """The machines that the run configuration allows."""
+        return self.run.hardware or Hardware()
+
+
+@dataclass(frozen=True)
 class Spent:
     """Expected time, s, and money, US dollars, to the end of candidates, one an element."""
 
@@ -83,6 +99,7 @@ class Candidates:
     Where an offer has no price, hours of an accelerator stand for dollars in all columns of money.
     """
 
+    basis: Basis
     offers: list[Offer]
     """What is rented; ``offer`` points into it."""
     offer: Indices
@@ -117,31 +134,30 @@ class Candidates:
         return self.offers[self.offer[index]]
 
 
-def find_candidates(
-    run: Run, prices: Prices, measurements: Sequence[Measurement], as_of: dt.date, *, unpriced: bool = False
-) -> Candidates:
+def find_candidates(basis: Basis, *, unpriced: bool = False) -> Candidates:
     """All placements that the run configuration allows and the catalogue has; ``unpriced``: see `find_offers`.
 
     Raises ConfigurationError (naming field, value, remedy) and PriceError (naming the row to add).
     """
-    hardware = run.hardware or Hardware()
+    run, hardware = basis.run, basis.hardware
     if run.data.showers is None:
         problem = "is needed to plan: the data are not available here"
         remedy = "--set data.showers=124950 (the training showers of an epoch)"
         raise ConfigurationError(problem, field="data.showers", remedy=remedy)
-    timings = Timings(measurements, network_of(run))
-    offers, priceless, too_old = find_offers(hardware, prices, as_of, unpriced=unpriced)
-    offers, left_out = _trainable(run, hardware, offers)
-    rows, dropped = _divide(run, hardware, offers, timings)
+    timings = Timings(basis.measurements, network_of(run))
+    offers, priceless, too_old = find_offers(hardware, basis.prices, basis.as_of, unpriced=unpriced)
+    offers, left_out = _trainable(basis, offers)
+    rows, dropped = _divide(basis, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*np.array(rows, float).T[1:])
     times = _predict(run.data.showers, offers, index, setups, timings)
-    money = Money(run, hardware, prices, as_of, offers, index, setups.nodes, measurements)
+    money = Money(basis, offers, index, setups.nodes)
     expectation, low, high = (
         money.spend(times.start_up_seconds, work_seconds(run, epoch))
         for epoch in (times.epoch_seconds, times.epoch_low, times.epoch_high)
     )
     return Candidates(
+        basis=basis,
         offers=offers,
         offer=index,
         setups=setups,
@@ -159,14 +175,14 @@ def find_candidates(
     )
 
 
-def _trainable(run: Run, hardware: Hardware, offers: list[Offer]) -> tuple[list[Offer], list[str]]:
+def _trainable(basis: Basis, offers: list[Offer]) -> tuple[list[Offer], list[str]]:
     """Offers on which the family of the run trains, and a note on the others; ConfigurationError where none is left."""
-    family = find_family(run.model.family)
+    family, hardware = find_family(basis.run.model.family), basis.hardware
     kept = [offer for offer in offers if family.trains_on_tpus or offer.accelerator.kind != "tpu"]
     problem = f"TPUs do not train the family {family.name}: XLA cannot compile its step"
     if not kept:
-        asked = hardware.accelerator or hardware.machine_type or hardware.topology
-        raise ConfigurationError(problem, field="hardware", value=asked, remedy="name a GPU in hardware.accelerator")
+        named = hardware.accelerator or hardware.machine_type or hardware.topology
+        raise ConfigurationError(problem, field="hardware", value=named, remedy="name a GPU in hardware.accelerator")
     return kept, [problem] if len(kept) < len(offers) else []
 
 
@@ -201,35 +217,22 @@ def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
 class Money:
     """Time and money of candidates under the interruptions of their offers; all arrays have one element of each."""
 
-    def __init__(
-        self,
-        run: Run,
-        hardware: Hardware,
-        prices: Prices,
-        as_of: dt.date,
-        offers: Sequence[Offer],
-        index: Indices,
-        nodes: Numbers,
-        measurements: Sequence[Measurement],
-    ) -> None:
-        self.rate = np.array([_interruption_rate(hardware, offer, measurements) for offer in offers])[index]
+    def __init__(self, basis: Basis, offers: Sequence[Offer], index: Indices, nodes: Numbers) -> None:
+        """``index``: the offer of each candidate."""
+
+        def column(value: Callable[[Offer], float]) -> Numbers:
+            return np.array([value(offer) for offer in offers], float)[index]
+
+        self.rate = column(lambda offer: _interruption_rate(basis, offer))
         """Interruptions of a node per hour that are assumed; not a number where unknown."""
-        self._provisioning = _provisioning_seconds(run, hardware, measurements)
-        self._run, self._nodes = run, nodes
-        spot = np.array([offer.capacity_type == "spot" for offer in offers])[index]
-        self._lifetime = np.where(
-            spot, seconds_of(hardware.node_lifetime) if hardware.node_lifetime else np.inf, np.inf
-        )
-        self._usd_per_node_hour = np.array(
-            [o.rate.usd_per_hour if o.rate else float(o.hardware.per_node) for o in offers]
-        )[index]
-        is_slice = np.array([offer.hardware.topology is not None for offer in offers])[index]
-        self._missing = np.where(is_slice, nodes, 1.0)
+        self._provisioning = _provisioning_seconds(basis)
+        self._run, self._nodes = basis.run, nodes
+        longest = seconds_of(basis.hardware.node_lifetime) if basis.hardware.node_lifetime else np.inf
+        self._lifetime = column(lambda offer: longest if offer.capacity_type == "spot" else np.inf)
+        self._usd_per_node_hour = column(lambda o: o.rate.usd_per_hour if o.rate else o.hardware.per_node)
+        self._missing = np.where(column(lambda offer: offer.hardware.topology is not None), nodes, 1.0)
         """Nodes that are not paid while one is replaced: a slice is replaced as a whole."""
-        self._control_plane = np.zeros(len(index))
-        if hardware.control_plane:
-            clusters = [cluster_rate(prices, o.hardware.provider, o.region, as_of) for o in offers]
-            self._control_plane = np.array([cluster.usd_per_hour for cluster in clusters])[index]
+        self._control_plane = column(lambda offer: _control_plane_usd(basis, offer))
         self.usd_per_hour = nodes * self._usd_per_node_hour + self._control_plane
         """All nodes and the control plane, US dollars per hour."""
 
@@ -260,35 +263,43 @@ class Money:
         )
 
 
-def _interruption_rate(hardware: Hardware, offer: Offer, measurements: Sequence[Measurement]) -> float:
+def _control_plane_usd(basis: Basis, offer: Offer) -> float:
+    """US dollars per hour of the control plane, where the run configuration counts it."""
+    if not basis.hardware.control_plane:
+        return 0.0
+    return cluster_rate(basis.prices, offer.hardware.provider, offer.region, basis.as_of).usd_per_hour
+
+
+def _interruption_rate(basis: Basis, offer: Offer) -> float:
     if offer.capacity_type == "on-demand":
         return 0.0
-    if hardware.interruptions_per_node_hour is not None:
-        return hardware.interruptions_per_node_hour
-    seen = interruption_rate(measurements, *offer.key, offer.region)
-    return np.nan if seen is None else seen
+    if basis.hardware.interruptions_per_node_hour is not None:
+        return basis.hardware.interruptions_per_node_hour
+    measured = interruption_rate(basis.measurements, *offer.key, offer.region)
+    return np.nan if measured is None else measured
 
 
-def _provisioning_seconds(run: Run, hardware: Hardware, measurements: Sequence[Measurement]) -> float:
+def _provisioning_seconds(basis: Basis) -> float:
     """That of the run configuration, else as measured on own runs, else recovery.waitForCapacity as its upper limit."""
-    if hardware.provisioning:
-        return seconds_of(hardware.provisioning)
-    seen = [m.provisioning_seconds for m in measurements if m.provisioning_seconds is not None]
-    return float(np.mean(seen)) if seen else seconds_of(run.recovery.wait_for_capacity)
+    if basis.hardware.provisioning:
+        return seconds_of(basis.hardware.provisioning)
+    measured = [m.provisioning_seconds for m in basis.measurements if m.provisioning_seconds is not None]
+    return float(np.mean(measured)) if measured else seconds_of(basis.run.recovery.wait_for_capacity)
 
 
 def _divide(
-    run: Run, hardware: Hardware, offers: Sequence[Offer], timings: Timings
+    basis: Basis, offers: Sequence[Offer], timings: Timings
 ) -> tuple[list[tuple[int, int, int, int, int]], list[str]]:
     """Offers, replicas, workers, nodes and batch of every division; and why others are excluded."""
     rows: list[tuple[int, int, int, int, int]] = []
     dropped: dict[str, None] = {}
+    hardware = basis.hardware
     for index, offer in enumerate(offers):
         parts = _parts(hardware, offer)
         for nodes in offer.node_counts:
             count = nodes * offer.hardware.per_node
             replicas = count * offer.accelerator.replicas
-            batch, problem = _batch(run, offer, replicas, timings)
+            batch, problem = _batch(basis.run, offer, replicas, timings)
             if problem:
                 dropped[problem] = None
                 continue
