@@ -1,6 +1,6 @@
 """False acceptance of each gate, measured: how often a generator whose difference equals the tolerance is accepted.
 
-    python -m tools.acceptance [--draws 400] [--cheap-draws 1000]
+    python -m tools.acceptance [--draws 400] [--equal-draws 200]
 
 Geant4 showers of the preset flow are the population. Their observables are changed so that one difference, in one
 range of energy, equals the tolerance: the generator of the hypothesis. Reference and generated showers are drawn from
@@ -9,7 +9,7 @@ both, with repetition, and judged by the gate alone. Repeated showers would chan
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
@@ -22,17 +22,11 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
-from caloscale.physics.binning import Binning, choose_binning
+from caloscale.physics.binning import choose_binning
 from caloscale.physics.comparison import Weighted
-from caloscale.physics.distances import separation
 from caloscale.physics.gates import ERROR, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
-from caloscale.physics.quantities import (
-    TITLES,
-    of_primaries,
-    of_separation,
-    results_of_differences,
-)
+from caloscale.physics.quantities import TITLES, of_primaries, of_separation, results_of_differences
 from caloscale.physics.resampling import Sample, draw_resampling, separate
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Counts, ObservableResult, QuantityResult
@@ -50,8 +44,8 @@ GENERATED, GENERATED_EQUAL = 2000, 10_000
 CHANGED_BY_REPETITION = (*AUCS, "diversity", "copying")
 """Quantities that repeated showers change."""
 ALL = "all of these"
-Kind = Literal["separations", "differences", "equal"]
-"""Hypotheses: a separation or another difference equals the tolerance; Geant4 itself in the place of a generator."""
+Kind = Literal["differences", "equal"]
+"""Hypotheses: a difference equals the tolerance; Geant4 itself in the place of a generator."""
 MIDDLE = 1
 """The range of energy whose difference equals the tolerance."""
 
@@ -129,26 +123,6 @@ def shifted(pool: Observed, inside: Floats, layers: float, ranges: Floats, axes:
     return moved(float(brentq(excess, *ends, xtol=1e-3)))
 
 
-def distorted(pool: Observed, binning: Binning, name: str, excess: float) -> tuple[Floats, Floats]:
-    """Histograms (N, K, B) of an observable, and of as many showers whose true separation from them is this: a part of
-    each histogram, or some showers, moved by one bin."""
-    histograms = binning.histograms(pool)[name]
-    moved = np.concatenate(
-        [histograms[..., :1] * 0, histograms[..., :-2], histograms[..., -2:-1] + histograms[..., -1:]], -1
-    )
-    chosen = np.random.default_rng(0).permutation(len(pool)) / len(pool)
-
-    def changed(part: float) -> Floats:
-        if histograms.sum(axis=-1).max() > 1.5 or histograms.max() < 1:  # profiles and spectra
-            return (1 - part) * histograms + part * moved
-        return np.where((chosen < part)[:, None, None], moved, histograms)
-
-    def beyond(part: float) -> float:
-        return float(separation(histograms.sum(axis=0), changed(part).sum(axis=0)).mean()) - excess
-
-    return histograms, changed(float(brentq(beyond, 0, 1, xtol=1e-4)) if beyond(1) > 0 else 1.0)
-
-
 def is_accepted(gate: Gate, result: QuantityResult, reference: int) -> bool:
     """The decision of the gate alone."""
     showers = Counts(reference=reference, generated=GENERATED, training=0, untrained=0, empty=0, unusable=0)
@@ -202,25 +176,18 @@ def cases_of(kind: Kind, pool: Observed, run: Run) -> list[list[Case]]:
             [(tuple(gates[name] for name in names), (pool, changed)) for names, changed in hypotheses(pool, run, side)]
             for side in (1.0, -1.0)
         ]
-    binning = choose_binning(pool)
-    cases: list[Case] = []
-    for name, gate in gates.items():
-        observable = name.removesuffix("Separation")
-        if observable != name and kind == "separations":
-            sources = distorted(pool, binning, observable, gate.limit)
-            true = float(separation(*(own.sum(axis=0) for own in sources)).mean())
-            cases.append(((gate.model_copy(update={"tolerance": true}),), sources))
-        elif observable != name:
-            own = binning.histograms(pool)[observable]
-            cases.append(((gate,), (own, own)))
-    if kind == "equal":
-        others = [gate for name, gate in gates.items() if not name.endswith("Separation")]
-        cases.append((tuple(gate for gate in others if gate.quantity not in CHANGED_BY_REPETITION), (pool, pool)))
+    separations = {name: gate for name, gate in gates.items() if name.endswith("Separation")}
+    others = [gate for name, gate in gates.items() if name not in (*separations, *CHANGED_BY_REPETITION)]
+    histograms = choose_binning(pool).histograms(pool)
+    cases: list[Case] = [(tuple(others), (pool, pool))]
+    for name, gate in separations.items():
+        own = histograms[name.removesuffix("Separation")]
+        cases.append(((gate,), (own, own)))
     return [cases]
 
 
 def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Acceptances:
-    """Acceptances by each gate, and by all of them together."""
+    """Acceptances by each gate; of Geant4 itself also by all of them together."""
     counts, cases = Acceptances(), cases_of(kind, pool, run)
     generated = GENERATED_EQUAL if kind == "equal" else GENERATED
     for draw in range(draws):
@@ -232,17 +199,20 @@ def count(kind: Kind, pool: Observed, run: Run, size: int, draws: int) -> Accept
             else:
                 found = {gates[0].quantity: separated(gates[0].quantity, sources, parts, halves)}
             accepted |= {gate.quantity: is_accepted(gate, found[gate.quantity], size) for gate in gates}
-        counts.update({(name, size): int(word) for name, word in {**accepted, ALL: all(accepted.values())}.items()})
+        if kind == "equal":
+            accepted[ALL] = all(accepted.values())
+        counts.update({(name, size): int(word) for name, word in accepted.items()})
     return counts
 
 
-def rates(counts: Acceptances, draws: Mapping[str, int], digits: int) -> str:
-    """Acceptances of each gate in per cent, Markdown; draws: by quantity."""
+def rates(counts: Acceptances, draws: int, digits: int) -> str:
+    """Acceptances of each gate in per cent, Markdown."""
+    names = list(dict.fromkeys(name for name, _ in counts))
     rows = [
-        [f"`{name}`", str(draws[name]), *(f"{100 * counts[name, size] / draws[name]:.{digits}f}%" for size in SIZES)]
-        for name in sorted(draws, key=[*TITLES, *draws].index)
+        [f"`{name}`", *(f"{100 * counts[name, size] / draws:.{digits}f}%" for size in SIZES)]
+        for name in sorted(names, key=[*TITLES, *names].index)
     ]
-    return table(["gate", "draws", *(f"{size} showers" for size in SIZES)], rows)
+    return table(["gate", *(f"{size} showers" for size in SIZES)], rows)
 
 
 def measured(showers: Showers, run: Run) -> Observed:
@@ -254,18 +224,13 @@ def measured(showers: Showers, run: Run) -> Observed:
 def main() -> None:
     """Measure all gates and print the rates."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
-    parser.add_argument("--draws", type=int, default=400, help="of each kind: 0: none")
-    parser.add_argument("--cheap-draws", type=int, default=1000, help="draws of separations")
-    parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself")
+    parser.add_argument("--draws", type=int, default=400, help="draws of a generator at the tolerance; 0: none")
+    parser.add_argument("--equal-draws", type=int, default=200, help="draws of Geant4 itself; 0: none")
     parser.add_argument("--set", action="append", default=[], help="such as validation.gates=[...]")
     options = parser.parse_args()
     run = load_run(preset=PRESET, overrides=options.set)
     pool = measured(held_out_showers(GEANT4_SHOWERS, run), run)
-    draws: dict[Kind, int] = {
-        "separations": options.cheap_draws,
-        "differences": options.draws,
-        "equal": options.equal_draws,
-    }
+    draws: dict[Kind, int] = {"differences": options.draws, "equal": options.equal_draws}
     counts = {kind: Acceptances() for kind in draws}
     with (
         threadpool_limits(1),
@@ -276,15 +241,16 @@ def main() -> None:
             for future in [processes.submit(count, kind, pool, run, size, number) for size in reversed(SIZES)]:
                 counts[kind].update(future.result())
                 progress.update(1)
-    changed = counts["separations"] + counts["differences"]
-    draws_of = {name: draws[kind] for kind in ("separations", "differences") for name, _ in counts[kind] if name != ALL}
-    spreads = {number: 100 * np.sqrt(ERROR * (1 - ERROR) / number) for number in draws_of.values()}
-    deviations = [f"{points:.1f} with {number} draws" for number, points in spreads.items()]
+    deviation = 100 * np.sqrt(ERROR * (1 - ERROR) / max(1, options.draws))
     print(f"Preset {PRESET}, {GENERATED} generated showers. Population: {len(pool)} Geant4 showers\n")
-    print(f"Acceptances, stated: {100 * ERROR:.0f}%; one standard deviation in points: {', '.join(deviations)}\n")
-    print(rates(changed, draws_of, 1))
-    print(f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself in the place of generated ones\n")
-    print(rates(counts["equal"], {name: draws["equal"] for name, _ in counts["equal"]}, 0))
+    print(
+        f"Acceptances, stated: {100 * ERROR:.0f}%; {options.draws} draws, standard deviation {deviation:.1f} points\n"
+    )
+    print(rates(counts["differences"], options.draws, 1))
+    print(
+        f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself as generated ones, {options.equal_draws} draws\n"
+    )
+    print(rates(counts["equal"], options.equal_draws, 0))
     print(f"\nMachine: {machine_text(describe_machine())}.")
 
 
