@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.images import ImageError
-from tools.images.archives import Entry, names_in, write_archive
+from tools.images.archives import names_in, write_archive
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def archive(tmp_path: Path) -> Path:
     program.chmod(0o755)
     (tmp_path / "text").write_text("hello", encoding="utf-8")
     (tmp_path / "link").symlink_to("text")
-    entries = [Entry(program, "/opt/x/program"), Entry(tmp_path / "link", "/opt/x/data/text")]
-    return write_archive(tmp_path / "a.tar", "caloscale/x:1", entries, entrypoint=["/opt/x/program"], user="65532")
+    files = {"/opt/x/program": program, "/opt/x/data/text": tmp_path / "link"}
+    return write_archive(tmp_path / "a.tar", "caloscale/x:1", files, entrypoint=["/opt/x/program"], user="65532")
 
 
 def test_a_written_image_is_one_of_docker_save(archive: Path) -> None:
@@ -44,8 +44,8 @@ def test_a_written_image_is_one_of_docker_save(archive: Path) -> None:
 
 
 def test_the_same_files_make_the_same_bytes(archive: Path, tmp_path: Path) -> None:
-    entries = [Entry(tmp_path / "text", "/opt/x/data/text"), Entry(tmp_path / "program", "/opt/x/program")]
-    again = write_archive(tmp_path / "b.tar", "caloscale/x:1", entries, entrypoint=["/opt/x/program"], user="65532")
+    files = {"/opt/x/data/text": tmp_path / "text", "/opt/x/program": tmp_path / "program"}
+    again = write_archive(tmp_path / "b.tar", "caloscale/x:1", files, entrypoint=["/opt/x/program"], user="65532")
     assert again.read_bytes() == archive.read_bytes()
 
 

@@ -6,8 +6,7 @@ import json
 import platform
 import tarfile
 import tempfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,22 +19,16 @@ LIST, CONFIGURATION, LAYER = "manifest.json", "config.json", "layer.tar"
 """Files of an archive: its images, and the two parts of one that is written here."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A file of an image."""
-
-    source: Path
-    path: str
-    """Where it lies in the image, from its root."""
-
-
 def write_archive(
-    archive: Path, name: str, entries: Iterable[Entry], *, entrypoint: Sequence[str], user: str = ""
+    archive: Path, name: str, files: Mapping[str, Path], *, entrypoint: Sequence[str], user: str = ""
 ) -> Path:
-    """Write an image of one uncompressed layer with a /tmp; the same files make the same bytes. Links are followed."""
+    """Write an image of one uncompressed layer with a /tmp; the same files make the same bytes. Links are followed.
+
+    files: by their paths in the image.
+    """
     archive.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=archive.parent) as layer:
-        _write_layer(layer, entries)
+        _write_layer(layer, files)
         layer.seek(0)
         configuration = {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
@@ -66,19 +59,18 @@ def names_in(archive: Path) -> list[str]:
     return names
 
 
-def _write_layer(layer: IO[bytes], entries: Iterable[Entry]) -> None:
+def _write_layer(layer: IO[bytes], files: Mapping[str, Path]) -> None:
     folders = {"tmp"}
     with tarfile.open(fileobj=layer, mode="w") as tar:
         _add_folder(tar, "tmp", 0o1777)
-        for entry in sorted(entries, key=lambda each: each.path):
-            for parent in reversed(Path(entry.path).parents):
+        for path, source in sorted(files.items()):
+            for parent in reversed(Path(path).parents):
                 name = str(parent).lstrip("/")
                 if name and name not in folders:
                     folders.add(name)
                     _add_folder(tar, name, 0o755)
-            source = entry.source.resolve()
             with source.open("rb") as file:
-                _add(tar, entry.path.lstrip("/"), file, 0o755 if source.stat().st_mode & 0o100 else 0o644)
+                _add(tar, path.lstrip("/"), file, 0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
 def _add_folder(tar: tarfile.TarFile, name: str, mode: int) -> None:

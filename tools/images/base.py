@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from caloscale.progress import bar
 from tools.images.buildah import image_id, program
 from tools.images.targets import ImageError
 
@@ -17,9 +16,6 @@ SOURCES = "deb {mirror} {suite} main\ndeb {mirror} {suite}-updates main\ndeb {se
 SEARCH_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # What an image does not read, by glob in its root.
 UNUSED = ("var/cache/apt/archives/*.deb", "var/lib/apt/lists/*", "usr/share/doc/*", "usr/share/man/*", "var/log/*")
-# debootstrap's notes of what it has done, each once for a package.
-STEPS = ("I: Retrieving", "I: Validating", "I: Extracting", "I: Unpacking", "I: Configuring")
-PACKAGES = 105
 
 
 def make_base(*, refresh: bool = False) -> None:
@@ -37,7 +33,9 @@ def make_base(*, refresh: bool = False) -> None:
     with TemporaryDirectory(prefix="caloscale-base-", dir="/var/tmp") as folder:
         root = Path(folder) / "root"
         mirrors = find_mirrors(_index_targets())
-        _bootstrap(root, mirrors["mirror"])
+        command = ["debootstrap", "--variant=minbase", SUITE, str(root), mirrors["mirror"]]
+        if code := subprocess.run(command, check=False).returncode:  # it shows its own progress
+            raise ImageError(f"debootstrap failed (exit code {code})", remedy="read its messages above")
         (root / "etc/apt/sources.list").write_text(SOURCES.format(suite=SUITE, **mirrors), encoding="utf-8")
         _commit(root)
     print(f"{IMAGE}: made")
@@ -61,21 +59,6 @@ def _index_targets() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
     except OSError:
         return ""
-
-
-def _bootstrap(root: Path, mirror: str) -> None:
-    """Debian's essential packages, with a bar over what debootstrap says that it does."""
-    command = ["debootstrap", "--variant=minbase", SUITE, str(root), mirror]
-    with (
-        bar("debootstrap", PACKAGES * len(STEPS), "steps") as shown,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process,
-    ):
-        lines = []
-        for line in process.stdout or ():
-            lines.append(line.rstrip())
-            shown.update(line.startswith(STEPS))
-    if process.returncode:
-        raise ImageError("debootstrap failed:\n" + "\n".join(lines[-10:]), remedy="read the message above")
 
 
 def _commit(root: Path) -> None:

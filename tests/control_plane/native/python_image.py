@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from tools.images.archives import Entry, write_archive
+from tools.images.archives import write_archive
 
 IMAGE = "caloscale/test-python:1"
 PYTHON = "/usr/bin/python3"
@@ -17,18 +17,16 @@ LEFT_OUT = ("__pycache__", "site-packages", "dist-packages", "test", "idlelib", 
 def write_python_image(archive: Path) -> Path:
     """Write the image's archive (about 30 MB)."""
     program, library = Path(sys.executable).resolve(), Path(sysconfig.get_path("stdlib"))
-    files = {
-        path: str(path)
+    files = [
+        path
         for path in library.rglob("*")
         if path.is_file()
         and not set(path.relative_to(library).parts) & set(LEFT_OUT)
         and not path.parent.name.startswith("config-")
-    }
-    binaries = [program, *(path for path in files if ".so" in path.suffixes)]
-    files |= {path: str(path) for path in _libraries(binaries)}
-    entries = [Entry(source, path) for source, path in files.items()]
+    ]
+    libraries = _libraries([program, *(path for path in files if ".so" in path.suffixes)])
     # Where the interpreter looks for its library, and where the tests look for it.
-    entries += [Entry(program, path) for path in {str(program), PYTHON}]
+    entries = {**{str(path): path for path in (*files, *libraries, program)}, PYTHON: program}
     return write_archive(archive, IMAGE, entries, entrypoint=[str(program), "-u"], user="65532")
 
 

@@ -21,7 +21,7 @@ from tools.cluster.native.cluster import advertise
 from tools.cluster.native.configuration import host_service
 from tools.cluster.pools import Pool
 from tools.images import archives
-from tools.images.archives import Entry, write_archive
+from tools.images.archives import write_archive
 
 PORTS = {
     "mariadb": 3306,
@@ -93,8 +93,8 @@ class Server:
     def programs(self) -> Path:
         """The image with the programs that run in pods."""
         names = (*PROGRAMS, *ARGO_PROGRAMS)
-        entries = [Entry(place() / "bin" / name, f"/usr/local/bin/{name}") for name in names]
-        return write_archive(self.folder / "programs.tar", IMAGE, entries, entrypoint=["argoexec"], user="65532")
+        files = {f"/usr/local/bin/{name}": place() / "bin" / name for name in names}
+        return write_archive(self.folder / "programs.tar", IMAGE, files, entrypoint=["argoexec"], user="65532")
 
     def objects(self) -> None:
         """Kinds, namespace, the account of the steps with its rights, the key of the store, Argo's configuration."""

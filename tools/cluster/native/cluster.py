@@ -35,7 +35,7 @@ from tools.cluster.plane import ControlPlane
 from tools.cluster.pools import Pool
 from tools.cluster.programs import folder as programs_folder
 from tools.cluster.programs import program
-from tools.images.archives import Entry, names_in, write_archive
+from tools.images.archives import names_in, write_archive
 from tools.images.targets import qualified
 
 # Nodes say every 3 s that they live; on a busy machine such words come late.
@@ -218,7 +218,7 @@ def _prepare(folder: Path, node: Node, authority: Authority, url: str, proxy: Ke
     shutil.copy(authority.certificate, folder / "ca.crt")
     for pair, name in ((kubelet, "kubelet.kubeconfig"), (proxy, "kube-proxy.kubeconfig")):
         write_kubeconfig(folder / name, url, authority, pair)
-    pause = [Entry(program("pause"), "/pause")]
+    pause = {"/pause": program("pause")}
     write_archive(folder / "pause.tar", PAUSE_IMAGE, pause, entrypoint=["/pause"], user="65532")
 
 
