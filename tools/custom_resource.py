@@ -4,7 +4,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from string import Template
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel
@@ -36,33 +36,28 @@ MOST_ITEMS = 64
 # the two together.
 
 
-class Rule(NamedTuple):
-    """A CEL rule of a schema."""
-
-    rule: str
-    """What must be true."""
-    message: str
-    """What a person reads when it is not: problem and remedy."""
-
+Rule = Mapping[str, str]
+"""A CEL rule of a schema: ``rule``, what must be true; ``message``, what a person reads when it is not."""
 
 _SECONDS = " + ".join(
     f"int('0' + self.find('[0-9]+{unit}').replace('{unit}', '')) * {seconds}"
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 )
-DURATION_RULES = [
-    Rule(
-        "self.matches('^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self.matches('[1-9]')",
-        "is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d",
-    ),
-    Rule(  # numbers of more digits than any such time has would be none for int()
-        f"!self.matches('[1-9][0-9]{{9}}') && {_SECONDS} <= {MOST_DAYS * 86_400}",
-        f"is longer than ten years; remedy: write {MOST_DAYS}d or less",
-    ),
+DURATION_RULES: list[Rule] = [
+    {
+        "rule": "self.matches('^([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?$') && self.matches('[1-9]')",
+        "message": "is not a duration; remedy: write it as 90s, 10m, 6h, 1h30m or 2d",
+    },
+    {  # numbers of more digits than any such time has would be none for int()
+        "rule": f"!self.matches('[1-9][0-9]{{9}}') && {_SECONDS} <= {MOST_DAYS * 86_400}",
+        "message": f"is longer than ten years; remedy: write {MOST_DAYS}d or less",
+    },
 ]
-USD_RULE = Rule(
-    f"type(self) == int ? self > 0 : self.matches('{USD_PATTERN}') && self.matches('[1-9]')",
-    'is not an amount of US dollars; remedy: write it as 400 or "99.50", with quotation marks where it has cents',
-)
+USD_RULE: Rule = {
+    "rule": f"type(self) == int ? self > 0 : self.matches('{USD_PATTERN}') && self.matches('[1-9]')",
+    "message": "is not an amount of US dollars; remedy: write it as 400 or "
+    '"99.50", with quotation marks where it has cents',
+}
 _AXES = [f"int(self.topology.split('x')[{axis}])" for axis in range(3)]
 _CHIPS = f"(self.topology.split('x').size() == 2 ? {' * '.join(_AXES[:2])} : {' * '.join(_AXES)})"
 
@@ -70,18 +65,19 @@ _CHIPS = f"(self.topology.split('x').size() == 2 ? {' * '.join(_AXES[:2])} : {' 
 def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
     """One rule, or one for each field that is set once: an edit would be ignored, or lose what is stored there."""
     if "rule" in entry:
-        yield Rule(entry["rule"], entry["message"])
+        yield entry
         return
     changed = f"cannot be changed: {entry['why']}; remedy: make another TrainingRun"
     for name in entry.get("unchanged", ()):
         now, before = f"self.{name}", f"oldSelf.{name}"
-        yield Rule(f"has({now}) == has({before}) && (!has({now}) || {now} == {before})", f"{name} {changed}")
+        rule = f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+        yield {"rule": rule, "message": f"{name} {changed}"}
     if "once" in entry:  # a text in a block that may be absent
         block, _, field = entry["once"].partition(".")
         texts = (
             f"(has({o}.{block}) && has({o}.{block}.{field}) ? {o}.{block}.{field} : '')" for o in ("self", "oldSelf")
         )
-        yield Rule(" == ".join(texts), f"{entry['once']} {changed}")
+        yield {"rule": " == ".join(texts), "message": f"{entry['once']} {changed}"}
 
 
 def _read_rules() -> dict[str, list[Rule]]:
@@ -163,7 +159,7 @@ class _Translation:
             del made["pattern"]
             rules += DURATION_RULES
         if rules:
-            made["x-kubernetes-validations"] = [rule._asdict() for rule in rules]
+            made["x-kubernetes-validations"] = [dict(rule) for rule in rules]
         if "description" in made:
             made["description"] = " ".join(made["description"].split())
         return made
@@ -190,7 +186,7 @@ class _Translation:
             "description": description,
             INT_OR_STRING: True,
             "maxLength": 24,
-            "x-kubernetes-validations": [USD_RULE._asdict()],
+            "x-kubernetes-validations": [dict(USD_RULE)],
         }
 
     def _default(self, made: dict[str, Any], path: str) -> None:

@@ -52,12 +52,9 @@ def running(cluster: Access) -> Iterator[None]:
 
 
 @app.command()
-def up(
-    nodes: Annotated[int, typer.Option(min=0, help="Fake spot nodes with 8 V100 each.")] = 4,
-    mpi: Annotated[bool, typer.Option(help="Also the mpi-operator.")] = False,
-) -> None:
+def up(nodes: Annotated[int, typer.Option(min=0, help="Fake spot nodes with 8 V100 each.")] = 4) -> None:
     """A control plane with fake nodes, until Ctrl-C."""
-    plane = ControlPlane(operators=("training-operator", "jobset", *(("mpi-operator",) if mpi else ())))
+    plane = ControlPlane()
     with running(plane):
         # As caloscale node-pools names them, and one machine for what is no run.
         for pool in (Pool("system", 1, accelerator=""), Pool("v100-8-spot", nodes, spot=True)):
