@@ -2,12 +2,15 @@
 
 import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -80,6 +83,60 @@ def pytest_xdist_auto_num_workers() -> int:
     Each takes ten seconds of processor time to import TensorFlow and the other packages for itself.
     """
     return 3 if len(os.sched_getaffinity(0)) > 2 else 2
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path_factory: pytest.TempPathFactory
+) -> Command:
+    """The command in this process: quicker than a process of its own, and the same way through errors."""
+    from caloscale.cli.main import main
+
+    # What was measured on the machine that runs the tests is not in their plans.
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
+
+    def run(*arguments: object) -> Done:
+        monkeypatch.setattr(sys, "argv", ["caloscale", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def small_disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """An empty disk of as many bytes as the module of the test names (DISK_BYTES)."""
+    (folder := tmp_path / "disk").mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={request.module.DISK_BYTES}", "tmpfs", str(folder)]
+    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("may not mount a tmpfs here")
+    yield folder
+    subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture(scope="session")
+def kubectl() -> None:
+    """Tests that render manifests are skipped without it."""
+    from tools.cluster.access import kubectl_program
+    from tools.cluster.errors import ClusterError
+
+    try:
+        kubectl_program()
+    except ClusterError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="module")

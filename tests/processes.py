@@ -13,6 +13,18 @@ UNTIL_STOPPED = "while True: time.sleep(0.05)"
 """Python code that waits for a signal. One long sleep misses a signal that arrives just before it begins."""
 
 
+def without(*packages: str) -> str:
+    """Python code after which these packages cannot be imported, as where they are not installed."""
+    return f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == package or name.startswith(package + ".") for package in {packages!r}):
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+
+
 @contextmanager
 def running(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process with text pipes. It is killed at the end if it still runs."""

@@ -76,9 +76,8 @@ def test_in_a_pod_it_is_the_pods_unless_there_is_a_kubeconfig(kubeconfig: Path, 
 
 @pytest.fixture
 def server() -> Iterator[ApiServer]:
-    made = ApiServer()
-    yield made
-    made.stop()
+    with ApiServer() as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,8 +10,8 @@ import typer
 import yaml
 
 from caloscale.errors import InputError
+from tools.cluster.access import kubectl_program
 from tools.cluster.errors import run_app
-from tools.cluster.programs import folder
 
 ROOT = Path(__file__).resolve().parent.parent
 OVERLAYS = ROOT / "manifests" / "overlays"
@@ -256,12 +255,9 @@ def existing_runs(context: str) -> list[str]:
 
 def kubectl(context: str, *arguments: str, stdin: str | None = None, show: bool = False) -> str:
     """What kubectl prints; raises InputError with what it complains about."""
-    built = folder() / "bin" / "kubectl"
-    command = shutil.which("kubectl") or (str(built) if built.is_file() else None)
-    if command is None:
-        raise InputError("kubectl is missing", remedy="install it, or make control-plane-build")
     where = [f"--context={context}"] if context else []
-    done = subprocess.run([command, *where, *arguments], input=stdin, capture_output=True, text=True, check=False)
+    command = [kubectl_program(), *where, *arguments]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode:
         away = any(sign in done.stderr for sign in ("refused", "Unable to connect", "no such host", "timeout"))
         look = f"is the server of the context there? kubectl {' '.join(where)} cluster-info"

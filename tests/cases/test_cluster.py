@@ -4,19 +4,17 @@ import json
 import re
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.cli.conftest import Done, command  # noqa: F401 (a fixture)
+from tests.client.server import ApiServer
+from tests.conftest import Command
 
 INPUTS = Path(__file__).parent / "inputs"
-Command = Callable[..., Done]
 LIST = {"kind": "TrainingRunList", "apiVersion": "caloscale.dev/v1alpha1", "items": []}
 EMPTY = {**LIST, "metadata": {"resourceVersion": "7"}}
 
@@ -43,44 +41,7 @@ def config(server: object = "https://127.0.0.1:1", user: object = None, **cluste
     }
 
 
-@contextmanager
-def served(server: socketserver.BaseServer) -> Iterator[Any]:
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
-
-
-@contextmanager
-def answering(code: int, body: object) -> Iterator[Any]:
-    """A server that gives every request the same answer; ``asked``: the requests."""
-    asked: list[str] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            asked.append(f"{self.command} {self.path} {self.headers.get('Proxy-Authorization')}")
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
-            self.send_response(code)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = _answer
-
-        def log_message(self, *_: object) -> None:
-            """Stay quiet."""
-
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
-        server.asked = asked
-        yield server
-
-
-def test_a_kubeconfig_that_is_none_is_named(command: Command, kubeconfig: Callable[[object], Path]) -> None:  # noqa: F811
+def test_a_kubeconfig_that_is_none_is_named(command: Command, kubeconfig: Callable[[object], Path]) -> None:
     """Case kubeconfig-traceback."""
     here = config()
     broken: list[tuple[object, str]] = [
@@ -139,14 +100,12 @@ ANSWERS: dict[str, tuple[int, object, str]] = {
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_what_is_no_answer_of_an_api_server_is_an_error(
-    command: Command,  # noqa: F811
-    kubeconfig: Callable[[object], Path],
-    answer: str,
+    command: Command, kubeconfig: Callable[[object], Path], answer: str
 ) -> None:
     """Case cluster-html, for each command that asks a cluster: no traceback, no empty table with exit code 0."""
     code, body, problem = ANSWERS[answer]
-    with answering(code, body) as server:
-        kubeconfig(config(f"http://127.0.0.1:{server.server_port}"))
+    with ApiServer((code, body)) as server:
+        kubeconfig(config(server.address))
         submit = ("submit", "--preset", "compact", "--set", "hardware={}", "--name", "a", "-y")
         found = [command("status")] if answer != "a list for one" else []
         if answer != "a status of another version":
@@ -175,21 +134,23 @@ class Socks(socketserver.StreamRequestHandler):
 
 
 def test_the_proxy_of_a_kubeconfig_is_used(
-    command: Command,  # noqa: F811
-    kubeconfig: Callable[[object], Path],
-    monkeypatch: pytest.MonkeyPatch,
+    command: Command, kubeconfig: Callable[[object], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Case kubeconfig-proxy-url; as kubectl does, whatever NO_PROXY is, and names are resolved by the proxy."""
     monkeypatch.setenv("NO_PROXY", "*")
-    with answering(200, EMPTY) as proxy:
-        kubeconfig(config("http://api.invalid", **{"proxy-url": f"http://me:p%40ss@127.0.0.1:{proxy.server_port}"}))
+    with ApiServer((200, EMPTY)) as proxy:
+        address = proxy.address.replace("http://", "http://me:p%40ss@")
+        kubeconfig(config("http://api.invalid", **{"proxy-url": address}))
         assert command("status").code == 0
-        (asked,) = proxy.asked
-        assert asked.startswith("GET http://api.invalid/apis/caloscale.dev/") and asked.endswith(" Basic bWU6cEBzcw==")
-    with served(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Socks)) as proxy:
+        ((verb, path, *_),) = proxy.asked
+        assert verb == "GET" and path.startswith("http://api.invalid/apis/caloscale.dev/")
+        assert proxy.headers[0]["Proxy-Authorization"] == "Basic bWU6cEBzcw=="
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Socks) as proxy:
         proxy.asked = []
+        threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         kubeconfig(config("http://api.invalid", **{"proxy-url": f"socks5://127.0.0.1:{proxy.server_address[1]}"}))
         assert command("status").code == 0 and proxy.asked == ["api.invalid"]
+        proxy.shutdown()
     kubeconfig((INPUTS / "kubeconfig-proxy-url/proxy").read_bytes())
     done = command("status")
     assert done.code == 4 and "SOCKS" in done.err

@@ -13,7 +13,6 @@ from caloscale.errors import MOST_CHARACTERS, ConfigurationError, InputError
 from caloscale.spec import document
 from caloscale.spec.configuration import parse_overrides, parse_yaml
 from caloscale.studies.sweep import load_study, parse_changes
-from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
 INPUTS = Path(__file__).parent / "inputs"
 
@@ -134,7 +133,7 @@ def test_only_numbers_are_numbers_and_only_booleans_are_booleans(name: str) -> N
         ("yaml-leading-zero", {"data.angleDeg.0": "060"}),
     ],
 )
-def test_cases_that_are_refused(case: str, fields: dict[str, object], command: Callable) -> None:  # noqa: F811
+def test_cases_that_are_refused(case: str, fields: dict[str, object], command: Callable) -> None:
     with pytest.raises(ConfigurationError) as caught:
         spec.load_run(INPUTS / case / "run.yaml")
     assert {error.field: error.value for error in (caught.value, *caught.value.also)} == fields
@@ -146,7 +145,7 @@ def test_an_exponent_is_a_whole_number() -> None:
     assert spec.load_run(INPUTS / "yaml-exponent-integer" / "run.yaml").train.epochs == 100
 
 
-def test_aliases_that_grow_are_refused_in_a_short_message(command: Callable) -> None:  # noqa: F811
+def test_aliases_that_grow_are_refused_in_a_short_message(command: Callable) -> None:
     done = command("plan", INPUTS / "yaml-bomb" / "bomb.yaml")
     assert done.code == 2 and "aliases" in done.err and len(done.err) < 4000
     assert parse_yaml("a: &a [1, 2]\nb: [*a, *a]") == {"a": [1, 2], "b": [[1, 2], [1, 2]]}

@@ -17,7 +17,6 @@ from caloscale.models import build
 from caloscale.stages.solving import new_solver_folder
 from caloscale.storage.atomic import write_text
 from caloscale.storage.objects import is_remote
-from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
 
 def run(arguments: list[str], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -56,9 +55,7 @@ def test_another_keras_that_was_imported_before_is_refused(tmp_path: Path) -> No
 
 
 def test_the_keras_json_of_the_user_is_reported(
-    command: Callable,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is ignored, unless it says the same."""
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -77,9 +74,7 @@ def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tm
 
 
 def test_pictures_are_the_same_whatever_matplotlib_was_told(
-    command: Callable,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A matplotlibrc in the working directory, and a name of a drawing library that does not exist."""
     cells = np.random.default_rng(1).random((2, 4, 4, 3)).astype(np.float32)
@@ -97,10 +92,7 @@ def test_pictures_are_the_same_whatever_matplotlib_was_told(
     assert (tmp_path / "own.png").read_bytes() == (tmp_path / "plain.png").read_bytes()
 
 
-def test_a_working_directory_that_is_gone_is_named(
-    command: Callable,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_working_directory_that_is_gone_is_named(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
     def gone() -> str:
         raise FileNotFoundError
 
@@ -109,7 +101,7 @@ def test_a_working_directory_that_is_gone_is_named(
     assert done.code == 2 and "working directory" in done.err
 
 
-def test_a_path_that_is_too_long_is_named(command: Callable) -> None:  # noqa: F811
+def test_a_path_that_is_too_long_is_named(command: Callable) -> None:
     done = command("inspect", "a" * 300)
     assert done.code == 2 and "File name too long" in done.err and "remedy" in done.err
 
@@ -148,10 +140,7 @@ def test_streams_that_are_full_or_closed(streams: str, code: int, tmp_path: Path
     ],
 )
 def test_addresses_that_would_be_folders_are_refused(
-    place: str,
-    command: Callable,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    place: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(StorageError):
@@ -193,10 +182,7 @@ def test_python_refuses_an_address_where_it_writes_a_folder(
 
 @pytest.mark.parametrize("cache", ["file/cache", "s3://bucket/cache", "/proc/none"])
 def test_a_cache_that_cannot_be_written_is_named(
-    cache: str,
-    command: Callable,  # noqa: F811
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    cache: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("")

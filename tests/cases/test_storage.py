@@ -1,6 +1,5 @@
 """Addresses of buckets and answers of their server: what a repetition cannot mend is refused with exit code 2."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +11,7 @@ from google.cloud.storage.exceptions import InvalidResponse
 from caloscale.errors import StorageError
 from caloscale.storage import google_cloud
 from caloscale.storage.objects import locate
-from tests.cases.test_cluster import answering
-from tests.cli.conftest import command  # noqa: F401 (a fixture)
+from tests.client.server import ApiServer
 
 
 @pytest.mark.parametrize(
@@ -37,7 +35,7 @@ def test_other_addresses_are_not(uri: str) -> None:
     assert locate(uri)[1] == uri.split("/", 3)[-1].rstrip("/") if uri.count("/") > 2 else locate(uri)[1] == ""
 
 
-def test_the_command_says_so(command: Callable, tmp_path: Path) -> None:  # noqa: F811
+def test_the_command_says_so(command: Callable, tmp_path: Path) -> None:
     """Case bucket-name."""
     options = ("--preset", "compact", "--set", "data.showers=20", "--showers", "gs://_bucket/x", "-o", tmp_path / "out")
     done = command("preprocess", *options)
@@ -76,16 +74,11 @@ def test_status_codes_have_one_table(code: int, message: str, expected: int) -> 
     ],
 )
 def test_a_server_that_refuses(
-    command: Callable,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    code: int,
-    body: object,
-    words: str,
+    command: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, body: object, words: str
 ) -> None:
     """Case bucket-400."""
-    with answering(code, body if isinstance(body, bytes) else json.dumps(body).encode()) as server:
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{server.server_port}")
+    with ApiServer((code, body)) as server:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.address)
         options = ("--set", "data.showers=20", "--showers", "gs://b/run", "-o", tmp_path / "out")
         done = command("preprocess", "--preset", "compact", *options)
     assert done.code == 2 and words in done.err and len(server.asked) == 1, done.err

@@ -14,7 +14,6 @@ from caloscale.errors import CaloscaleError, HeldError, SupersededError, Unreach
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.objects import read_object, write_object
 from caloscale.training.strategy import worker_of
-from tests.cli.conftest import command  # noqa: F401 (a fixture)
 
 TASK = {"type": "worker", "index": 0}
 MALFORMED: list[tuple[object, str]] = [
@@ -45,10 +44,7 @@ MALFORMED: list[tuple[object, str]] = [
 
 @pytest.mark.parametrize(("given", "problem"), MALFORMED)
 def test_a_malformed_tf_config_is_refused(
-    command: Callable,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    given: object,
-    problem: str,
+    command: Callable, monkeypatch: pytest.MonkeyPatch, given: object, problem: str
 ) -> None:
     """Case tf-config-null, before anything else is looked at."""
     monkeypatch.setenv("TF_CONFIG", given if isinstance(given, str) else json.dumps(given))
@@ -83,17 +79,11 @@ def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_second_process_in_a_workspace_is_refused(
-    command: Callable,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    holder: subprocess.Popen[str],
+    command: Callable, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, holder: subprocess.Popen[str]
 ) -> None:
     """Case two-trainings-one-folder; nothing is changed there, and the lock of a killed process is free at once."""
     monkeypatch.chdir(tmp_path)
-    for words in (
-        ("train", "-w", "w", "--dataset", "ds"),
-        ("run", "--name", "w", "--runs", "."),
-    ):
+    for words in (("train", "-w", "w", "--dataset", "ds"), ("run", "--name", "w", "--runs", ".")):
         done = command(*words, "--preset", "compact", "--set", "data.showers=20")
         assert done.code == 2 and f"process {holder.pid} on {socket.gethostname()} is at work here" in done.err, words
     done = command("solve", "--preset", "proxy", "--name", "w", "--runs", ".")

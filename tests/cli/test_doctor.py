@@ -43,16 +43,14 @@ def test_the_machine_is_described(command: Callable, monkeypatch: pytest.MonkeyP
 
 def test_rights_on_a_cluster(command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It allows everything but deletions, and has no custom resource."""
-    server = ApiServer()
     review = {"kind": "SelfSubjectAccessReview", "metadata": {}}
     reviews = [review | {"status": {"allowed": allowed}} for allowed in (True, True, False)]
-    server.answers = [*((201, review) for review in reviews), (404, {"kind": "Status", "code": 404})]
-    config = kubeconfig_of(server.address)
-    config["contexts"][0]["context"]["namespace"] = "physics"
-    (tmp_path / "config").write_text(json.dumps(config))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
-    done = command("doctor", "--json")
-    server.stop()
+    with ApiServer(*((201, review) for review in reviews), (404, {"kind": "Status", "code": 404})) as server:
+        config = kubeconfig_of(server.address)
+        config["contexts"][0]["context"]["namespace"] = "physics"
+        (tmp_path / "config").write_text(json.dumps(config))
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+        done = command("doctor", "--json")
     verbs = [body["spec"]["resourceAttributes"]["verb"] for *_, body in server.asked if body]
     assert verbs == ["create", "get", "delete"]
     found = {check["what"]: check for check in json.loads(done.out)}

@@ -15,7 +15,7 @@ from caloscale.cli import cluster, measure, model, money, run, start
 from caloscale.cli import main as program
 from caloscale.cli.main import app
 from caloscale.storage.lock import LOCK_NAME
-from tests.processes import running
+from tests.processes import running, without
 
 COMMANDS = sorted(typer.main.get_group(app).commands)
 """All of them; compared with the functions below."""
@@ -112,20 +112,10 @@ def test_bad_input_ends_with_2_and_a_remedy(
     assert left_in(tmp_path) == []
 
 
-WITHOUT_TRAINING = """
-import runpy, sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name in ("threadpoolctl", "tensorflow"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Absent())
-runpy.run_module("caloscale.cli.main", run_name="__main__")
-"""
-
-
 def test_a_command_without_its_extra_names_the_package_and_its_installation(tmp_path: Path) -> None:
     """As after `pip install .` alone, which is enough for plans and clusters."""
-    process = [sys.executable, "-W", "ignore", "-c", WITHOUT_TRAINING, "run", "--preset", "compact"]
+    code = without("threadpoolctl", "tensorflow") + "from caloscale.cli import start; start()"
+    process = [sys.executable, "-W", "ignore", "-c", code, "run", "--preset", "compact"]
     done = subprocess.run(process, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
     assert "needs the package threadpoolctl" in done.stderr and "[train,cpu]" in done.stderr

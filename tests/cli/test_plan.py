@@ -19,6 +19,7 @@ from caloscale.spec import dump_run, load_run
 from caloscale.spec.model import FIRST_PRESET
 from caloscale.stages.record import StageRecord, this_machine, write_record
 from caloscale.stages.reporting import keep_use
+from tests.processes import without
 from tests.showers.conftest import make_showers
 
 RUN = """
@@ -240,13 +241,8 @@ def test_measuring_the_machine_at_hand(command, tmp_path):
     assert made["making"]["offers"][0]["hours"] > 0
 
 
-WITHOUT_EXTRAS = """
+RUN_ALL = """
 import json, runpy, sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if any(name == one or name.startswith(f"{one}.") for one in {names}):
-            raise ModuleNotFoundError(name, name=name)
-sys.meta_path.insert(0, Absent())
 for module, *words in json.loads(sys.argv[1]):
     print("runs", module, *words, file=sys.stderr)
     sys.argv[1:] = words
@@ -281,7 +277,7 @@ def test_a_command_needs_its_own_extra_only(extra, document, folder):
     assert {"tensorflow", "kfp", "sklearn", "tensorboard", "google.cloud"} <= modules
     assert ("kubernetes" in modules) == (extra in ("plan", "")) and ("scipy" in modules) == (extra == "")
     write_showers(make_showers(2), document.parent / "showers.h5")
-    code = WITHOUT_EXTRAS.replace("{names}", repr(modules))
+    code = without(*modules) + RUN_ALL
     command = [sys.executable, "-W", "ignore", "-c", code, json.dumps(NEED[extra])]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=document.parent, env=environment, capture_output=True, text=True, check=False)

@@ -4,7 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, Self
 from urllib.parse import parse_qsl
 
 from kubernetes.client.exceptions import ApiException
@@ -76,9 +76,9 @@ class Server:
 class ApiServer:
     """A server on this machine: notes each request, and answers with what it was given, the last answer for ever."""
 
-    def __init__(self) -> None:
+    def __init__(self, *answers: tuple[int, object]) -> None:
         self.asked: list[tuple[str, str, dict[str, str], str | None, Any]] = []
-        self.answers: list[tuple[int, object]] = [(200, {})]
+        self.answers: list[tuple[int, object]] = list(answers) or [(200, {})]
         self.headers: list[Any] = []
         noting = self
 
@@ -86,19 +86,19 @@ class ApiServer:
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 path, _, query = self.path.partition("?")
-                content = self.headers.get("Content-Type") if body else None
-                asked = (self.command, path, dict(parse_qsl(query)), content, json.loads(body) if body else None)
-                noting.asked.append(asked)
+                content = self.headers.get("Content-Type", "") if body else None
+                sent = json.loads(body) if content and content.endswith(("json", "yaml")) else body or None
+                noting.asked.append((self.command, path, dict(parse_qsl(query)), content, sent))
                 noting.headers.append(self.headers)
                 code, answer = noting.answers.pop(0) if len(noting.answers) > 1 else noting.answers[0]
                 if code:  # else it hangs up
-                    sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+                    given = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                     self.send_response(code)
-                    self.send_header("Content-Length", str(len(sent)))
+                    self.send_header("Content-Length", str(len(given)))
                     self.end_headers()
-                    self.wfile.write(sent)
+                    self.wfile.write(given)
 
-            do_GET = do_POST = do_PATCH = do_DELETE = _answer
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _answer
 
             def log_message(self, *_: object) -> None:
                 """Stay quiet."""
@@ -108,7 +108,10 @@ class ApiServer:
         self.thread.start()
         self.address = f"http://127.0.0.1:{self.server.server_port}"
 
-    def stop(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self.server.shutdown()
         self.thread.join()
         self.server.server_close()

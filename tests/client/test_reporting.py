@@ -18,13 +18,11 @@ GIVEN = {"CALOSCALE_PROGRESS": "physics/gan-progress", "CALOSCALE_ATTEMPT": "u-1
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
-    made = ApiServer()
-    made.answers = [(200, {"kind": "TrainingProgress", "metadata": {"name": "p"}})]
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(made.address)))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))  # for the processes of tests/smoke
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
-    yield made
-    made.stop()
+    with ApiServer((200, {"kind": "TrainingProgress", "metadata": {"name": "p"}})) as made:
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(kubeconfig_of(made.address)))
+        monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))  # for the processes of tests/smoke
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "kubeconfig"))
+        yield made
 
 
 def written(path: Path, step: int = 61) -> None:

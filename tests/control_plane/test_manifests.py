@@ -4,9 +4,7 @@ import copy
 import json
 import os
 import re
-import runpy
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,24 +88,6 @@ def test_own_prices_can_be_read_and_the_example_too(tmp_path: Path) -> None:
 def test_images_have_a_version() -> None:
     (kustomization,) = read(MANIFESTS / "base" / "kustomization.yaml")
     assert all(re.fullmatch(r"\d+\.\d+\.\d+", image["newTag"]) for image in kustomization["images"])
-
-
-@pytest.mark.parametrize(
-    ("image", "parts"),
-    [
-        ("caloscale/operator:0.1.0", {"newName": "caloscale/operator", "newTag": "0.1.0"}),
-        ("host:5000/operator:a-b", {"newName": "host:5000/operator", "newTag": "a-b"}),
-        (f"host/operator@sha256:{'a' * 64}", {"newName": "host/operator", "digest": f"sha256:{'a' * 64}"}),
-    ],
-)
-def test_images_are_taken_apart(image: str, parts: dict[str, str]) -> None:
-    assert deploy.split_image(image) == parts
-
-
-@pytest.mark.parametrize("image", ["operator", "host:5000/operator", "operator@sha256:abc", "a b:1"])
-def test_images_without_a_version_are_refused(image: str) -> None:
-    with pytest.raises(InputError, match="tag or a digest"):
-        deploy.split_image(image)
 
 
 @pytest.fixture(scope="module")
@@ -399,15 +379,8 @@ def test_a_drain_does_not_take_workers(deployed: ControlPlane, add_nodes: Callab
 def test_users_get_their_rights_from_the_usual_roles(deployed: ControlPlane, namespace: str) -> None:
     def may(role: str, verb: str) -> bool:
         name = f"{role}-{verb}"
-        deployed.kubectl(
-            "create",
-            "rolebinding",
-            name,
-            f"--clusterrole={role}",
-            f"--serviceaccount={namespace}:{name}",
-            "-n",
-            namespace,
-        )
+        account = f"--serviceaccount={namespace}:{name}"
+        deployed.kubectl("create", "rolebinding", name, f"--clusterrole={role}", account, "-n", namespace)
         attributes = {"namespace": namespace, "verb": verb, "group": "caloscale.dev", "resource": "trainingruns"}
         review = {"spec": {"user": f"system:serviceaccount:{namespace}:{name}", "resourceAttributes": attributes}}
         api = client.AuthorizationV1Api(deployed.client())
@@ -451,75 +424,3 @@ def test_no_cluster_is_touched_that_was_not_named(
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     with pytest.raises(InputError, match=f"one of: {CONTEXT}"):
         verb(context=context)
-
-
-def test_make_deploy_refuses_in_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    monkeypatch.setattr(sys, "argv", ["deploy", "deploy", "--context", ""])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(deploy.__file__, run_name="__main__")
-    assert ended.value.code == 2
-    written = capsys.readouterr().err
-    assert "CONTEXT: no context was named" in written or "kubectl is missing" in written
-    assert "Traceback" not in written
-
-
-def pod_with(**status: Any) -> dict[str, Any]:
-    return {"metadata": {"name": "operator-1"}, "status": status}
-
-
-WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
-
-
-@pytest.mark.parametrize(
-    ("pods", "said"),
-    [
-        ([], "it has no pod"),
-        ([pod_with(containerStatuses=[{"state": WAITING, "restartCount": 0}])], "ImagePullBackOff, no such image"),
-        (
-            [pod_with(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have memory"}])],
-            "operator-1: 0/3 nodes",
-        ),
-    ],
-)
-def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
-    pods: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def answered(context: str, *arguments: str, **_: Any) -> str:
-        if arguments[0] == "rollout":
-            raise InputError("kubectl rollout: timed out waiting for the condition")
-        return json.dumps({"items": pods if arguments[1] == "pods" else [], "metadata": {}})
-
-    monkeypatch.setattr(deploy, "kubectl", answered)
-    monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [{"kind": "Namespace", "metadata": {"name": "n"}}])
-    with pytest.raises(InputError, match=said) as caught:
-        deploy.deploy(context="here")
-    assert "kubectl --context=here -n caloscale-system describe" in caught.value.remedy
-
-
-def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "kubectl", lambda context, *words, **_: asked.append(words) or '{"items": []}')
-    monkeypatch.setattr(deploy, "_labels", lambda *_: None)
-    monkeypatch.setattr(deploy, "check_context", lambda _: None)
-    monkeypatch.setattr(
-        deploy,
-        "render",
-        lambda *_, **__: [{"kind": kind, "metadata": {"name": "n"}} for kind in ("Namespace", "Deployment")],
-    )
-    deploy.deploy(context="here", dry_run=True)
-    changing = [words for words in asked if words[0] != "get"]
-    assert len(changing) == 2 and all(any(word.startswith("--dry-run=") for word in words) for words in changing)
-
-
-def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "kubectl"
-    program.write_text("#!/bin/sh\necho 'The connection to the server was refused' >&2; exit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(InputError, match="refused") as caught:
-        deploy.kubectl("here", "get", "pods")
-    assert "kubectl --context=here cluster-info" in caught.value.remedy

@@ -25,10 +25,6 @@ RIGHTS = {"images": {"contents": "read", "packages": "write", "id-token": "write
 """Of the one workflow that publishes: to push images, and to sign them by the identity of the workflow."""
 
 
-def test_there_are_three() -> None:
-    assert [path.stem for path in WORKFLOWS] == ["ci", "images", "smoke"]
-
-
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_a_workflow_may_read_only_and_ends(path: Path) -> None:
     workflow = read(path)

@@ -15,9 +15,6 @@ import yaml
 
 from caloscale import spec
 from caloscale.cli.main import main
-from tests.cli.conftest import command
-
-__all__ = ["command"]
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -171,16 +171,8 @@ def test_a_failing_step_still_leaves_a_report_and_a_bill(home: Path) -> None:
             cells[2, 3, 4, 5] = np.nan if number else 0.002
             file["ECAL"], file["energy"] = cells, np.full(4, 3.0)
             file["theta"] = np.full(4, 1.5)
-    done = run(
-        home,
-        "-m",
-        "pipelines.train_calorimeter_gan",
-        "run.yaml",
-        "--name",
-        "failing",
-        "--set",
-        f"data.source={showers}",
-    )
+    options = ("--name", "failing", "--set", f"data.source={showers}")
+    done = run(home, "-m", "pipelines.train_calorimeter_gan", "run.yaml", *options)
     assert done.returncode == 2, done.stdout[-3000:] + done.stderr[-3000:]
     assert "1.h5" in done.stderr and "remedy" in done.stderr
     folder = home / "runs" / "failing"

@@ -11,9 +11,6 @@ import pytest
 
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.price_exports import import_prices
-from tests.cli.conftest import command
-
-__all__ = ["command"]
 
 SEEN = dt.date(2026, 11, 20)
 

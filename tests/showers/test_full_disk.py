@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,22 +22,11 @@ from caloscale.storage.atomic import atomic_writer
 from .conftest import make_showers
 
 WITHIN = "CALOSCALE_TEST_NAMESPACE"
-BYTES = 400 * 1024
+DISK_BYTES = 400 * 1024
 
 
 def _run(*command: str) -> bool:
     return bool(shutil.which(command[0])) and subprocess.run(command, capture_output=True).returncode == 0
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """An empty disk of 400 KiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if not _run("mount", "-t", "tmpfs", "-o", f"size={BYTES}", "tmpfs", str(folder)):
-        pytest.skip("may not mount a tmpfs here; test_in_a_namespace runs this in a namespace where that works")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def left_on(folder: Path) -> list[str]:
@@ -60,7 +49,7 @@ def test_any_writer(small_disk: Path) -> None:
         pytest.raises(StorageError, match=r"a\.bin: cannot be written: No space left[\s\S]*free space"),
         atomic_writer(small_disk / "a.bin") as temporary,
     ):
-        temporary.write_bytes(bytes(2 * BYTES))
+        temporary.write_bytes(bytes(2 * DISK_BYTES))
     assert left_on(small_disk) == []
 
 
@@ -92,7 +81,7 @@ def test_batches(small_disk: Path, layout: Layout) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "pdf"])
 def test_picture(small_disk: Path, kind: str) -> None:
-    (small_disk / "ballast").write_bytes(bytes(BYTES - 4096))
+    (small_disk / "ballast").write_bytes(bytes(DISK_BYTES - 4096))
     with pytest.raises(StorageError, match=rf"a\.{kind}: cannot be written: No space left"):
         draw_shower(make_showers(1), 0, small_disk / f"a.{kind}")
     assert left_on(small_disk) == ["ballast"]
@@ -124,7 +113,7 @@ def test_preprocess_when_the_last_bytes_do_not_fit(
     """The disk fills up only when buffers are flushed, at closing."""
     monkeypatch.setattr(shards, "_BLOCK_BYTES", 10**9)
     rng = np.random.default_rng(0)
-    (small_disk / "ballast").write_bytes(rng.bytes(BYTES - 36 * 1024))
+    (small_disk / "ballast").write_bytes(rng.bytes(DISK_BYTES - 36 * 1024))
     with pytest.raises(StorageError, match=r"dataset: cannot be written: .*[Ss]pace"):
         preprocess_showers(noise(data), folder_of_showers(140, 140), small_disk / "dataset")
     assert left_on(small_disk) == ["ballast"]

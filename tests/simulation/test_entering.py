@@ -9,16 +9,7 @@ import pytest
 
 from caloscale.detector.angle import direction_of
 from caloscale.simulation import file_count
-from caloscale.simulation.entering import (
-    ENTERING,
-    NOBODY,
-    Acceptance,
-    assign,
-    at_face,
-    moved,
-    placed,
-    read_entering,
-)
+from caloscale.simulation.entering import ENTERING, NOBODY, Acceptance, assign, at_face, moved, placed, read_entering
 from caloscale.spec import Data, Geometry
 from tests.simulation.conftest import simulated
 

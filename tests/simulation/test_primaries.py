@@ -43,11 +43,7 @@ def test_files_differ_from_each_other_and_seeds_from_seeds() -> None:
     assert transport.generate_state(4).tobytes() == drawn[1][1].generate_state(4).tobytes()
 
 
-@given(
-    showers=st.integers(1, 5000),
-    per_file=st.integers(1, 300),
-    fraction=st.floats(0.01, 0.6),
-)
+@given(showers=st.integers(1, 5000), per_file=st.integers(1, 300), fraction=st.floats(0.01, 0.6))
 def test_the_split_leaves_the_training_showers_that_were_asked_for(
     showers: int, per_file: int, fraction: float
 ) -> None:

@@ -97,10 +97,7 @@ def test_showers_do_not_depend_on_the_number_of_processes(complete: tuple[Data, 
 
 @pytest.mark.parametrize(
     ("complete", "faults"),
-    [
-        ("geant4", ("missing", "truncated", "fewer showers")),
-        ("parametrised", ("missing", "empty", "not HDF5")),
-    ],
+    [("geant4", ("missing", "truncated", "fewer showers")), ("parametrised", ("missing", "empty", "not HDF5"))],
     indirect=["complete"],
 )
 def test_files_that_are_not_whole_are_made_again_alone_and_equal(
@@ -309,15 +306,7 @@ def test_two_simulations_into_one_folder_are_refused(long_data: Data, tmp_path: 
         simulate(long_data, tmp_path)
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+DISK_BYTES = 64 * 1024
 
 
 def test_a_full_disk_is_named_and_nothing_half_written_stays(small_disk: Path) -> None:

@@ -15,6 +15,7 @@ from caloscale.errors import SimulationError, StorageError
 from caloscale.installation import install_command
 from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of, tables_identity
 from caloscale.spec import Geometry
+from tests.processes import without
 
 ELEMENTS = {
     1: (1.008, 63.04),
@@ -183,13 +184,7 @@ def test_own_tables_that_lack_an_element_are_refused(variable: str, tmp_path: Pa
 @pytest.mark.parametrize("wheel", ["xpecgen", "ompmc", "calzone"])
 def test_a_missing_wheel_is_named_with_both_remedies(wheel: str, tmp_path: Path) -> None:
     """In a process where the wheel is not importable, as where it was not installed."""
-    program = f"""
-import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition('.')[0] == {wheel!r}:
-            raise ModuleNotFoundError(name)
-sys.meta_path.insert(0, Missing())
+    program = f"""{without(wheel)}
 from pathlib import Path
 from caloscale.errors import SimulationError
 from caloscale.simulation import simulate

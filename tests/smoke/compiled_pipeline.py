@@ -183,6 +183,13 @@ class CompiledPipeline:
         return filled
 
 
+def text_of(uri: str) -> str:
+    """The text of an object."""
+    content = read_object(uri)
+    assert content is not None, uri
+    return content.decode()
+
+
 def run_here(step: Step, folder: Path, environment: dict[str, str]) -> int:
     """Run a step on this machine without a container, in a folder of its own; its exit code. The log is NAME.log."""
     work, site = folder / step.name, folder / "site"
@@ -210,11 +217,7 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
             "restartPolicy": "Never",
             "serviceAccountName": account,
             "terminationGracePeriodSeconds": 5,
-            "securityContext": {
-                "runAsNonRoot": True,
-                "fsGroup": 65532,
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
+            "securityContext": {"runAsNonRoot": True, "fsGroup": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [
                 {
                     "name": "main",
@@ -234,10 +237,7 @@ def pod_of(step: Step, *, name: str, account: str, environment: dict[str, str]) 
                     ],
                 }
             ],
-            "volumes": [
-                {"name": "launcher", "configMap": {"name": "launcher"}},
-                {"name": "gcs", "emptyDir": {}},
-            ],
+            "volumes": [{"name": "launcher", "configMap": {"name": "launcher"}}, {"name": "gcs", "emptyDir": {}}],
         },
     }
 

@@ -14,7 +14,7 @@ import pytest
 from caloscale.client.step import run_name
 from caloscale.spec import load_run
 from caloscale.storage.objects import download, read_object
-from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of
+from tests.smoke.compiled_pipeline import CompiledPipeline, Step, launcher_objects, pod_of, text_of
 from tests.smoke.runs import NAMESPACE, RealCluster, Runs, holds
 from tools.images import archives
 
@@ -79,12 +79,6 @@ class Pods:
         self.made.append(pod_of(step, name=name, account=ACCOUNT, environment=environment))
         self.cluster.apply([self.made[-1]], namespace=NAMESPACE)
         return name
-
-
-def text_of(uri: str) -> str:
-    content = read_object(uri)
-    assert content is not None, uri
-    return content.decode()
 
 
 def test_plan_train_validate_and_bill_as_pods(runs: Runs, tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import yaml
 
 from caloscale import spec, stages
 from caloscale.stages.pipeline_run import RUN_VARIABLE
-from caloscale.storage.objects import download, read_object
+from caloscale.storage.objects import download
 from tests.pipelines.conftest import TINY
-from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here
+from tests.smoke.compiled_pipeline import CompiledPipeline, Step, pod_of, run_here, text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ROOT / "pipelines/compiled/train_calorimeter_gan.yaml"
@@ -32,12 +32,6 @@ def environment(home: Path) -> dict[str, str]:
     given = ("PATH", "STORAGE_EMULATOR_HOST")
     kept = {name: value for name, value in os.environ.items() if name in given or name.startswith("AWS_")}
     return {**kept, "HOME": str(home), "TMPDIR": str(home), "CALOSCALE_CACHE": str(home / "cache")}
-
-
-def text_of(uri: str) -> str:
-    content = read_object(uri)
-    assert content is not None, uri
-    return content.decode()
 
 
 @pytest.mark.integration

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from caloscale.cluster import names
+from tests.control_plane.operator.conftest import claim_with_volume
 from tests.smoke.runs import BUCKET, COUNT, NAMESPACE, RealCluster, Runs, hardware_of
 from tools.cluster.native.cluster import advertise
 from tools.cluster.native.configuration import DEFAULT_POOLS, SHARED
@@ -37,21 +38,7 @@ def solver(cluster: RealCluster) -> Iterator[Runs]:
     place = folder / "solver"
     place.mkdir(mode=0o777)
     place.chmod(0o777)
-    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    reference = {"claimRef": {"name": "solver", "namespace": NAMESPACE}, "hostPath": {"path": f"{SHARED}/solver"}}
-    volume = {**shared, **reference, "capacity": {"storage": "1Gi"}}
-    wanted = {**shared, "resources": {"requests": {"storage": "1Gi"}}}
-    cluster.apply(
-        [
-            {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "solver"}, "spec": volume},
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": {"name": "solver", "namespace": NAMESPACE},
-                "spec": wanted,
-            },
-        ]
-    )
+    cluster.apply(claim_with_volume("solver", NAMESPACE, volume="solver", path=f"{SHARED}/solver"))
     (pool,) = (each for each in DEFAULT_POOLS if each.accelerator)
     _offer(cluster, replace(pool, per_node=RANKS // 2))
     yield Runs(cluster, BUCKET, "")

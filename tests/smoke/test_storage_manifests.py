@@ -12,21 +12,19 @@ import yaml
 
 from caloscale.cluster.workload.pod_template import ENVIRONMENT
 from caloscale.ports import free_ports
-from tools.cluster.programs import folder
+from tests.processes import running
+from tools.deploy import kubectl
 
 ROOT = Path(__file__).resolve().parents[2]
 STORAGE = ROOT / "manifests" / "storage"
-BUILT = folder() / "bin" / "kubectl"
-KUBECTL = shutil.which("kubectl") or (str(BUILT) if BUILT.is_file() else None)
 
-needs_kubectl = pytest.mark.skipif(KUBECTL is None, reason="no kubectl: make control-plane-build brings one")
+needs_kubectl = pytest.mark.usefixtures("kubectl")
 
 
 def render(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """Objects of a kustomization by kind and name."""
-    assert KUBECTL is not None
-    text = subprocess.run([KUBECTL, "kustomize", str(path)], capture_output=True, text=True, check=True).stdout
-    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    objects = yaml.safe_load_all(kubectl("", "kustomize", str(path)))
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
 @needs_kubectl
@@ -99,15 +97,13 @@ def test_googles_go_client_downloads_from_the_emulator(tmp_path: Path) -> None:
     host = environment["data"]["STORAGE_EMULATOR_HOST"]
     (port,) = free_ports(1)
     command = [str(binary), "-scheme=http", "-host=127.0.0.1", f"-port={port}", "-backend=memory"]
-    server = subprocess.Popen([*command, f"-data={bucket.parent}", "-log-level=error", *container["args"]])
-    try:
-        answers = urllib3.Retry(connect=200, backoff_factor=0.05, backoff_max=0.2)
-        with urllib3.PoolManager(retries=answers) as pool:
-            answer = pool.request("GET", f"http://127.0.0.1:{port}/caloscale/input.txt", headers={"Host": host})
-            assert (answer.status, answer.data) == (200, b"an input artifact")
-    finally:
-        server.kill()
-        server.wait()
+    answers = urllib3.Retry(connect=200, backoff_factor=0.05, backoff_max=0.2)
+    with (
+        running([*command, f"-data={bucket.parent}", "-log-level=error", *container["args"]]),
+        urllib3.PoolManager(retries=answers) as pool,
+    ):
+        answer = pool.request("GET", f"http://127.0.0.1:{port}/caloscale/input.txt", headers={"Host": host})
+        assert (answer.status, answer.data) == (200, b"an input artifact")
 
 
 def test_the_image_runs_the_binary_that_the_tests_use() -> None:

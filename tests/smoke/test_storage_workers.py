@@ -25,7 +25,6 @@ from caloscale.spec import Run, load_run
 from caloscale.stages.record import StageRecord
 from caloscale.status import RunStatus
 from caloscale.storage.objects import download, read_object, upload
-from tests.cli.conftest import command
 from tests.client.server import ApiServer
 from tests.client.test_reporting import server
 from tests.cluster import examples as ex
@@ -34,7 +33,7 @@ from tests.training.conftest import eagerly, random_showers
 from tests.training.detector import DETECTOR
 from tests.training.processes import exit_codes
 
-__all__ = ["command", "eagerly", "server"]
+__all__ = ["eagerly", "server"]
 
 QUICK = ("train.generatorUpdates=1", "train.decay=constant", "checkpoint.everySeconds=0.2")
 JUDGED = ("validation.showers=64", "validation.energyBins=1", "validation.bootstraps=20")

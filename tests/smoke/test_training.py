@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-import yaml
 
+from tests.control_plane.kueue.conftest import URGENT, queue_objects
 from tests.smoke.conftest import ROOT
 from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, RealCluster, Runs
 from tools.cluster.access import kubectl_program
@@ -128,8 +128,8 @@ def drain_a_node(runs: Runs, name: str) -> None:
         runs.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=5s")
     kept = runs.cluster.get("pdb", "caloscale-workers", "-n", NAMESPACE)
     runs.cluster.kubectl("delete", "pdb", "caloscale-workers", "-n", NAMESPACE)
-    runs.cluster.drain(node)
-    runs.cluster.uncordon(node)
+    runs.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
+    runs.cluster.kubectl("uncordon", node)
     runs.cluster.apply([{**kept, "metadata": {"name": "caloscale-workers", "namespace": NAMESPACE}, "status": None}])
 
 
@@ -171,13 +171,7 @@ def delete_the_operator(runs: Runs, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("disturb", "attempts"),
-    [
-        (lose_a_node, 2),
-        (drain_a_node, 2),
-        (run_out_of_memory, 2),
-        (take_the_bucket_away, 1),
-        (delete_the_operator, 1),
-    ],
+    [(lose_a_node, 2), (drain_a_node, 2), (run_out_of_memory, 2), (take_the_bucket_away, 1), (delete_the_operator, 1)],
 )
 def test_a_run_recovers_by_itself(
     disturb: Callable[[Runs, str], None],
@@ -223,7 +217,7 @@ def _install(runs: Runs, name: str, *manifests: str) -> None:
     if not is_built(additions=[name]) or not isinstance(runs.cluster, NativeCluster):
         pytest.skip(f"no {name}: python -m tools.cluster build --{name} builds it once, for nodes of our own")
     for manifest in manifests:
-        runs.cluster.apply(list(yaml.safe_load_all((ROOT / "manifests" / manifest).read_text(encoding="utf-8"))))
+        runs.cluster.apply((ROOT / "manifests" / manifest).read_text(encoding="utf-8"))
 
 
 def test_a_train_job_recovers_by_itself(runs: Runs, undisturbed: dict[str, np.ndarray], tmp_path: Path) -> None:
@@ -242,8 +236,8 @@ def test_a_preempted_run_goes_on_after_the_urgent_one(
 ) -> None:
     """A queue with a quota of two nodes: the urgent run takes them, the other one saves, waits and resumes."""
     _install(runs, "kueue", "kueue/rights.yaml")
-    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}}
-    runs.cluster.apply([{**urgent, "value": 1000, "preemptionPolicy": "Never"}, *_queue_of("v100-1-spot", gpus=2)])
+    queue = queue_objects("physics", NAMESPACE, {"v100-1-spot": 2}, withinClusterQueue="LowerPriority")
+    runs.cluster.apply([URGENT, *queue])
     runs.create("preempted", hardware={"queue": "physics"})
     runs.trains("preempted", DISTURBED_AT)
     runs.create("urgent", epochs=4, hardware={"queue": "physics"}, cluster={"priorityClassName": "urgent"})
@@ -252,31 +246,6 @@ def test_a_preempted_run_goes_on_after_the_urgent_one(
     assert runs.ends("urgent")["attempts"][0]["reason"] == "Completed"
     status = _ends_as_undisturbed(runs, "preempted", 2, undisturbed, tmp_path)
     assert status["attempts"][1]["firstStep"] >= DISTURBED_AT
-
-
-def _queue_of(pool: str, gpus: int) -> list[dict[str, Any]]:
-    """The LocalQueue physics, over a quota of a pool."""
-    quotas = {"cpu": "100", "memory": "1Ti", "nvidia.com/gpu": str(gpus)}
-    flavor = {"name": pool, "resources": [{"name": name, "nominalQuota": quota} for name, quota in quotas.items()]}
-    shared = {
-        "namespaceSelector": {},
-        "preemption": {"withinClusterQueue": "LowerPriority"},
-        "resourceGroups": [{"coveredResources": list(quotas), "flavors": [flavor]}],
-    }
-    specs: dict[tuple[str, str], dict[str, Any]] = {
-        ("ResourceFlavor", pool): {"nodeLabels": {"cloud.google.com/gke-nodepool": pool}},
-        ("ClusterQueue", "physics"): shared,
-        ("LocalQueue", "physics"): {"clusterQueue": "physics"},
-    }
-    return [
-        {
-            "apiVersion": "kueue.x-k8s.io/v1beta2",
-            "kind": kind,
-            "metadata": {"name": name, **({"namespace": NAMESPACE} if kind == "LocalQueue" else {})},
-            "spec": spec,
-        }
-        for (kind, name), spec in specs.items()
-    ]
 
 
 def _goes_on(status: dict[str, Any]) -> bool:

@@ -26,7 +26,6 @@ from caloscale.stages import validation
 from caloscale.stages.generation import Generation, generate
 from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate, validate_int8
 from caloscale.training.selection import selection_showers
-from tests.cli.conftest import command
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import make_model, shared_model
 from tools.deformations import deformations
@@ -37,7 +36,6 @@ ACCEPTED, UNDECIDED, REJECTED = (
     Evaluation.model_construct(decision=decision, gates=(), reasons=(), warnings=())
     for decision in ("accepted", "undecided", "rejected")
 )
-__all__ = ["command"]
 NETWORKS = ["generator.keras", "verdict.json"]
 
 
@@ -80,12 +78,7 @@ def test_the_model_folder_holds_the_last_verdict_alone(tmp_path: Path) -> None:
     trained, model = tmp_path / "trained", tmp_path / "model"
     trained.mkdir()
     for number, (evaluation, left) in enumerate(
-        [
-            (ACCEPTED, NETWORKS),
-            (REJECTED, ["REJECTED.md"]),
-            (REJECTED, ["REJECTED.md"]),
-            (UNDECIDED, NETWORKS),
-        ]
+        [(ACCEPTED, NETWORKS), (REJECTED, ["REJECTED.md"]), (REJECTED, ["REJECTED.md"]), (UNDECIDED, NETWORKS)]
     ):
         (trained / "generator.keras").write_text(str(number))
         _publish(evaluation, f"verdict {number}", trained, model)

@@ -6,7 +6,6 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ import pytest
 from caloscale.errors import StorageError, UnreachableError
 from caloscale.storage import answers
 from caloscale.storage.objects import download, read_object, upload, write_object
+from tests.client.server import ApiServer
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -72,80 +72,56 @@ def test_one_client_serves_all_requests_of_a_process(
     process.join()
 
 
-class _Fixed(BaseHTTPRequestHandler):
-    status = 403
-    items: list[dict[str, str]] = []
-    seen: list[str] = []
-
-    def _answer(self) -> None:
-        self.seen.append(f"{self.command} {self.path}")
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        error = {"code": self.status, "message": "the owner says no"}
-        body = json.dumps({"items": self.items} if self.status == 200 else {"error": error}).encode()
-        self.send_response(self.status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    do_GET = do_POST = do_PUT = _answer
-
-    def log_message(self, *_: object) -> None:
-        """Stay quiet."""
+def refusal(code: int) -> tuple[int, object]:
+    return code, {"error": {"code": code, "message": "the owner says no"}}
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_Fixed]]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServer]:
     """A server that gives every request the same answer."""
-    handler = type("Handler", (_Fixed,), {"seen": []})
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=listening.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{listening.server_port}")
     monkeypatch.setattr(answers, "RETRY_SECONDS", 1.5)
-    yield handler
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with ApiServer(refusal(403)) as made:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", made.address)
+        yield made
 
 
-def test_refused(server: type[_Fixed], tree: Path, tmp_path: Path) -> None:
+def test_refused(server: ApiServer, tree: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"gs://b/x: access is refused.*the owner says no") as caught:
         download("gs://b/x", tmp_path / "x")
     assert "storage.objectAdmin" in caught.value.remedy
-    assert sum("/o?" in line for line in server.seen) == 1, "a refusal is not repeated"
+    assert sum(path.endswith("/o") for _, path, *_ in server.asked) == 1, "a refusal is not repeated"
     with pytest.raises(StorageError, match="access is refused"):
         upload(tree, "gs://b/x")
-    assert 1 <= sum(line.startswith("POST") for line in server.seen) <= 4, "once for each file that was under way"
+    assert 1 <= sum(verb == "POST" for verb, *_ in server.asked) <= 4, "once for each file that was under way"
 
 
-def test_only_objects_are_requested_and_no_thread_continues(server: type[_Fixed], tmp_path: Path) -> None:
+def test_only_objects_are_requested_and_no_thread_continues(server: ApiServer, tmp_path: Path) -> None:
     """Requests for the bucket itself need a right that roles for objects do not have."""
-    server.status = 200
+    server.answers = [(200, {"items": []})]
     before = set(threading.enumerate())
     assert download("gs://b/x", tmp_path / "x") == []
     started = {one.name for one in set(threading.enumerate()) - before if "process_request" not in one.name}
     assert started <= {"tqdm_monitor"}
-    assert [line.split("?")[0] for line in server.seen] == ["GET /storage/v1/b/b/o"]
+    assert [asked[:2] for asked in server.asked] == [("GET", "/storage/v1/b/b/o")]
 
 
-def test_unauthorised(server: type[_Fixed], tmp_path: Path) -> None:
-    server.status = 401
+def test_unauthorised(server: ApiServer, tmp_path: Path) -> None:
+    server.answers = [refusal(401)]
     with pytest.raises(StorageError, match="no valid credentials"):
         download("gs://b/x", tmp_path / "x")
 
 
-def test_unavailable_is_repeated_for_a_bounded_time(server: type[_Fixed], tmp_path: Path) -> None:
-    server.status = 503
+def test_unavailable_is_repeated_for_a_bounded_time(server: ApiServer, tmp_path: Path) -> None:
+    server.answers = [refusal(503)]
     with pytest.raises(UnreachableError, match="does not serve it") as caught:
         download("gs://b/x", tmp_path / "x")
-    assert len(server.seen) > 1
+    assert len(server.asked) > 1
     assert caught.value.exit_code == 144, "nobody's mistake: to be started again"
 
 
 @pytest.mark.parametrize("name", ["x/../../evil.h5", "x//etc/evil.h5"])
-def test_names_that_would_leave_the_folder_are_refused(server: type[_Fixed], tmp_path: Path, name: str) -> None:
-    server.status, server.items = 200, [{"name": name, "bucket": "b", "size": "1"}]
+def test_names_that_would_leave_the_folder_are_refused(server: ApiServer, tmp_path: Path, name: str) -> None:
+    server.answers = [(200, {"items": [{"name": name, "bucket": "b", "size": "1"}]})]
     if ".." in name:
         with pytest.raises(StorageError, match="would leave the folder"):
             download("gs://b/x", tmp_path / "x")

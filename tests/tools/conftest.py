@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from tests.processes import running, wait_for
-from tools.cluster.programs import folder
 from tools.images import ImageError
 from tools.images.buildah import program
 
@@ -77,12 +76,6 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
         made.socket.close()
         process.terminate()
         process.wait()
-
-
-@pytest.fixture(scope="session")
-def kubectl() -> None:
-    if shutil.which("kubectl") is None and not (folder() / "bin" / "kubectl").is_file():
-        pytest.skip("no kubectl: make control-plane-build builds it once")
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,8 @@ class Server:
     def __init__(self, *operators: str) -> None:
         self.operators = operators
         self.namespaces = dict.fromkeys(operators, deploy.MADE)
+        self.pods: list[dict[str, Any]] | None = None
+        """Those of a rollout that takes too long."""
         self.given: list[tuple[str, ...]] = []
         self.documents: list[str] = []
 
@@ -58,7 +62,9 @@ class Server:
             return json.dumps({"items": items})
         if words[:2] == ("get", "namespace") and words[2] in self.namespaces:
             return json.dumps({"metadata": {"labels": self.namespaces[words[2]]}})
-        return json.dumps({"items": [{"metadata": {}, "status": {}}]}) if words[:2] == ("get", "pods") else ""
+        if words[0] == "rollout" and self.pods is not None:
+            raise InputError("kubectl rollout: timed out waiting for the condition")
+        return json.dumps({"items": self.pods}) if words[:2] == ("get", "pods") else ""
 
     @property
     def deletions(self) -> list[tuple[str, ...]]:
@@ -185,3 +191,78 @@ def test_the_rights_of_the_overlay_before_are_deleted(dry: bool, monkeypatch: py
     deploy.deploy(context="c", overlay="all-namespaces", namespace="here", dry_run=dry)
     (binding,) = yaml.safe_load_all(server.documents[-1])
     assert (binding["kind"], binding["metadata"]["namespace"]) == ("RoleBinding", "caloscale-runs")
+
+
+def pod_with(**status: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "operator-1"}, "status": status}
+
+
+WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([], "it has no pod"),
+        ([pod_with(containerStatuses=[{"state": WAITING, "restartCount": 0}])], "ImagePullBackOff, no such image"),
+        (
+            [pod_with(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have memory"}])],
+            "operator-1: 0/3 nodes",
+        ),
+    ],
+)
+def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
+    pods: list[dict[str, Any]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = connect(Server(), monkeypatch)
+    server.pods = pods
+    with pytest.raises(InputError, match=said) as caught:
+        deploy.deploy(context="c")
+    assert "kubectl --context=c -n caloscale-system describe" in caught.value.remedy
+
+
+def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = connect(Server(), monkeypatch)
+    deploy.deploy(context="c", namespace="here", dry_run=True)
+    changing = [words for words in server.given if words[0] != "get"]
+    assert len(changing) == 2 and all(any(word.startswith("--dry-run=") for word in words) for words in changing)
+
+
+@pytest.mark.parametrize(
+    ("image", "parts"),
+    [
+        ("caloscale/operator:0.1.0", {"newName": "caloscale/operator", "newTag": "0.1.0"}),
+        ("host:5000/operator:a-b", {"newName": "host:5000/operator", "newTag": "a-b"}),
+        (f"host/operator@sha256:{'a' * 64}", {"newName": "host/operator", "digest": f"sha256:{'a' * 64}"}),
+    ],
+)
+def test_images_are_taken_apart(image: str, parts: dict[str, str]) -> None:
+    assert deploy.split_image(image) == parts
+
+
+@pytest.mark.parametrize("image", ["operator", "host:5000/operator", "operator@sha256:abc", "a b:1"])
+def test_images_without_a_version_are_refused(image: str) -> None:
+    with pytest.raises(InputError, match="tag or a digest"):
+        deploy.split_image(image)
+
+
+@pytest.mark.usefixtures("kubectl")
+def test_make_deploy_refuses_in_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setattr(sys, "argv", ["deploy", "deploy", "--context", ""])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(deploy.__file__, run_name="__main__")
+    written = capsys.readouterr().err
+    assert ended.value.code == 2 and "CONTEXT: no context was named" in written and "Traceback" not in written
+
+
+def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "kubectl"
+    program.write_text("#!/bin/sh\necho 'The connection to the server was refused' >&2; exit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(deploy, "kubectl_program", lambda: str(program))
+    with pytest.raises(InputError, match="refused") as caught:
+        deploy.kubectl("here", "get", "pods")
+    assert "kubectl --context=here cluster-info" in caught.value.remedy

@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import signal
-import subprocess
 import threading
 from contextlib import contextmanager
 
@@ -136,16 +135,8 @@ def test_a_training_that_ended_is_prolonged_in_its_workspace(shards, tmp_path):
     assert load_run(tmp_path / "run.yaml") == longer
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 3 MiB: room for one checkpoint."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if not shutil.which("mount") or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("may not mount a tmpfs here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+DISK_BYTES = 3 * 2**20
+"""Room for one checkpoint."""
 
 
 def test_a_full_disk_stops_with_the_checkpoint_before(shards, tmp_path, small_disk):

@@ -16,7 +16,7 @@ from kubernetes import client, config
 
 from tools.cluster.daemons import SECONDS_TO_START
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import folder, program
+from tools.cluster.programs import folder
 
 
 class Access(ABC):
@@ -115,15 +115,6 @@ class Access(ABC):
         """``kubectl get ... --output=json`` as a dictionary."""
         return dict(json.loads(self.kubectl("get", *arguments, "--output=json")))
 
-    def drain(self, name: str, *, seconds: int = 120) -> None:
-        """Evict a node's pods with notice and let no new ones come; raises ClusterError when they do not go."""
-        options = ("--ignore-daemonsets", "--delete-emptydir-data", "--force", f"--timeout={seconds}s")
-        self.kubectl("drain", name, *options)
-
-    def uncordon(self, name: str) -> None:
-        """Let pods come to a drained node again."""
-        self.kubectl("uncordon", name)
-
     def wait_until(self, condition: Callable[[], bool], what: str, seconds: float = SECONDS_TO_START) -> None:
         """Wait for a condition; raises ClusterError that says what did not happen."""
         end = time.monotonic() + seconds
@@ -141,7 +132,9 @@ class Access(ABC):
 
 
 def kubectl_program() -> str:
-    """The one that was built, of the server's version; else that of the machine."""
+    """The one that was built, of the server's version; else that of the machine. Raises ClusterError for none."""
     built = folder() / "bin" / "kubectl"
-    installed = None if built.is_file() else shutil.which("kubectl")
-    return installed or str(program("kubectl"))
+    found = str(built) if built.is_file() else shutil.which("kubectl")
+    if found is None:
+        raise ClusterError("kubectl is missing", remedy="install it, or make control-plane-build (half an hour, once)")
+    return found

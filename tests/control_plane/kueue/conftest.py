@@ -2,11 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
-import yaml
 from kubernetes import client
 
 from tests.control_plane.operator.conftest import Runs, operator, runs
@@ -16,11 +14,7 @@ from tools.cluster.programs import is_built
 __all__ = ["Queues", "operator", "runs"]
 
 RIGHTS = Path(__file__).parents[3] / "manifests" / "kueue" / "rights.yaml"
-
-
-def read_rights() -> list[dict[str, Any]]:
-    """The operator's rights to Workloads."""
-    return list(yaml.safe_load_all(RIGHTS.read_text(encoding="utf-8")))
+"""Of the operator to Workloads."""
 
 
 @pytest.fixture(scope="package")
@@ -29,7 +23,7 @@ def control_plane() -> Iterator[ControlPlane]:
     if not is_built(additions=["kueue"]):
         pytest.skip("no Kueue: `python -m tools.cluster build --kueue` builds it once (up to half an hour)")
     with ControlPlane(operators=("training-operator", "jobset", "kueue")) as plane:
-        plane.apply(read_rights())
+        plane.apply(RIGHTS.read_text(encoding="utf-8"))
         yield plane
 
 
@@ -46,51 +40,41 @@ class Queues:
         self.plane, self.namespace = runs.plane, runs.namespace
 
     def add(
-        self,
-        name: str,
-        *,
-        gpus: int,
-        pool: str = "v100",
-        cohort: str | None = None,
-        further: Mapping[str, int] = MappingProxyType({}),
-        **preemption: str,
+        self, name: str, gpus: int, *, pool: str = "v100", further: Mapping[str, int] | None = None, **options: str
     ) -> None:
         """A LocalQueue of its own ClusterQueue with a quota of GPUs in a pool, then in the further ones."""
-        full = f"{self.namespace}-{name}"
-        # Workers also ask for processors and memory; what a queue has no quota of, it admits nobody with.
-        quotas = {
-            each: {"cpu": "1000", "memory": "10Ti", "nvidia.com/gpu": str(quota)}
-            for each, quota in {pool: gpus, **further}.items()
-        }
-        flavors = [
-            {
-                "name": f"{self.namespace}-{each}",
-                "resources": [{"name": resource, "nominalQuota": quota} for resource, quota in quota_of.items()],
-            }
-            for each, quota_of in quotas.items()
-        ]
-        spec: dict[str, Any] = {
-            "namespaceSelector": {},
-            "queueingStrategy": "BestEffortFIFO",
-            "preemption": preemption,
-            "resourceGroups": [{"coveredResources": list(quotas[pool]), "flavors": flavors}],
-        }
-        if cohort is not None:
-            spec["cohortName"] = f"{self.namespace}-{cohort}"
-        self.plane.apply(
-            [
-                *(
-                    _object(
-                        "ResourceFlavor",
-                        f"{self.namespace}-{each}",
-                        {"nodeLabels": {"cloud.google.com/gke-nodepool": each}},
-                    )
-                    for each in quotas
-                ),
-                _object("ClusterQueue", full, spec),
-                _object("LocalQueue", name, {"clusterQueue": full}, self.namespace),
-            ]
-        )
+        quotas = {pool: gpus, **(further or {})}
+        self.plane.apply(queue_objects(name, self.namespace, quotas, prefix=f"{self.namespace}-", **options))
+
+
+def queue_objects(
+    name: str, namespace: str, gpus: Mapping[str, int], *, prefix: str = "", cohort: str = "", **preemption: str
+) -> list[dict[str, Any]]:
+    """A LocalQueue of its own ClusterQueue with quotas of GPUs by pool.
+
+    prefix: of the names of the cluster's objects.
+    """
+    # Workers also ask for processors and memory; what a queue has no quota of, it admits nobody with.
+    others = {"cpu": "1000", "memory": "10Ti"}
+    quotas = {pool: {**others, "nvidia.com/gpu": str(quota)} for pool, quota in gpus.items()}
+    flavors = [
+        {"name": f"{prefix}{pool}", "resources": [{"name": each, "nominalQuota": most} for each, most in quota.items()]}
+        for pool, quota in quotas.items()
+    ]
+    spec: dict[str, Any] = {
+        "namespaceSelector": {},
+        "queueingStrategy": "BestEffortFIFO",
+        "preemption": preemption,
+        "resourceGroups": [{"coveredResources": [*others, "nvidia.com/gpu"], "flavors": flavors}],
+    }
+    if cohort:
+        spec["cohortName"] = f"{prefix}{cohort}"
+    labels = {pool: {"nodeLabels": {"cloud.google.com/gke-nodepool": pool}} for pool in gpus}
+    return [
+        *(_object("ResourceFlavor", f"{prefix}{pool}", label) for pool, label in labels.items()),
+        _object("ClusterQueue", f"{prefix}{name}", spec),
+        _object("LocalQueue", name, {"clusterQueue": f"{prefix}{name}"}, namespace),
+    ]
 
 
 def _object(kind: str, name: str, spec: dict[str, Any], namespace: str | None = None) -> dict[str, Any]:
@@ -104,9 +88,16 @@ def queues(runs: Runs) -> Queues:
     return Queues(runs)
 
 
+URGENT = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "urgent"},
+    "value": 1000,
+    "preemptionPolicy": "Never",
+}
+
+
 @pytest.fixture
 def priorities(control_plane: ControlPlane) -> None:
     """The priority class `urgent`."""
-    metadata = {"name": "urgent"}
-    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata}
-    control_plane.apply([{**kind, "value": 1000, "preemptionPolicy": "Never"}])
+    control_plane.apply([URGENT])

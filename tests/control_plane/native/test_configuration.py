@@ -28,11 +28,6 @@ def files(index: int) -> dict[str, str]:
     return node_files(NODES[index], cni_folder=Path("/usr/lib/cni"), snapshotter="overlayfs")
 
 
-def test_the_default_is_one_node_for_operators_and_two_with_accelerators() -> None:
-    assert [node.name for node in NODES] == ["system-0000", "v100-1-spot-0000", "v100-1-spot-0001"]
-    assert [node.number for node in NODES] == [1, 2, 3]
-
-
 def test_real_nodes_register_as_fake_ones_look() -> None:
     """The same labels and taints, whether kwok or a kubelet stands behind a node."""
     for pool in (*DEFAULT_POOLS, Pool("tpu", 1, accelerator="tpu-v3-slice", topology="4x4", per_node=4)):

@@ -56,6 +56,18 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
     control_plane.kubectl("delete", "trainingruns", "--all", "-A", "--wait=true", "--timeout=20s")
 
 
+def claim_with_volume(name: str, namespace: str, *, volume: str, path: str) -> list[dict[str, Any]]:
+    """A claim that many nodes may write, and its volume, a folder of the nodes: nothing provisions volumes in tests."""
+    shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+    metadata = {"name": name, "namespace": namespace}
+    folder = {**shared, "claimRef": metadata, "hostPath": {"path": path}, "capacity": {"storage": "1Gi"}}
+    wanted = {**shared, "resources": {"requests": {"storage": "1Gi"}}}
+    return [
+        {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": folder},
+        {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": wanted},
+    ]
+
+
 Holds = Callable[[dict[str, Any]], object]
 
 
@@ -109,18 +121,8 @@ class Runs:
         self.plane.apply([quota])
 
     def claim(self, name: str) -> None:
-        """A claim with a volume of its own: nothing provisions volumes here."""
-        shared = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-        reference = {"claimRef": {"name": name, "namespace": self.namespace}, "hostPath": {"path": "/nowhere"}}
-        volume = {**shared, **reference, "capacity": {"storage": "1Gi"}}
-        wanted = {**shared, "resources": {"requests": {"storage": "1Gi"}}}
-        metadata = {"name": name, "namespace": self.namespace}
-        self.plane.apply(
-            [
-                {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": self.namespace}, "spec": volume},
-                {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": wanted},
-            ]
-        )
+        """A claim with a volume, of which no pod really mounts anything."""
+        self.plane.apply(claim_with_volume(name, self.namespace, volume=self.namespace, path="/nowhere"))
 
     def pods(self, name: str) -> list[dict[str, Any]]:
         """Its pods."""

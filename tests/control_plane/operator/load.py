@@ -474,12 +474,7 @@ def settle(
 
 def training_run(index: int, given: argparse.Namespace) -> dict[str, Any]:
     """A run on whole nodes with 8 GPUs."""
-    hardware = {
-        "accelerator": "nvidia-tesla-v100",
-        "count": 8,
-        "perNode": 8,
-        "region": "europe-west4",
-    }
+    hardware = {"accelerator": "nvidia-tesla-v100", "count": 8, "perNode": 8, "region": "europe-west4"}
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,

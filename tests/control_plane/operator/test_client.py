@@ -7,12 +7,10 @@ from pathlib import Path
 import pytest
 from kubernetes import client
 
-from tests.cli.conftest import command
 from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
 
 Add = Callable[..., list[str]]
-__all__ = ["command"]
 
 HARDWARE = (
     *("--preset", "variable-angle"),

@@ -9,12 +9,9 @@ import pytest
 import yaml
 from kubernetes import client
 
-from tests.cli.conftest import command
 from tests.control_plane import faults
 from tests.control_plane.operator.conftest import SPEC, Runs
 from tests.pipelines.conftest import ROOT, commands
-
-__all__ = ["command"]
 
 WAITS = ("--watch", "-f")
 """Options with which a command ends by Ctrl-C, or with the run."""

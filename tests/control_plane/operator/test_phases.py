@@ -232,15 +232,6 @@ def test_nothing_is_left_after_deletion(runs: Runs, add_nodes: Add, control_plan
 
 def everything(plane: ControlPlane, namespace: str) -> set[str]:
     """Names of all objects of a namespace; events are a log, not objects of the run."""
-    kinds = plane.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()
-    skipped = {"events", "events.events.k8s.io"}
-    listed = plane.kubectl(
-        "get",
-        ",".join(kind for kind in kinds if kind not in skipped),
-        "-n",
-        namespace,
-        "-o",
-        "name",
-        "--ignore-not-found",
-    )
-    return set(listed.split())
+    kinds = {*plane.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").split()}
+    kinds -= {"events", "events.events.k8s.io"}
+    return {*plane.kubectl("get", ",".join(kinds), "-n", namespace, "-o", "name", "--ignore-not-found").split()}

@@ -20,9 +20,7 @@ from tests.control_plane.operator.process import OperatorProcess
 from tools.cluster import ControlPlane
 
 Add = Callable[..., list[str]]
-USD_PER_NODE_HOUR = {
-    "spot": 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443,
-}
+USD_PER_NODE_HOUR = {"spot": 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443}
 """n1-standard-64 with 8 V100 in europe-west4, at the prices that were seen in 2026."""
 
 

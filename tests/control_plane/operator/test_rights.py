@@ -15,10 +15,7 @@ from tools.cluster import ControlPlane
 
 RBAC = Path(__file__).parents[3] / "manifests" / "base" / "rbac.yaml"
 OPERATOR = "system:serviceaccount:caloscale-system:caloscale-operator"
-KINDS: dict[str, dict[str, Any]] = {
-    "tfjob": {},
-    "jobset": {"cluster": {"backend": "JobSet"}},
-}
+KINDS: dict[str, dict[str, Any]] = {"tfjob": {}, "jobset": {"cluster": {"backend": "JobSet"}}}
 
 
 MADE: dict[str, tuple[str, dict[str, Any]]] = {

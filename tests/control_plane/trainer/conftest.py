@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from kubernetes import client
 
 from tests.control_plane.kueue.conftest import queues
@@ -24,7 +23,7 @@ def control_plane() -> Iterator[ControlPlane]:
         pytest.skip("no Kubeflow Trainer: `python -m tools.cluster build --trainer` builds it once")
     kueue = ("kueue",) if is_built(additions=["kueue"]) else ()
     with ControlPlane(operators=("jobset", "trainer", *kueue)) as plane:
-        plane.apply([yaml.safe_load(RUNTIME.read_text(encoding="utf-8"))])
+        plane.apply(RUNTIME.read_text(encoding="utf-8"))
         yield plane
 
 
