@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from caloscale.cluster.capacity.pods import Diagnostic, pod_of, warning_of
-from caloscale.operator.outcomes import (
-    NAME_TAKEN,
-    PATIENCE_SECONDS,
-    REFUSED,
-    blocking,
-    diagnostics_of,
-    sentence,
-    worst,
-)
+from caloscale.operator.outcomes import NAME_TAKEN, PATIENCE_SECONDS, REFUSED, blocking, diagnostics_of, sentence, worst
 from caloscale.status import AttemptStatus
 
 NOW = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)

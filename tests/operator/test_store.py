@@ -243,11 +243,7 @@ REPORT = {"epoch": 1.2, "epochs": 60, "step": 1000, "steps": 100_000, "checkpoin
 
 @pytest.mark.parametrize(
     ("seconds", "changes", "concerns"),
-    [
-        (59, {"step": 1999}, False),
-        (60, {"step": 1100}, True),
-        (15, {"step": 2000}, True),
-    ],
+    [(59, {"step": 1999}, False), (60, {"step": 1100}, True), (15, {"step": 2000}, True)],
 )
 def test_a_report_concerns_its_run_when_it_brings_news(seconds: int, changes: dict[str, Any], concerns: bool) -> None:
     """All others are kept for the next decision."""

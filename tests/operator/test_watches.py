@@ -83,12 +83,7 @@ def test_a_list_is_taken_in_page_by_page_and_watched_from_its_version() -> None:
     assert seen.lists == [["a", "b", "c"]] and seen.noticed == [("d", False), ("a", True)]
     first, second, watch = seen.asked
     assert first == {"limit": PAGE} and second == {"limit": PAGE, "continue": "t"}
-    assert watch == {
-        "watch": "true",
-        "allowWatchBookmarks": "true",
-        "resourceVersion": "7",
-        "timeoutSeconds": "300",
-    }
+    assert watch == {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": "7", "timeoutSeconds": "300"}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,7 @@ from caloscale.training.checkpoint.format import decode
 from caloscale.training.loop import train
 from tests.studies.test_recovery import TINY
 
-CHANGES = [
-    {"step": 2, "what": "kill"},
-    *2 * [{"step": 4, "what": "join"}],
-    {"step": 7, "what": "leave"},
-]
+CHANGES = [{"step": 2, "what": "kill"}, *2 * [{"step": 4, "what": "join"}], {"step": 7, "what": "leave"}]
 
 
 @pytest.mark.integration

@@ -179,10 +179,7 @@ class TestMeasuredAngle:
         assert np.abs(by_tape[0]).max() > 0.01
 
 
-DATA = Data(
-    showers=1,
-    geometry=Geometry(cells=(6, 6, 4), layers=(LayerGroup(count=4, absorber_mm=2.4),), depth_mm=24),
-)
+DATA = Data(showers=1, geometry=Geometry(cells=(6, 6, 4), layers=(LayerGroup(count=4, absorber_mm=2.4),), depth_mm=24))
 
 
 def shower_with(*cells):

@@ -71,8 +71,7 @@ def test_values_and_gradients(way, kernel):
 @pytest.mark.parametrize("way", WAYS, ids=str)
 @pytest.mark.parametrize("batch", [1, 7])
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"),
-    [(tf.float32, 3e-6), pytest.param(tf.bfloat16, 2e-2, marks=needs_bfloat16)],
+    ("dtype", "tolerance"), [(tf.float32, 3e-6), pytest.param(tf.bfloat16, 2e-2, marks=needs_bfloat16)]
 )
 def test_precision(way, batch, dtype, tolerance):
     shape = Shape((9, 8, 13), (5, 6, 6), (2, 2, 2), (2, 3, 3))

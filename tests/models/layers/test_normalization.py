@@ -5,11 +5,7 @@ import pytest
 import tensorflow as tf
 
 from caloscale.models.layers import convolution
-from caloscale.models.layers.normalization import (
-    BatchNormalization,
-    SharedBatchNormalization,
-    batch_normalization,
-)
+from caloscale.models.layers.normalization import BatchNormalization, SharedBatchNormalization, batch_normalization
 
 OPTIONS = {"epsilon": 1e-3, "momentum": 0.9}
 

@@ -21,13 +21,7 @@ from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.manifest import check_shards
 from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches, record_positions
-from caloscale.showers.tfrecord.shards import (
-    ShardWriter,
-    plan_shards,
-    preprocess_showers,
-    read_manifest,
-    read_split,
-)
+from caloscale.showers.tfrecord.shards import ShardWriter, plan_shards, preprocess_showers, read_manifest, read_split
 from caloscale.spec import Data, Geometry
 from caloscale.training.selection import selection_showers
 from tests.showers.conftest import make_showers, write_published

@@ -36,10 +36,7 @@ TABLE = {
 def test_a_condition_has_a_number_for_each_column() -> None:
     data = load_run(preset="compact", overrides=[*SMALL, *ALL]).data
     found = np.concatenate([np.asarray(part) for part in condition(TABLE, data)], axis=1)
-    expected = [
-        [np.cos(0.5), np.sin(0.5), 4 / 8, 1 / 4, 0, 1],
-        [np.cos(-2.0), np.sin(-2.0), -2 / 8, -3 / 4, 1, 0],
-    ]
+    expected = [[np.cos(0.5), np.sin(0.5), 4 / 8, 1 / 4, 0, 1], [np.cos(-2.0), np.sin(-2.0), -2 / 8, -3 / 4, 1, 0]]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
     assert found.shape[1] == data.condition_size
     assert condition(TABLE, load_run(preset="compact", overrides=SMALL).data) == []
