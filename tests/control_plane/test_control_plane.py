@@ -14,7 +14,7 @@ import psutil
 import pytest
 from kubernetes import client
 
-from tests.control_plane import audit, faults
+from tests.control_plane import faults
 from tools.cluster import ControlPlane
 from tools.cluster.errors import ClusterError
 from tools.cluster.pools import EXIT, RUN
@@ -55,30 +55,6 @@ def test_pods_take_over_how_their_namespace_lets_them_end(
 
     control_plane.wait_until(lambda: len(ended()) == 2, "both pods end")
     assert ended() == {"inherits": 3, "says-itself": 0}
-
-
-def test_a_service_account_has_its_rights_only(control_plane: ControlPlane, namespace: str) -> None:
-    kubeconfig = control_plane.kubeconfig_of("default", namespace)
-    with pytest.raises(ClusterError, match=f"system:serviceaccount:{namespace}:default.*cannot list resource"):
-        control_plane.kubectl("get", "pods", "-n", namespace, kubeconfig=kubeconfig)
-
-
-def test_requests_of_the_operator_are_written_down(control_plane: ControlPlane, namespace: str) -> None:
-    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "caloscale-system"}}
-    somebody = {"name": "somebody", "namespace": "caloscale-system"}
-    control_plane.apply([system, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": somebody}])
-    kubeconfig = control_plane.kubeconfig_of("somebody", "caloscale-system")
-    before = len(audit.requests(control_plane))
-    with pytest.raises(ClusterError):
-        control_plane.kubectl("delete", "pod", "missing", "-n", namespace, kubeconfig=kubeconfig)
-    control_plane.wait_until(
-        lambda: any(request.resource == "pods" for request in audit.requests(control_plane, before)),
-        "the request is written",
-    )
-    (asked,) = [request for request in audit.requests(control_plane, before) if request.resource == "pods"]
-    assert (asked.verb, asked.namespace, asked.name, asked.code) == ("delete", namespace, "missing", 403)
-    assert asked.user == "system:serviceaccount:caloscale-system:somebody"
-    assert not asked.allowed
 
 
 def test_state_survives_a_killed_api_server(control_plane: ControlPlane, namespace: str, api: client.ApiClient) -> None:
