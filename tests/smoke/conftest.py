@@ -15,6 +15,7 @@ import pytest
 from caloscale.bench.results import describe_machine
 from caloscale.storage.atomic import atomic_writer
 from caloscale.storage.objects import upload
+from tests.processes import running
 from tests.smoke.named import NamedCluster
 from tests.smoke.runs import BUCKET, NAMESPACE, RealCluster, Runs, image_of
 from tools.cluster.access import kubectl_program
@@ -93,22 +94,13 @@ def _native() -> NativeCluster:
 def storage_address(cluster: RealCluster) -> Iterator[str]:
     """Where the cluster's storage is reached from here: through the API server."""
     forward = ["port-forward", "--namespace", NAMESPACE, "deployment/caloscale-storage", ":4443"]
-    process = subprocess.Popen(
-        [kubectl_program(), *forward],
-        env={**os.environ, "KUBECONFIG": str(cluster.kubeconfig)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
+    environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+    with running([kubectl_program(), *forward], env=environment, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         port = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert port is not None, "kubectl says where it listens"
-        reader = threading.Thread(target=process.stdout.read, daemon=True)
-        reader.start()
+        threading.Thread(target=process.stdout.read, daemon=True).start()  # it notes every connection
         yield f"http://127.0.0.1:{port.group(1)}"
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 @pytest.fixture

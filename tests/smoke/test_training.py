@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.control_plane.kueue.conftest import URGENT, queue_objects
+from tests.processes import running
 from tests.smoke.conftest import ROOT
 from tests.smoke.runs import BUCKET, EVERY_SECONDS, NAMESPACE, RealCluster, Runs
 from tools.cluster.access import kubectl_program
@@ -72,13 +73,8 @@ def _watched(runs: Runs, name: str, rows: Path) -> Iterator[Path]:
     """What `kubectl get trun -w` shows meanwhile."""
     command = [kubectl_program(), "get", "trun", name, "-n", NAMESPACE, "--watch"]
     environment = {**os.environ, "KUBECONFIG": str(runs.cluster.kubeconfig)}
-    with rows.open("w", encoding="utf-8") as file:
-        watch = subprocess.Popen(command, env=environment, stdout=file)
-    try:
+    with rows.open("w", encoding="utf-8") as file, running(command, env=environment, stdout=file):
         yield rows
-    finally:
-        watch.terminate()
-        watch.wait()
 
 
 def _fetched(runs: Runs, name: str, folder: Path) -> None:
