@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from caloscale.detector.angle import EMPTY_ANGLE_RAD, FAINT_LAYER, SMALLEST_DISTANCE_MM2
 from caloscale.detector.geometry import cylinder_mm, sensor_depth_mm
-from caloscale.models.layers.plain import PlainLayer, centred, register
+from caloscale.models.layers.plain import PlainLayer, centred
 from caloscale.spec import Data
 
 PUBLISHED_BIN_EDGES = (0.05, 0.03, 0.02, 0.0125, 0.008, 0.003)
@@ -24,7 +24,6 @@ EMPTY_SUM = 1e-6
 """Showers with a smaller sum (2e-8 GeV in the published units) count as empty."""
 
 
-@register
 class CellEnergy(PlainLayer):
     """Cell energies of a shower in network units: x^(1/power), same shape.
 
@@ -38,7 +37,6 @@ class CellEnergy(PlainLayer):
         return positive if self.power == 1 else tf.pow(positive, 1 / self.power)
 
 
-@register
 class EcalSum(PlainLayer):
     """Sum of the cells (B, 1). Its gradient is 1 in every cell."""
 
@@ -46,7 +44,6 @@ class EcalSum(PlainLayer):
         return tf.reduce_sum(cells, axis=(1, 2, 3))
 
 
-@register
 class BinCounts(PlainLayer):
     """Numbers of cells in ranges of energy (B, len(edges) + 2).
 
@@ -72,7 +69,6 @@ class BinCounts(PlainLayer):
         return cls([edge * scale for edge in PUBLISHED_BIN_EDGES], name="bins")
 
 
-@register
 class MeasuredAngle(PlainLayer):
     r"""Angle between the axis of the shower and the face in the x-z plane, rad (B, 1).
 

@@ -48,8 +48,12 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
     """A layer that computes in float32 whatever the policy: sums over cells and logarithms need it.
 
     A subclass annotates its own arguments, in their order, some with a default: they become attributes of these types
-    and are saved with the layer.
+    and are saved with the layer. Keras reads a file that has it once its module is imported.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        register(cls)
 
     def __init__(self, *arguments: object, dtype: str | tf.DType = "float32", **options: object) -> None:
         kinds, signature = _arguments(type(self))
@@ -61,15 +65,12 @@ class PlainLayer(tf.keras.layers.Layer):  # type: ignore[misc]
 
     def get_config(self) -> dict[str, object]:
         """What makes an equal layer."""
-        return self._with(**{name: getattr(self, name) for name in _arguments(type(self))[0]})
+        return {**super().get_config(), **{name: getattr(self, name) for name in _arguments(type(self))[0]}}
 
     def started(self, name: str, start: NDArray[np.floating], *, trainable: bool) -> tf.Variable:
         """A new weight with these values."""
         initializer = tf.keras.initializers.Constant(start)
         return self.add_weight(name=name, shape=start.shape, initializer=initializer, trainable=trainable)
-
-    def _with(self, **own: object) -> dict[str, object]:
-        return {**super().get_config(), **own}
 
 
 def _arguments(layer: type[PlainLayer]) -> tuple[dict[str, Any], Signature]:

@@ -13,7 +13,8 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.detector.geometry import cylinder_mm
-from caloscale.models.families.compact.merged import KINK, OVERFLOW, SATURATION, sine_of_turn
+from caloscale.models.families.compact.layers import KINK, SATURATION
+from caloscale.models.families.compact.merged import OVERFLOW, sine_of_turn
 from caloscale.models.layers.plain import ABOVE_ROUNDING, SMALLEST_CELL, Differentiable, Function, differentiable
 
 
@@ -161,14 +162,16 @@ class Cells:
 
             return (logarithms, *self._measured(tf.reshape(energy, cells), logarithms)), gradient
 
-        return _seen(deposit(maps, heads, bias, total))
+        logarithms, counts, hits, *sums = deposit(maps, heads, bias, total)
+        return Seen(logarithms, counts, hits, tuple(sums))
 
     def of_showers(self, showers: Tensor) -> Seen:
         """The same of showers in network units (B, X, Y, L, 1), without a gradient."""
         rows, cells = tf.reshape(showers, (-1, self.number)), (-1, *self.shape)
         energy = tf.reshape(self._root(_logarithms(tf.maximum(rows, SMALLEST_CELL))), cells)
         logarithms = tf.reshape(_logarithms(1 + rows / self._faintest), cells)
-        return _seen((logarithms, *self._measured(energy, logarithms)))
+        counts, hits, *sums = self._measured(energy, logarithms)
+        return Seen(logarithms, counts, hits, tuple(sums))
 
     def _split_heads(self, maps: Tensor, noise: Tensor, heads: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
         shift, width, bend = tf.split(tf.cast(heads, tf.float32) + bias, 3, axis=3)
@@ -247,8 +250,3 @@ class Cells:
     def _noise_gradients(self, of_value: Tensor, noise: Tensor, grown: Tensor) -> tuple[Tensor, ...]:
         """Of width and bend; the derivative of softplus is 1 - 1 / (1 + exp)."""
         return of_value * noise * (1 - 1 / grown), of_value * tf.nn.relu(noise - KINK)
-
-
-def _seen(results: tuple[Tensor, ...]) -> Seen:
-    logarithms, counts, hits, *sums = results
-    return Seen(logarithms, counts, hits, tuple(sums))

@@ -19,11 +19,16 @@ from caloscale.models.layers.plain import (
     centred,
     compressed,
     fourier_features,
-    register,
 )
 
+SLOPE = 0.2
+"""Of all leaky ReLUs of the compact networks below 0."""
+KINK = 0.3
+"""Noise from which on the bend of `Speckle` counts."""
+SATURATION = 12.0
+"""Largest logarithm of a cell: a diverging generator saturates instead of overflowing."""
 
-@register
+
 class Primary(PlainLayer):
     """The primary as a network's input (B, 3): (ln E - centre) / width, cot a and its square.
 
@@ -40,7 +45,6 @@ class Primary(PlainLayer):
         return tf.stack([log_energy, cotangent, cotangent * cotangent], axis=1)
 
 
-@register
 class Constant(PlainLayer):
     """Constant values with a first axis of 1; the input only connects the layer to the network."""
 
@@ -55,10 +59,9 @@ class Constant(PlainLayer):
         return (1, *self.values.shape)
 
     def get_config(self) -> dict[str, object]:
-        return self._with(values=self.values.tolist())
+        return {**super().get_config(), "values": self.values.tolist()}
 
 
-@register
 class CylinderPadding(PlainLayer):
     """One more cell around the cells of azimuth and radius: (B, X, Y, C) -> (B, X + 2, Y + 2, C).
 
@@ -72,7 +75,6 @@ class CylinderPadding(PlainLayer):
         return tf.concat([cells[:, -1:], cells, cells[:, :1]], axis=1)
 
 
-@register
 class FromAxis(PlainLayer):
     """Coordinates along x in the frame of the shower: (B, 3) of `Primary` -> (B, L, X, 2 * waves + 1).
 
@@ -94,7 +96,6 @@ class FromAxis(PlainLayer):
         return fourier_features(distance, self.wavelengths, self.cells)
 
 
-@register
 class Line(PlainLayer):
     """The axis of a shower and its condition: latent [E, angle, condition, ...] -> (B, 4 + remaining condition).
 
@@ -116,7 +117,6 @@ class Line(PlainLayer):
         return tf.stack([cotangent * cosine, x, cotangent * sine, y, *numbers], axis=1)
 
 
-@register
 class FromLine(FromAxis):
     """As `FromAxis`, along x (axis 0) or y (axis 1), for the axis of `Line`: (B, 4 or more) -> (B, L, cells, n)."""
 
@@ -127,11 +127,10 @@ class FromLine(FromAxis):
         return self._features(slope * tf.constant([self.shift]) + entry)
 
 
-@register
 class BroadcastAdd(PlainLayer):
     """Sum of tensors such as (B, L, X, Q), (B, L, Q) and (B, Q), missing axes repeated, then a leaky ReLU."""
 
-    slope: float = 0.2
+    slope: float = SLOPE
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         total = parts[0]
@@ -142,7 +141,6 @@ class BroadcastAdd(PlainLayer):
         return tf.nn.leaky_relu(total, self.slope)
 
 
-@register
 class SeparableMaps(PlainLayer):
     """sum_k amplitude[l, k] f_k(x, l) g_k(y, l) + offset[l]: (B, X, Y, L).
 
@@ -165,7 +163,6 @@ class SeparableMaps(PlainLayer):
         return maps + offset[:, None, None]
 
 
-@register
 class CellNoise(PlainLayer):
     """A random number per cell, a fixed function of the latent noise: (B, N) -> (B, X, Y, L), mean 0, variance 1.
 
@@ -196,23 +193,21 @@ class CellNoise(PlainLayer):
         return total * (2 / self.sines) ** 0.5
 
 
-@register
 class Speckle(PlainLayer):
     """The noise of each cell added to its map, with a width and a bend from the network: (B, X, Y, L).
 
     Inputs: map m, shift a, width b, bend c, noise n, all (B, X, Y, L). Output
-    relu(m + a + softplus(b + 1/2) n + c relu(n - 0.3)): the logarithm of a cell over the faintest cell, 0 for none.
-    A cell in the fringe is hit in some showers and not in others: that is what a threshold on noise makes. The
-    output is at most 12, so that a diverging generator saturates instead of overflowing.
+    relu(m + a + softplus(b + 1/2) n + c relu(n - KINK)), at most `SATURATION`: the logarithm of a cell over the
+    faintest cell, 0 for none. A cell in the fringe is hit in some showers and not in others, as a threshold on noise
+    makes it.
     """
 
     def call(self, parts: Sequence[tf.Tensor]) -> tf.Tensor:
         maps, shift, width, bend, noise = parts
-        value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - 0.3)
-        return 2 * tf.nn.relu6(value / 2)
+        value = maps + shift + tf.nn.softplus(width + 0.5) * noise + bend * tf.nn.relu(noise - KINK)
+        return SATURATION / 6 * tf.nn.relu6(value / (SATURATION / 6))
 
 
-@register
 class Response(PlainLayer):
     """Logarithm of the response of a calorimeter (B, 1): its mean and two fluctuations.
 
@@ -230,7 +225,6 @@ class Response(PlainLayer):
         return mean + fluctuations[:, :1] + stochastic * fluctuations[:, 1:]
 
 
-@register
 class Deposit(PlainLayer):
     """From logarithms of cells to a shower in network units (B, X, Y, L, 1) with a given sum.
 
@@ -251,7 +245,6 @@ class Deposit(PlainLayer):
         return compressed(cells * (total / (found + self.faintest))[:, None, None, None], self.power)[..., None]
 
 
-@register
 class Exponentials(PlainLayer):
     """Independent exponentially distributed numbers, less their mean of 1, from normal ones: (B, N) -> (B, count).
 
@@ -267,7 +260,6 @@ class Exponentials(PlainLayer):
         return (squares[:, : self.count] + squares[:, self.count :]) / 2 - 1
 
 
-@register
 class Slice(PlainLayer):
     """The columns of (B, N) from number `first`: (B, N - first)."""
 
@@ -277,7 +269,6 @@ class Slice(PlainLayer):
         return values[:, self.first :]
 
 
-@register
 class Scaled(PlainLayer):
     """Values times a constant."""
 
@@ -287,7 +278,6 @@ class Scaled(PlainLayer):
         return values * self.factor
 
 
-@register
 class QuickCellEnergy(PlainLayer):
     """x^(1/power) as `constraints.CellEnergy`, by exponential and logarithm: several times faster on a CPU.
 
@@ -302,7 +292,6 @@ class QuickCellEnergy(PlainLayer):
         return tf.nn.relu(energy - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self.power))
 
 
-@register
 class LogCells(PlainLayer):
     """ln(1 + x / faintest) of a shower in network units, x >= 0: (B, X, Y, L, 1) -> (B, X, Y, L)."""
 
@@ -312,7 +301,6 @@ class LogCells(PlainLayer):
         return tf.math.log1p(shower[..., 0] / self.faintest)
 
 
-@register
 class Profile(PlainLayer):
     """Sums of cells (B, X, Y, L, 1) over all axes but one, concatenated over the given axes: (B, n)."""
 
@@ -323,7 +311,6 @@ class Profile(PlainLayer):
         return tf.concat([tf.reduce_sum(cells, axis=axes) for axes in rest], axis=1)
 
 
-@register
 class Cumulative(PlainLayer):
     """Share of the sum up to each layer: (B, L) -> (B, L), from near 0 to 1."""
 
@@ -332,7 +319,6 @@ class Cumulative(PlainLayer):
         return cumulative / tf.maximum(cumulative[:, -1:], SMALLEST_CELL)
 
 
-@register
 class CountsAbove(PlainLayer):
     """Cells above thresholds, counted softly so that there is a gradient.
 
@@ -355,7 +341,6 @@ class CountsAbove(PlainLayer):
         return tf.stack(counts, axis=1) / 6
 
 
-@register
 class LogOnePlus(PlainLayer):
     """ln(1 + x / unit)."""
 
@@ -365,7 +350,6 @@ class LogOnePlus(PlainLayer):
         return tf.math.log1p(values / self.unit)
 
 
-@register
 class SquareRoot(PlainLayer):
     """sqrt(n + 1/2): the square root makes the fluctuations of counts alike."""
 

@@ -13,24 +13,21 @@ Runtimes compute sines, softplus and layouts at different speeds (`Form`). Each 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 from tensorflow import Tensor
 
+from caloscale.models.families.compact.layers import KINK, SATURATION, SLOPE
 from caloscale.models.layers.plain import centred
 from caloscale.spec import Data
 
-SLOPE = 0.2
-"""Of all leaky ReLUs of the generator, as in `compact`."""
-SATURATION = 12.0
-"""Largest logarithm of a cell, as in `Speckle`."""
 OVERFLOW = 80.0
 """Largest width of the noise, as in a training: exp of it is finite in single precision."""
-KINK = 0.3
-"""Noise from which on `bend` counts, as in `Speckle`."""
+_OF_SINE = (3.2381375, -14.89984666, 42.02592698, -76.70301535, 81.60513139, -41.34170041, 6.283185303)
+"""Coefficients of sin(2 pi t) / t as a polynomial of t^2 for |t| <= 1/2, highest power first: least squares at the
+Chebyshev points."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +201,7 @@ class _Compact:
         turns = self.form.sine_polynomial
         waves = [sine_of_turn(angle - tf.round(angle)) if turns else tf.sin(angle) for angle in angles]
         factor = (2 / len(waves)) ** 0.5
-        total = waves[0] if len(waves) == 1 else tf.add_n(waves) if len(waves) > 2 else waves[0] + waves[1]
+        total = sum(waves[1:], waves[0])
         total = total if factor == 1 else total * factor
         rows, columns, depth = self.shape
         return tf.reshape(total, (-1, depth, rows, columns) if self.form.channels_first else (-1, *self.shape))
@@ -260,19 +257,10 @@ class _Compact:
 
 def sine_of_turn(t: Tensor) -> Tensor:
     """sin(2 pi t) for |t| <= 1/2: an odd polynomial of degree 13, error below 1e-7."""
-    *coefficients, value = _sine_coefficients()
-    square, polynomial = t * t, tf.constant(value, tf.float32)
-    for coefficient in reversed(coefficients):
+    square, polynomial = t * t, tf.constant(_OF_SINE[0], tf.float32)
+    for coefficient in _OF_SINE[1:]:
         polynomial = polynomial * square + coefficient
     return polynomial * t
-
-
-@lru_cache(maxsize=1)
-def _sine_coefficients() -> tuple[float, ...]:
-    """Of sin(2 pi t) / t as a polynomial of t^2, for |t| <= 1/2."""
-    x = np.cos(np.pi * (np.arange(2000) + 0.5) / 2000) / 2
-    fitted = np.polynomial.chebyshev.Chebyshev.fit(x * x, np.sin(2 * np.pi * x) / x, 6, domain=[0, 0.25])
-    return tuple(float(c) for c in fitted.convert(kind=np.polynomial.Polynomial).coef)
 
 
 def _leaky(values: NDArray[np.float64]) -> NDArray[np.float64]:

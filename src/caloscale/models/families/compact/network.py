@@ -83,7 +83,7 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     x = _convolve(x, CHANNELS, data, name="conv1")
     x = own.BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
     x = _convolve(x, CHANNELS, data, name="conv2")
-    x = layers.LeakyReLU(0.2, name="leaky2")(x)
+    x = layers.LeakyReLU(own.SLOPE, name="leaky2")(x)
     # Three layers, not one that is split: a split of so many cells costs as much as the product.
     shift, width, bend = (
         layers.Conv2D(cells_z, 1, kernel_initializer=small(stddev=0.01), name=name)(x)
@@ -127,11 +127,11 @@ def _mean_maps(
 
     x = [dense("x1")(first), dense("x1_layer", use_bias=False)(which), dense("x1_style", use_bias=False)(style)]
     x = dense("x2")(own.BroadcastAdd(name="x1_leaky")(x))
-    along_x = dense("x3", TERMS)(layers.LeakyReLU(0.2, name="x2_leaky")(x))
+    along_x = dense("x3", TERMS)(layers.LeakyReLU(own.SLOPE, name="x2_leaky")(x))
 
     y = [dense("y1")(second), dense("y1_layer", use_bias=False)(which)]
     y = dense("y2")(own.BroadcastAdd(name="y1_leaky")(y))
-    along_y = dense("y3", TERMS)(layers.LeakyReLU(0.2, name="y2_leaky")(y))
+    along_y = dense("y3", TERMS)(layers.LeakyReLU(own.SLOPE, name="y2_leaky")(y))
 
     small = tf.keras.initializers.RandomNormal
     amplitude = dense(
@@ -193,7 +193,7 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     x = own.Scaled(0.5, name="half_logarithms")(logarithms)
     for number, stride in ((1, 1), (2, 2), (3, 2)):
         x = _convolve(x, DISCRIMINATOR_CHANNELS, data, strides=stride, name=f"conv{number}")
-        x = layers.LeakyReLU(0.2, name=f"leaky{number}")(x)
+        x = layers.LeakyReLU(own.SLOPE, name=f"leaky{number}")(x)
     x = EventDropout(model.dropout, name="dropout")(layers.Flatten(name="flatten")(x))
     unit = data.preprocessing.units_per_gev * 1e-3
     logs = [own.LogOnePlus(unit, name=f"log_{name}")(measured[name]) for name in ("layers", "transverse", "ecal_sum")]
@@ -203,7 +203,7 @@ def _discriminator(model: Model, data: Data) -> tf.keras.Model:
     inputs, features = conditioned(shower, features, data)
 
     x = layers.Dense(DISCRIMINATOR_HIDDEN, name="judgement")(features)
-    x = layers.LeakyReLU(0.2, name="judgement_leaky")(x)
+    x = layers.LeakyReLU(own.SLOPE, name="judgement_leaky")(x)
     middle = math.sqrt(data.energy_gev[0] * data.energy_gev[1]) / data.preprocessing.energy_scale_gev
     outputs = {
         "real_fake": layers.Dense(1, activation="sigmoid", dtype="float32", name="real_fake")(x),

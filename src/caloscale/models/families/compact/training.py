@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.models.families.compact.cells import Cells, Seen, compiled, sine, with_gradient
-from caloscale.models.families.compact.merged import SLOPE
+from caloscale.models.families.compact.layers import SLOPE
 from caloscale.models.families.family import Networks
 from caloscale.models.families.gan.step import Computed
 from caloscale.models.layers.plain import Differentiable, centred, differentiable

@@ -23,7 +23,7 @@ from caloscale.models.families.flow.representation import (
     moments,
 )
 from caloscale.models.families.flow.targets import hold_cells, hold_hits, hold_moments, hold_sums
-from caloscale.models.layers.plain import PlainLayer, compressed, register
+from caloscale.models.layers.plain import PlainLayer, compressed
 from caloscale.random import EventDraws
 
 REPETITIONS = 24
@@ -50,7 +50,6 @@ class Finish(NamedTuple):
     """Added to the logarithms of the hazards of all cells (K,)."""
 
 
-@register
 class ShowerFlow(PlainLayer):
     """Latent (B, N) -> shower (B, X, Y, Z, 1) in network units; see docs/flow.md.
 
@@ -234,7 +233,7 @@ class ShowerFlow(PlainLayer):
         return 3 * (of_layers + self.marginals.arithmetic())
 
     def get_config(self) -> dict[str, Any]:
-        return self._with(detector=self.detector.model_dump(mode="json"), settings=self.settings)
+        return {**super().get_config(), "detector": self.detector.model_dump(mode="json"), "settings": self.settings}
 
 
 def build_generator(detector: Detector, settings: dict[str, Any], latent_size: int) -> tf.keras.Model:
