@@ -2,8 +2,9 @@
 
 The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`).
 Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind x6 x6 x6 (variable-angle);
-behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower.
-All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes and the processor.
+behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower:
+these are not folded. All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes
+and the processor.
 """
 
 import math
@@ -25,9 +26,6 @@ from caloscale.models.layers.folding import Triple as Triple
 from caloscale.models.layers.folding import UpsampledConv3D, activated, triple
 from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.processor import CPUINFO, instructions
-
-FOLDED_FROM = 64
-"""Upsampling, as the product over the three axes, from which on a convolution behind it is folded."""
 
 VECTOR = 16
 """Numbers of type float32 in a register of AVX-512. A kernel of oneDNN computes so many output channels at once."""
@@ -193,7 +191,7 @@ def convolution(
     filters: int,
     kernel: Triple,
     *,
-    upsampling: Triple = (1, 1, 1),
+    upsampling: Triple | None = None,
     pad: Triple | Literal["same"] = (0, 0, 0),
     slope: float = 1.0,
     initializer: str = "glorot_uniform",
@@ -202,18 +200,16 @@ def convolution(
 ) -> Tensor:
     """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels, and a (Leaky)ReLU.
 
-    upsampling: how often each cell is repeated along each axis before that (nearest neighbour).
+    upsampling: how often each cell is repeated along each axis before that (nearest neighbour); the convolution is
+    folded then, and pad are numbers.
     pad: zeros on both sides of each (upsampled) axis before a valid convolution, or "same" for an output of equal
-    size (an even kernel has its additional zero behind; not behind an upsampling).
+    size (an even kernel has its additional zero behind).
     slope: of the activation below 0; 1: no activation.
     """
     options: dict[str, Any] = {"kernel_initializer": initializer, "use_bias": bias, "name": name}
-    if math.prod(upsampling) >= FOLDED_FROM:
-        if pad == "same":
-            raise ValueError("a convolution behind an upsampling is valid; give its zeros as numbers")
+    if upsampling is not None:
+        assert pad != "same"
         return UpsampledConv3D(filters, kernel, upsampling, pad, slope=slope, **options)(x)
-    if upsampling != (1, 1, 1):
-        x = tf.keras.layers.UpSampling3D(upsampling, name=f"{name}_upsampling")(x)
-    zeros = (0, 0, 0) if pad == "same" else pad
-    padding = "same" if pad == "same" else "valid"
-    return PaddedConv3D(filters, kernel, zeros, slope, padding=padding, **options)(x)
+    if pad == "same":
+        return PaddedConv3D(filters, kernel, slope=slope, padding="same", **options)(x)
+    return PaddedConv3D(filters, kernel, pad, slope, **options)(x)

@@ -21,13 +21,11 @@ SLOPE = 0.3
 EPSILON = 1e-6
 """Of every batch normalisation of the variable-angle networks; its momentum is Keras' 0.99."""
 
-_VARIABLE_GENERATOR: tuple[tuple[int, Triple, Triple, Triple], ...] = (
+_VARIABLE_GENERATOR: tuple[tuple[int, Triple, Triple | None, Triple], ...] = (
     # filters, kernel, upsampling and zeros before it
     (8, (6, 6, 8), (6, 6, 6), (0, 0, 0)),
-    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
-    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
-    (6, (4, 4, 6), (1, 1, 1), (2, 2, 1)),
-    (6, (3, 3, 5), (1, 1, 1), (1, 1, 0)),
+    *[(6, (4, 4, 6), None, (2, 2, 1))] * 3,
+    (6, (3, 3, 5), None, (1, 1, 0)),
 )
 
 
