@@ -10,7 +10,7 @@ import pytest
 from caloscale.errors import PeerLostError
 from caloscale.ports import free_ports
 from caloscale.training.coordination import peers
-from caloscale.training.coordination.peers import Rendezvous, connect, rendezvous, split_address
+from caloscale.training.coordination.peers import accept, connect, listen, rendezvous, split_address
 from tests.training.processes import start_python
 
 WORKER = """
@@ -20,9 +20,9 @@ peers.HEARTBEAT_SECONDS, peers.HEARTBEAT_TIMEOUT_SECONDS, peers.EXIT_SECONDS = 0
 from caloscale.errors import PeerLostError
 index, workers = int(sys.argv[1]), int(sys.argv[2])
 if index == 0:
-    server = peers.Rendezvous(0, "key")
-    print(server.port, flush=True)
-    party = server.wait(workers)
+    server = peers.listen(0)
+    print(server.getsockname()[1], flush=True)
+    party = peers.accept(server, "key", workers)
 else:
     party = peers.connect("127.0.0.1", int(sys.argv[3]), "key", index)
 party.expect_heartbeats()
@@ -94,23 +94,14 @@ def test_silence_and_leaving_take_less_than_a_minute():
 
 
 @pytest.fixture
-def three():
+def three(monkeypatch):
     """Three workers in this process."""
-    server, left = Rendezvous(0, "key"), []
-    found = {}
-    threads = [threading.Thread(target=lambda: found.update({0: server.wait(3, left.append)}))]
-    threads += [
-        threading.Thread(
-            target=lambda i=i: found.update({i: connect("127.0.0.1", server.port, server.key, i, left.append)})
-        )
-        for i in (1, 2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    server, left = listen(0), []
+    monkeypatch.setattr(peers, "_exit", left.append)
+    port = server.getsockname()[1]
+    found = together(lambda i: connect("127.0.0.1", port, "key", i) if i else accept(server, "key", 3))
     yield found
-    for one in found.values():
+    for one in found:
         one.close()
     assert left == []
 
@@ -145,15 +136,16 @@ def test_one_that_said_goodbye_is_not_lost(three):
 
 
 def test_strangers_are_not_let_in():
-    server = Rendezvous(0, "key")
-    strangers = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(3)]
+    server = listen(0)
+    port = server.getsockname()[1]
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
     strangers[1].close()
     strangers[2].sendall(b"\x00\x00\x00\x033 1")
     found = {}
-    thread = threading.Thread(target=lambda: found.update({0: server.wait(2)}))
+    thread = threading.Thread(target=lambda: found.update({0: accept(server, "key", 2)}))
     thread.start()
-    other = connect("127.0.0.1", server.port, server.key, 1)
+    other = connect("127.0.0.1", port, "key", 1)
     thread.join(600)
     assert list(found[0].connections) == [1]
     other.close()
@@ -165,7 +157,7 @@ def test_strangers_are_not_let_in():
 def test_one_that_does_not_come(monkeypatch):
     monkeypatch.setattr(peers, "RENDEZVOUS_SECONDS", 0.2)
     with pytest.raises(PeerLostError, match="worker 1 did not connect") as error:
-        Rendezvous(0, "key").wait(3)
+        accept(listen(0), "key", 3)
     assert error.value.exit_code == 138
 
 

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
@@ -43,21 +43,14 @@ Message = dict[str, Any]
 class Peers:
     """The workers of a training; a training of one worker has none, and every call returns at once.
 
-    connections: of worker 0 to all others by their index, of another worker to worker 0. end_process: ends this
-    process with an exit code, at once.
+    connections: of worker 0 to all others by their index, of another worker to worker 0.
     """
 
-    def __init__(
-        self,
-        index: int = 0,
-        connections: dict[int, Connection] | None = None,
-        end_process: Callable[[int], Any] | None = None,
-    ) -> None:
+    def __init__(self, index: int = 0, connections: dict[int, Connection] | None = None) -> None:
         self.index, self.connections = index, connections or {}
         self.failed: int | None = None
         """Number of the first worker that failed."""
         self._timeout = SETUP_TIMEOUT_SECONDS
-        self._end_process = end_process or _exit
         self._closing = threading.Event()
         self._closed: set[int] = set()
         self._received: dict[int, queue.SimpleQueue[tuple[bytes, bytes] | None]] = {}
@@ -177,61 +170,60 @@ class Peers:
         if self.failed is None:
             self.failed = peer
             log.error("worker %d %s; exiting with code %d", peer, reason, PeerLostError.exit_code)
-            timer = threading.Timer(EXIT_SECONDS, self._end_process, (PeerLostError.exit_code,))
+            timer = threading.Timer(EXIT_SECONDS, _exit, (PeerLostError.exit_code,))
             timer.daemon = True
             timer.start()
         for received in self._received.values():
             received.put(None)
 
 
-class Rendezvous:
-    """Worker 0 waits for the others, on the port that TensorFlow takes over afterwards.
+def listen(port: int) -> socket.socket:
+    """The socket of worker 0, on the port that TensorFlow takes over afterwards. Raises OSError."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, dualstack_ipv6=dual)
 
-    key: the first message of a worker; that of another training has another key.
+
+def accept(server: socket.socket, key: str, workers: int) -> Peers:
+    """Wait for all other workers. PeerLostError: one did not connect within RENDEZVOUS_SECONDS.
+
+    key: the first message of a worker; a worker of another training has another key.
     """
-
-    def __init__(self, port: int, key: str) -> None:
-        dual = socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if dual else socket.AF_INET
-        self._server = socket.create_server(("", port), family=family, dualstack_ipv6=dual)
-        self.port, self.key = int(self._server.getsockname()[1]), key
-
-    def wait(self, workers: int, end_process: Callable[[int], Any] | None = None) -> Peers:
-        """All other workers, once they have connected. PeerLostError: one did not within RENDEZVOUS_SECONDS."""
-        deadline = time.monotonic() + RENDEZVOUS_SECONDS
-        connections: dict[int, Connection] = {}
-        with self._server:
-            while len(connections) < workers - 1:
-                self._server.settimeout(max(0.01, deadline - time.monotonic()))
-                try:
-                    accepted, _ = self._server.accept()
-                except TimeoutError as error:
-                    missing = sorted(set(range(1, workers)) - connections.keys())
-                    raise PeerLostError(missing[0], f"did not connect within {RENDEZVOUS_SECONDS:g} s") from error
-                connection = _wrapped(accepted)
-                index = self._index_of(connection, workers)
-                if index is not None:
-                    connections[index] = connection
-        return Peers(0, connections, end_process)
-
-    def _index_of(self, connection: Connection, workers: int) -> int | None:
-        """Index of the worker at the other end; None where it is not a worker of this training."""
-        with suppress(OSError, EOFError, ValueError):
-            if connection.poll(5):
-                key, _, index = connection.recv_bytes(100).decode().partition(" ")
-                if hmac.compare_digest(key, self.key) and 0 < int(index) < workers:
-                    return int(index)
-        return None
+    deadline = time.monotonic() + RENDEZVOUS_SECONDS
+    connections: dict[int, Connection] = {}
+    with server:
+        while len(connections) < workers - 1:
+            server.settimeout(max(0.01, deadline - time.monotonic()))
+            try:
+                accepted, _ = server.accept()
+            except TimeoutError as error:
+                missing = sorted(set(range(1, workers)) - connections.keys())
+                raise PeerLostError(missing[0], f"did not connect within {RENDEZVOUS_SECONDS:g} s") from error
+            connection = _wrapped(accepted)
+            index = _index_of(connection, key, workers)
+            if index is not None:
+                connections[index] = connection
+    return Peers(0, connections)
 
 
-def connect(host: str, port: int, key: str, index: int, end_process: Callable[[int], Any] | None = None) -> Peers:
+def _index_of(connection: Connection, key: str, workers: int) -> int | None:
+    """Index of the worker at the other end; None where it is not a worker of this training."""
+    with suppress(OSError, EOFError, ValueError):
+        if connection.poll(5):
+            its_key, _, index = connection.recv_bytes(100).decode().partition(" ")
+            if hmac.compare_digest(its_key, key) and 0 < int(index) < workers:
+                return int(index)
+    return None
+
+
+def connect(host: str, port: int, key: str, index: int) -> Peers:
     """Connect worker ``index`` to worker 0, which may start later. PeerLostError: not within RENDEZVOUS_SECONDS."""
     deadline = time.monotonic() + RENDEZVOUS_SECONDS
     while True:
         try:
             connection = _wrapped(socket.create_connection((host, port), timeout=10))
             connection.send_bytes(f"{key} {index}".encode())
-            return Peers(index, {0: connection}, end_process)
+            return Peers(index, {0: connection})
         except OSError as error:
             if time.monotonic() > deadline:
                 raise PeerLostError(0, f"cannot be reached at {host}:{port}: {error}") from error
@@ -246,10 +238,10 @@ def rendezvous(cluster: Sequence[str], index: int) -> Peers:
     key = hashlib.sha256(json.dumps(list(cluster)).encode()).hexdigest()
     if index == 0:
         try:
-            server = Rendezvous(port, key)
+            server = listen(port)
         except OSError as error:
             raise PeerLostError(0, f"cannot listen on its port {port}: {error}") from error
-        peers = server.wait(len(cluster))
+        peers = accept(server, key, len(cluster))
     else:
         peers = connect(host, port, key, index)
     peers.all_gather({"index": index})
