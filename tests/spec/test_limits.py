@@ -101,6 +101,13 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (DataSet, {}, {"environment": "a.B"}, {"environment": "B"}, "class write a class with its module: package.module"),
     (Solver, {}, {"objective": "likelihood"}, {"objective": "XX"}, "write one of discriminator"),
     (Solver, BAYESIAN, {"ranks": 1}, {"ranks": 2}, "no gradients to exchange"),
+    (
+        Solver,
+        {"learningRateScaling": "linear", "ranks": 2},
+        {"exchange": "ring"},
+        {"exchange": "none"},
+        "linear is for ranks that average their gradients",
+    ),
     (SolverRun, {"solver": {"ranks": 4}}, {"hardware": {"count": 4}}, {"hardware": {"count": 5}}, "5 is more nodes"),
     (
         SolverRun,

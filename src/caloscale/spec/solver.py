@@ -173,6 +173,11 @@ class Solver(Block):
         if self.optimizer == "bayesian" and self.ranks > 1 and self.exchange != "none":
             remedy = "write exchange: none, or ranks: 1"
             raise InvalidValueError("optimizer bayesian has no gradients to exchange", remedy=remedy)
+        if self.learning_rate_scaling == "linear" and self.ranks > 1 and self.exchange == "none":
+            raise InvalidValueError(
+                "learningRateScaling linear is for ranks that average their gradients, exchange none averages nothing",
+                remedy="write learningRateScaling: none, or another exchange",
+            )
         names = [data.name for data in self.data_sets]
         if len(set(names)) < len(names):
             raise InvalidValueError("dataSets have the same name twice", remedy="give each data set a name of its own")
