@@ -122,6 +122,15 @@ def test_a_command_without_its_extra_names_the_package_and_its_installation(tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_bench_without_tensorflow_names_its_installation(command: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes alone would load it."""
+    monkeypatch.setattr("caloscale.installation._is_installed", lambda name: "tensorflow" not in name)
+    done = command("bench", "step", "--preset", "variable-angle")
+    assert (
+        done.code == 2 and "not installed: tensorflow-cpu" in done.err and "install" in done.err.partition("remedy")[2]
+    )
+
+
 @pytest.mark.parametrize("verb", ["train", "validate"])
 def test_a_bucket_is_not_taken_for_a_folder(
     verb: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
