@@ -129,7 +129,7 @@ class _Loop:
             # The progress file as all is saved that is going to be.
             trainer.progress_file.saved(self.checkpoints.saver.safe_step)
             trainer.progress_file.step(trainer.number, now=True)
-        return trainer.record("epochs" if trainer.number >= self.calendar.steps else "maxMinutes")
+        return trainer.record()
 
     def _continues(self) -> bool:
         return self.trainer.number < self.calendar.steps and not self.out_of_time and self.stopped_by is None

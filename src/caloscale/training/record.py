@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from caloscale.spec.block import Block
+from caloscale.training.strategy import Kind, Name
 
 
 class StartedFrom(Block):
@@ -41,11 +42,11 @@ class TrainingRecord(Block):
     """Real showers per second of wall time from the first step to the last, validation and saving included."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
-    strategy: Literal["one-device", "mirrored", "multi-worker", "tpu"]
+    strategy: Name
     """How the devices trained together."""
     loop: Literal["custom", "builtin"]
     """Our own loop, or Keras' fit."""
-    device: Literal["CPU", "GPU", "TPU"]
+    device: Kind
     """What TensorFlow trained on."""
     workers: int
     """Processes that trained together."""

@@ -82,33 +82,20 @@ def physics_deviation(real: Showers, generated: Showers, *, hits_threshold_gev: 
     range (all ranges together, as it needs many showers). `deviation` is their sum: the authors' figure of merit
     (profiles, moments, sampling fraction) with what the profiles cannot show.
     """
-    terms: dict[str, list[float]] = {}
+    terms: dict[str, list[float]] = {name: [] for name in ("hits", *PROFILE_AXES, "sampling_fraction")}
     spreads: list[list[NDArray[np.float32]]] = []
-    for members in np.array_split(np.argsort(real.energy_gev), ENERGY_BINS):
-        if len(members) == 0:
-            continue
+    for members in np.array_split(np.argsort(real.energy_gev), min(ENERGY_BINS, len(real))):
         pair = generated[members], real[members]
+        terms["hits"].append(_relative(*(float(np.count_nonzero(s.cells_gev > hits_threshold_gev)) for s in pair)))
+        for name, axes in PROFILE_AXES.items():
+            profiles = [_unit(s.cells_gev.sum(axis=axes, dtype=np.float64)) for s in pair]
+            terms[name].append(float(np.abs(profiles[0] - profiles[1]).sum()))
         fractions = [s.ecal_sum_gev / s.energy_gev for s in pair]
+        terms["sampling_fraction"].append(_relative(*(float(fraction.mean()) for fraction in fractions)))
         spreads.append([fraction - fraction.mean() for fraction in fractions])
-        figures = _deviations(*pair, hits_threshold_gev)
-        figures["sampling_fraction"] = _relative(float(fractions[0].mean()), float(fractions[1].mean()))
-        for name, value in figures.items():
-            terms.setdefault(name, []).append(value)
     means = {name: float(np.mean(values)) for name, values in terms.items()}
-    widths = [float(np.concatenate(side).std()) for side in zip(*spreads)]
-    means["resolution"] = _relative(widths[0], widths[1])
+    means["resolution"] = _relative(*(float(np.concatenate(side).std()) for side in zip(*spreads)))
     return {"deviation": sum(means.values()), **means}
-
-
-def _deviations(generated: Showers, real: Showers, hits_threshold_gev: float) -> dict[str, float]:
-    """Terms that are computed in each range of energy."""
-    pair = generated, real
-    hits = [float(np.count_nonzero(s.cells_gev > hits_threshold_gev)) for s in pair]
-    figures = {"hits": _relative(*hits)}
-    for name, axes in PROFILE_AXES.items():
-        profiles = [_unit(s.cells_gev.sum(axis=axes, dtype=np.float64)) for s in pair]
-        figures[name] = float(np.abs(profiles[0] - profiles[1]).sum())
-    return figures
 
 
 def _relative(value: float, reference: float) -> float:

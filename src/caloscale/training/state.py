@@ -44,9 +44,9 @@ class TrainingState:
                 self.average = build(run.model, run.data, synchronized=synchronized)[GENERATOR]
                 self.average.set_weights(self.networks[GENERATOR].get_weights())
             self.optimizers: Optimizers = build_optimizers(run, self.networks)
-            self.step = _variable(0, tf.int64, "step")
-            self.first_bad_step = _variable(NOWHERE, tf.int64, "first_bad_step")
-            self.progress = _variable(0.0, tf.float32, "progress")
+            self.step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self.first_bad_step = tf.Variable(NOWHERE, dtype=tf.int64, trainable=False, name="first_bad_step")
+            self.progress = tf.Variable(0.0, dtype=tf.float32, trainable=False, name="progress")
 
     @property
     def released(self) -> tf.keras.Model:
@@ -63,18 +63,12 @@ class TrainingState:
 
         Names state the role of the network or optimiser and the index of the variable in it, whatever the strategy.
         """
-        networks = dict(self.networks)
+        groups = {name: network_variables(network, self.family) for name, network in self.networks.items()}
         if self.average is not None:
-            networks["average"] = self.average
-        found = {
-            f"{name}/{index}": weight
-            for name, network in networks.items()
-            for index, weight in network_variables(network, self.family).items()
-        }
-        for role, optimizer in self.optimizers.items():
-            for slot, variable in optimizer.slots().items():
-                found[f"{role}_optimizer/{slot}"] = variable
-        return {**found, "step": self.step}
+            groups["average"] = network_variables(self.average, self.family)
+        groups |= {f"{role}_optimizer": optimizer.slots() for role, optimizer in self.optimizers.items()}
+        named = {f"{group}/{name}": variable for group, of in groups.items() for name, variable in of.items()}
+        return {**named, "step": self.step}
 
     def adapted_variables(self) -> dict[str, tf.Variable]:
         """Those of `variables` of the networks that `Family.adapt` sets, without the average, by role and position."""
@@ -92,10 +86,6 @@ def network_variables(network: tf.keras.Model, family: Family) -> dict[str, tf.V
     kept = (*network.trainable_weights, *running_statistics(network), *family.adapted_weights(network))
     changing = {id(weight) for weight in kept}
     return {f"{index:03d}": unwrap(weight) for index, weight in enumerate(network.weights) if id(weight) in changing}
-
-
-def _variable(value: float, dtype: tf.DType, name: str) -> tf.Variable:
-    return tf.Variable(value, dtype=dtype, trainable=False, name=name)
 
 
 @contextmanager
@@ -135,9 +125,15 @@ def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], 
 
 
 def count_step(state: TrainingState) -> None:
-    """What follows the last update of a step: the average moves towards the weights, and the step counts."""
+    """What follows the last update of a step: the average moves towards the weights, in the first steps faster, so that
+    the first weights have no influence; and the step counts."""
     if state.average is not None:
-        _follow(state, state.run.train.average_decay)
+        average, generator, step = state.average, state.networks[GENERATOR], tf.cast(state.step, tf.float32)
+        keep = tf.minimum(state.run.train.average_decay, (1 + step) / (10 + step))
+        for mean, current in zip(average.trainable_weights, generator.trainable_weights):
+            unwrap(mean).assign(keep * unwrap(mean) + (1 - keep) * unwrap(current))
+        for copy, current in zip(running_statistics(average), running_statistics(generator)):
+            unwrap(copy).assign(unwrap(current))
     state.step.assign_add(1)
 
 
@@ -177,15 +173,3 @@ def make_steps(
         batch = next(iterator)
         if not after(step(batch, before())):
             return
-
-
-def _follow(state: TrainingState, decay: float) -> None:
-    """Move the average towards the weights; in the first steps faster, so that the first weights have no influence."""
-    step = tf.cast(state.step, tf.float32)
-    keep = tf.minimum(decay, (1 + step) / (10 + step))
-    average, generator = state.average, state.networks[GENERATOR]
-    assert average is not None
-    for mean, current in zip(average.trainable_weights, generator.trainable_weights):
-        unwrap(mean).assign(keep * unwrap(mean) + (1 - keep) * unwrap(current))
-    for copy, current in zip(running_statistics(average), running_statistics(generator)):
-        unwrap(copy).assign(unwrap(current))

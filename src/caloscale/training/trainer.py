@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import tensorflow as tf
 
@@ -98,7 +98,11 @@ class Trainer:
         steps, per_epoch = self.calendar.steps, self.calendar.steps_per_epoch
         self.progress_file = ProgressFile(steps=steps, steps_per_epoch=per_epoch, batch=self.showers.batch)
         self.progress_file.saved(self.first_step)
-        self.profiler = self._profiler()
+        keep = None
+        if self.placement.is_chief:
+            share = self.showers.batch // self.placement.replicas * self.placement.replicas_per_worker
+            keep = keeper(self.state.run, self.state.networks, share, self.output / PROFILE_FILE)
+        self.profiler = StepProfiler(keep, start=self.first_step, per_epoch=per_epoch)
         return self.checkpoints
 
     @contextmanager
@@ -173,10 +177,10 @@ class Trainer:
             generate_like(self.validation, self.state.released, self.run),
             hits_threshold_gev=self.run.validation.hits_threshold_gev,
         )
-        known = self.history["validation"]
-        pairs = zip(known.get("epoch", []), known.get("deviation", []))
+        curves = self.history["validation"]
+        pairs = zip(curves["epoch"], curves.get("deviation", []))
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
-        add_point(known, {"epoch": epoch, **figures})
+        add_point(curves, {"epoch": epoch, **figures})
         self._write_scalars(step, "validation", figures)
         self.write_history()
         if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
@@ -215,15 +219,6 @@ class Trainer:
         """Wall time so far, of all attempts, s."""
         return self.before.seconds + time.perf_counter() - self.started
 
-    def _profiler(self) -> StepProfiler:
-        """Profiles some steps of worker 0."""
-        placement = self.placement
-        share = self.showers.batch // placement.replicas * placement.replicas_per_worker
-        keep = keeper(self.state.run, self.state.networks, share, self.output / PROFILE_FILE)
-        return StepProfiler(
-            keep if placement.is_chief else None, start=self.first_step, per_epoch=self.showers.steps_per_epoch
-        )
-
     def _progress(self) -> Progress:
         selected = self.selected or self.before
         return Progress(
@@ -236,8 +231,8 @@ class Trainer:
             history=self.history,
         )
 
-    def record(self, ended: Literal["epochs", "maxMinutes"]) -> TrainingRecord:
-        """The record of the training. ended: what ended it."""
+    def record(self) -> TrainingRecord:
+        """The record of the training."""
         now, selected = self._progress(), self.selected or self.before
         batch, placement = self.showers.batch, self.placement
         return TrainingRecord(
@@ -248,7 +243,7 @@ class Trainer:
             core_seconds=now.core_seconds,
             seconds_first_step=self.seconds_first_step,
             showers_per_second=self._showers_per_second(now),
-            stopped=ended,
+            stopped="epochs" if self.number >= self.calendar.steps else "maxMinutes",
             strategy=placement.strategy,
             loop=self.run.train.loop,
             device=placement.device,

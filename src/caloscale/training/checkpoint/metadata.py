@@ -6,24 +6,13 @@ from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 
-CHANGEABLE = {
-    ("data", "simulation", "processes"),
-    ("train", "accumulate"),
-    ("train", "batchPerReplica"),
-    ("train", "convolutions"),
-    ("train", "deterministic"),
-    ("train", "epochs"),
-    ("train", "globalBatchSize"),
-    ("train", "loop"),
-    ("train", "maxBatchPerReplica"),
-    ("train", "maxMinutes"),
-    ("train", "oneDnn"),
-    ("train", "pin"),
-    ("train", "gpus"),
-    ("train", "strategy"),
-    ("train", "threads"),
-    ("train", "workersPerNode"),
-}
+CHANGEABLE: dict[str, Any] = {
+    "data": {"simulation": {"processes"}},
+    "train": {
+        "accumulate", "batch_per_replica", "convolutions", "deterministic", "epochs", "global_batch_size", "gpus",
+        "loop", "max_batch_per_replica", "max_minutes", "one_dnn", "pin", "strategy", "threads", "workers_per_node",
+    },
+}  # fmt: skip
 """Fields that may change between restarts of a training; the global batch that follows from them may not."""
 
 
@@ -62,14 +51,7 @@ class Progress(Block):
 
 def weights_configuration(run: Run) -> dict[str, Any]:
     """The fields that the weights depend on, by block: those that may not change in a training."""
-    configuration = run.model_dump(mode="json", by_alias=True)
-    kept = {block: configuration[block] for block in ("model", "data", "train")}
-    for *path, last in CHANGEABLE:
-        block = kept
-        for part in path:
-            block = block[part]
-        block.pop(last, None)
-    return kept
+    return run.model_dump(mode="json", by_alias=True, include={"model", "data", "train"}, exclude=CHANGEABLE)
 
 
 def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, Any]:
