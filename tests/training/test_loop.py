@@ -1,6 +1,7 @@
 """Whole trainings of a few steps, with real faults."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -11,6 +12,7 @@ import tensorflow as tf
 
 from caloscale.errors import CheckpointError, ShowerFileError, Terminated
 from caloscale.inference.generator import load_generator
+from caloscale.models.optimizers import PackedOptimizer
 from caloscale.training import trainer
 from caloscale.training.checkpoint.store import CheckpointFolder
 from caloscale.training.coordination.signals import StopSignals
@@ -153,6 +155,20 @@ def test_a_signal_after_the_last_step_ends_the_command(shards, tmp_path, monkeyp
         train(small_run(*QUICK, "train.epochs=1"), shards, tmp_path)
     assert newest_step(tmp_path) == 5
     assert load_generator(tmp_path / "model").card.step == 5
+
+
+@pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize("loop", ["custom", "builtin"])
+def test_learning_rates_by_hand(shards, tmp_path, monkeypatch, loop):
+    """Warm-up of 7.5 steps, cosine over 10, a global batch of 8 instead of 32: of three updates of each step."""
+    rates, apply = [], PackedOptimizer.apply
+    monkeypatch.setattr(PackedOptimizer, "apply", lambda *args: rates.append(float(args[2])) or apply(*args))
+    scaled = ("train.learningRateScaling=linear", "train.learningRateBatch=32", "train.warmupEpochs=1.5")
+    base = ("train.learningRate=0.002", "train.discriminatorLearningRate=0.0005", "train.decay=cosine")
+    train(small_run(*QUICK, *scaled, *base, "train.epochs=2", f"train.loop={loop}"), shards, tmp_path)
+    factors = [min(1, (n + 1) / 7.5) * (0.01 + 0.495 * (1 + math.cos(math.pi * n / 10))) / 4 for n in range(10)]
+    expected = [rate * factor for factor in factors for rate in (0.0005, 0.0005, 0.002)]
+    np.testing.assert_allclose(rates, expected, rtol=1e-5)
 
 
 def test_minutes_end_a_training(shards, tmp_path, eagerly):

@@ -217,7 +217,7 @@ def fit(
 
     hooks = tf.keras.callbacks.LambdaCallback(on_train_batch_begin=begin, on_train_batch_end=end)
     with state.distribution.strategy.scope():
-        model.fit(batches, epochs=1, steps_per_epoch=steps, verbose=0, callbacks=[hooks])
+        model.fit(batches, epochs=1, steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[hooks])
 
 
 class _Model(tf.keras.Model):  # type: ignore[misc]
