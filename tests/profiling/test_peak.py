@@ -6,7 +6,7 @@ import pytest
 
 from caloscale.errors import InputError
 from caloscale.profiling import peak
-from caloscale.profiling.peak import faster_precision, with_measured_precision
+from caloscale.profiling.peak import with_measured_precision
 from caloscale.spec import load_run
 from caloscale.training.state import TrainingState
 from caloscale.training.strategy import DistributionContext, Placement, one_replica
@@ -19,12 +19,14 @@ def rates(monkeypatch, float32, bfloat16):
     monkeypatch.setattr(peak, "measure_peak", lambda name, **_: found[name])
 
 
+@needs_bfloat16
 @pytest.mark.parametrize(
     ("float32", "bfloat16", "faster"),
     [(187, 413, "bfloat16"), (100, 150, "bfloat16"), (100, 149, "float32"), (293, 152, "float32")],
 )
-def test_bfloat16_where_its_products_are_one_and_a_half_times_as_fast(float32, bfloat16, faster):
-    assert faster_precision(float32, bfloat16) == faster
+def test_bfloat16_where_its_products_are_one_and_a_half_times_as_fast(monkeypatch, float32, bfloat16, faster):
+    rates(monkeypatch, float32, bfloat16)
+    assert with_measured_precision(small_run("train.precision=auto")).train.precision == faster
 
 
 @needs_bfloat16
@@ -63,7 +65,3 @@ def test_where_bfloat16_would_be_wrong_it_is_never_chosen_and_refused_where_it_i
     assert error.value.exit_code == 2
     on_gpu = DistributionContext(Placement("one-device", "GPU"), one_replica().strategy)
     assert TrainingState(small_run("train.precision=bfloat16"), on_gpu).run.train.precision == "bfloat16"
-
-
-def test_a_real_measurement_chooses_one_of_both():
-    assert with_measured_precision(small_run("train.precision=auto")).train.precision in ("float32", "bfloat16")

@@ -72,14 +72,9 @@ def with_measured_precision(run: Run, workers: int = 1) -> Run:
         log.info("precision float32: bfloat16 would be wrong here, without oneDNN and instructions for it")
     else:
         rates = [measure_peak(precision, size=1024, rounds=5) for precision in ("float32", "bfloat16")]
-        chosen = faster_precision(*rates)
+        chosen = "bfloat16" if rates[1] >= PAYS_FROM * rates[0] else "float32"
         log.info(
             "precision %s: %.0f GFLOP/s of a matrix product in float32, %.0f in bfloat16; it pays from %.1f times on",
             *(chosen, *rates, PAYS_FROM),
         )
     return run.model_copy(update={"train": train.model_copy(update={"precision": chosen})})
-
-
-def faster_precision(float32_gflops: float, bfloat16_gflops: float) -> str:
-    """The precision in which a training is expected to be faster."""
-    return "bfloat16" if bfloat16_gflops >= PAYS_FROM * float32_gflops else "float32"

@@ -1,27 +1,26 @@
 """Dropout whose masks belong to the showers, not to the processes that happen to hold them."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 import tensorflow as tf
 
 from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.random import CHANCES, EventDraws
 
-# Strategies trace a step in a thread for each replica.
-_active = threading.local()
+# Strategies trace a step in a thread for each replica, which has a context of its own.
+_random: ContextVar[EventDraws | None] = ContextVar("random", default=None)
 
 
 @contextmanager
 def drawing_from(random: EventDraws) -> Iterator[None]:
     """Within, EventDropout takes its masks from ``random``."""
-    before = getattr(_active, "random", None)
-    _active.random = random
+    token = _random.set(random)
     try:
         yield
     finally:
-        _active.random = before
+        _random.reset(token)
 
 
 @register
@@ -31,7 +30,7 @@ class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
     """
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
-        random = getattr(_active, "random", None)
+        random = _random.get()
         if random is None or not training or self.rate == 0:
             return super().call(inputs, training=training)
         chances = max(1, round((1 - self.rate) * CHANCES))

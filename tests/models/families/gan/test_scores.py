@@ -22,19 +22,11 @@ def batch_of(values, ecal_sum=1.0):
     }
 
 
-def score(generated, partner, real, weight=1.0):
-    weights = LossWeights(real_fake=0, energy=0, angle=0, ecal_sum=1)
-    targets = batch_of(real)
-    total, _ = generator_loss(
-        batch_of(generated),
-        targets,
-        tf.ones((len(real), 1)),
-        weights,
-        real=targets,
-        partner=batch_of(partner),
-        energy_score_weight=weight,
-    )
-    return float(tf.reduce_mean(total))
+def loss_of(generated, partner, real, weight, **weights):
+    """Loss of each shower (B,). Arguments but the last: outputs of the discriminator; targets are those of real."""
+    weights = LossWeights(**{"real_fake": 0, "energy": 0, "angle": 0, "ecal_sum": 0, **weights})
+    ones = tf.ones_like(generated["energy"])
+    return generator_loss(generated, real, ones, weights, real=real, partner=partner, energy_score_weight=weight)[0]
 
 
 def normal(width, seed, mean=1.0):
@@ -44,23 +36,10 @@ def normal(width, seed, mean=1.0):
 def width_gradient(generated_width, energy_score_weight):
     """Derivative of the mean loss by the width of the generated sums, the partner held fixed."""
     width = tf.Variable(generated_width)
-    draws = [tf.constant(normal(1.0, seed, 0.0)) for seed in (1, 2)]
-    weights = LossWeights(real_fake=0, energy=0, angle=0, ecal_sum=1)
     with tf.GradientTape() as tape:
-        generated, partner = (batch_of([0.0])["ecal_sum"] + 1 + width * draw[:, None] for draw in draws)
-        ones = tf.ones_like(generated)
-        outputs = {"real_fake": ones * 0.5, "energy": ones, "angle": ones, "ecal_sum": generated}
-        targets = batch_of(normal(0.01, 3))
-        loss, _ = generator_loss(
-            outputs,
-            targets,
-            ones,
-            weights,
-            real=targets,
-            partner={**outputs, "ecal_sum": partner},
-            energy_score_weight=energy_score_weight,
-        )
-        loss = tf.reduce_mean(loss)
+        generated, partner = (batch_of(1 + width * normal(1.0, seed, 0.0)) for seed in (1, 2))
+        losses = loss_of(generated, partner, batch_of(normal(0.01, 3)), energy_score_weight, ecal_sum=1)
+        loss = tf.reduce_mean(losses)
     return float(tape.gradient(loss, width))
 
 
@@ -78,10 +57,11 @@ def test_the_published_term_takes_the_width_away():
 
 def test_the_scored_sum_has_the_real_median():
     """With a width of 10%, sums in units of the real sum would be least for a mean that is 1% too small."""
-    unit, partner, real = (np.random.default_rng(seed).standard_normal(N).astype(np.float32) for seed in (1, 2, 3))
+    generated, partner, real = (np.exp(normal(0.1, seed, 0.0)) for seed in (1, 2, 3))
 
     def loss(middle):
-        return score(middle * np.exp(0.1 * unit), middle * np.exp(0.1 * partner), np.exp(0.1 * real))
+        sides = (batch_of(values) for values in (middle * generated, middle * partner, real))
+        return float(tf.reduce_mean(loss_of(*sides, 1.0, ecal_sum=1)))
 
     found = minimize_scalar(loss, bracket=(0.98, 1.0), tol=1e-3).x
     assert found == pytest.approx(1, abs=2e-3)
@@ -89,10 +69,9 @@ def test_the_scored_sum_has_the_real_median():
 
 def energy_loss(width, energy_score_weight):
     """Mean loss of showers whose estimated energies fluctuate by ``width``, real ones by 0.1 about the primary's 1."""
-    normals = [np.random.default_rng(seed).standard_normal(N).astype(np.float32) for seed in (1, 2, 3)]
-    widths = (width, width, 0.1)
     generated, partner, real = (
-        {**batch_of(np.ones(N)), "energy": tf.cast(1 + w * n, tf.float32)[:, None]} for w, n in zip(widths, normals)
+        {**batch_of(np.ones(N)), "energy": tf.constant(normal(each, seed))[:, None]}
+        for each, seed in ((width, 1), (width, 2), (0.1, 3))
     )
     total, _ = generator_loss(
         generated,
