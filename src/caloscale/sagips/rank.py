@@ -177,7 +177,9 @@ def _resume(
     saves.remove_states(states, [other for other in own if other > epoch])
     if epoch not in own:  # then it is 0
         return saves.Progress(finite=False)
-    return saves.read_state(states, epoch, optimizer.restore)
+    progress, arrays = saves.read_state(states, epoch)
+    optimizer.restore(arrays)
+    return progress
 
 
 def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:

@@ -3,7 +3,7 @@
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
@@ -140,12 +140,10 @@ def common_epoch(saved: Sequence[Collection[int]], seen: Collection[int] = ()) -
     return None if lost else max(common, default=0)
 
 
-def read_state(folder: Path, epoch: int, restore: Callable[[Arrays], None]) -> Progress:
-    """The progress of a saved state, whose arrays ``restore`` gets. Raises CheckpointError where it is damaged."""
+def read_state(folder: Path, epoch: int) -> tuple[Progress, dict[str, NDArray[Any]]]:
+    """The progress and the arrays of a saved state. Raises CheckpointError where the file is damaged."""
     with _opened(folder / f"state-{epoch:08d}.npz") as arrays:
-        progress = Progress(**json.loads(bytes(arrays.pop(_PROGRESS))))
-        restore(arrays)
-    return progress
+        return Progress(**json.loads(bytes(arrays.pop(_PROGRESS)))), arrays
 
 
 def checkpoint_file(folder: Path, epoch: int, rank: int) -> Path:
@@ -178,7 +176,8 @@ def _write(file: Path, arrays: Arrays) -> None:
 
 @contextmanager
 def _opened(file: Path) -> Iterator[dict[str, NDArray[Any]]]:
-    """The arrays of a file. zipfile, NumPy and the caller raise errors of many types for a damaged one."""
+    """The arrays of a file, for a block that reads them. zipfile, NumPy and the block raise errors of many types for a
+    damaged file."""
     try:
         with file.open("rb") as opened, np.load(opened) as arrays:
             yield dict(arrays)
