@@ -47,11 +47,11 @@ def bench_step(run: Run, batch: int, *, rounds: int | None = None) -> Bench:
     plain = run.model_copy(update={"train": run.train.model_copy(update={"precision": "float32"})})
     with ExitStack() as stack:
         ours, reference, product = (
-            stack.enter_context(Contender(name, name, settings, environment=environment))
-            for name, settings, environment in (
-                ("step", _settings(run, batch), processor_variables(run.train)),
-                ("reference-step", _settings(plain, batch), {}),
-                ("product", {"precision": precision}, {}),
+            stack.enter_context(Contender(name, work, settings, environment=environment))
+            for name, work, settings, environment in (
+                ("step", "our_step", _settings(run, batch), processor_variables(run.train)),
+                ("reference step", "reference_step_work", _settings(plain, batch), {}),
+                ("product", "large_product", {"precision": precision}, {}),
             )
         )
         interleave([ours, reference, product], f"bench step {run.model.network}", STEP_SECONDS, rounds)
@@ -88,27 +88,27 @@ def bench_generate(
     """
     streams = suitable_streams(threads) if streams is None else streams
     machine = describe_machine()
-    keys = [key for key in RUNTIMES if key[1] in precisions]
-    problems: dict[tuple[str, str], str] = {}
-    contenders: dict[tuple[str, str], Contender] = {}
+    contenders: dict[tuple[str, str], Contender | BenchError] = {}
     with TemporaryDirectory(prefix="caloscale-bench-") as temporary, ExitStack() as stack:
         settings = {**_settings(run, batch), "threads": threads}
-        reference = stack.enter_context(Contender("reference", "reference-generate", settings))
+        reference = stack.enter_context(Contender("reference", "reference_work", settings))
         folder = Path(temporary) / "model"
         make_model(run, folder)
-        for key in keys:
-            runtime = {"folder": str(folder), "runtime": key[0], "precision": key[1], "streams": streams}
+        for name, precision in (key for key in RUNTIMES if key[1] in precisions):
+            runtime = {"folder": str(folder), "runtime": name, "precision": precision, "streams": streams}
+            contender = Contender(f"{name} {precision}", "runtime_work", settings | runtime)
             try:
-                contenders[key] = stack.enter_context(Contender(" ".join(key), "generate", settings | runtime))
+                contenders[name, precision] = stack.enter_context(contender)
             except BenchError as error:
-                problems[key] = str(error)
-        interleave([reference, *contenders.values()], f"bench generate {run.model.network}", GENERATE_SECONDS, rounds)
+                contenders[name, precision] = error
+        started = [contender for contender in contenders.values() if isinstance(contender, Contender)]
+        interleave([reference, *started], f"bench generate {run.model.network}", GENERATE_SECONDS, rounds)
     figures = [_figures("reference", "float32", reference, reference, batch)]
-    for key in keys:
-        if key in problems:
-            figures.append(ContenderFigures(name=key[0], precision=key[1], problem=problems[key]))
+    for (name, precision), entered in contenders.items():
+        if isinstance(entered, BenchError):
+            figures.append(ContenderFigures(name=name, precision=precision, problem=str(entered)))
         else:
-            figures.append(_figures(*key, contenders[key], reference, batch, streams))
+            figures.append(_figures(name, precision, entered, reference, batch, streams))
     return Bench(
         bench="generate",
         preset=run.model.network,
@@ -134,8 +134,8 @@ def measure_machine(run: Run) -> MachineSpeed:
         folder = Path(temporary) / "model"
         make_model(run, folder)
         runtime = {"folder": str(folder), "runtime": "tensorflow", "precision": "float32", "streams": 1}
-        step = stack.enter_context(Contender("step", "step", settings, environment=processor_variables(run.train)))
-        generator = stack.enter_context(Contender("generate", "generate", settings | runtime))
+        step = stack.enter_context(Contender("step", "our_step", settings, environment=processor_variables(run.train)))
+        generator = stack.enter_context(Contender("generate", "runtime_work", settings | runtime))
         interleave([step, generator], f"measure {run.model.network}", MACHINE_SECONDS)
     simulated = simulate_some(run)
     return MachineSpeed(

@@ -25,21 +25,11 @@ SOLVER_SECONDS = 30.0
 """Time for the epochs of a solver and the products beside them."""
 
 
-class _Processes(Block):
-    """Processes of a run configuration."""
+class StepInputs(Block):
+    """Training steps of processes that run at the same time."""
 
     environment: dict[str, str | int | float | None] | None = None
     """Variables of the processes beside those of this one, such as {OMP_NUM_THREADS: 1}; null removes a variable."""
-
-    def variables(self, run: Run) -> dict[str, str | None]:
-        """The environment of the processes, with what the run configuration sets."""
-        given = {name: None if value is None else str(value) for name, value in (self.environment or {}).items()}
-        return {**processor_variables(run.train), **given}
-
-
-class StepInputs(_Processes):
-    """Training steps of processes beside each other."""
-
     processes: int = Field(1, ge=1)
     cores_per_process: int | None = Field(None, ge=1)
     """Cores to which each is pinned, no core twice; absent: all processes may use all cores."""
@@ -47,6 +37,11 @@ class StepInputs(_Processes):
     """Steps that are timed."""
     label: str = ""
     """A name for the tables."""
+
+    def variables(self, run: Run) -> dict[str, str | None]:
+        """The environment of the processes, with what the run configuration sets."""
+        own = {name: None if value is None else str(value) for name, value in (self.environment or {}).items()}
+        return {**processor_variables(run.train), **own}
 
     def core_shares(self) -> Sequence[Sequence[int] | None]:
         """The cores of each process; None: all. Raises ConfigurationError where there are too few."""
@@ -61,7 +56,7 @@ class StepInputs(_Processes):
         return shares
 
 
-class GenerateInputs(_Processes):
+class GenerateInputs(Block):
     """Inference by the untrained generator of a run configuration."""
 
     runtime: str = "tensorflow"
@@ -86,7 +81,7 @@ def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
     batch, environment = run.train.replica_batch(1), asked.variables(run)
     settings = {"configuration": run.as_values(), "batch": batch}
     contenders = [
-        Contender(f"step {index}", "step", settings, environment=environment, cores=cores)
+        Contender(f"step {index}", "our_step", settings, environment=environment, cores=cores)
         for index, cores in enumerate(asked.core_shares())
     ]
     with ExitStack() as stack:
@@ -148,7 +143,7 @@ def _generation(asked: GenerateInputs, run: Run) -> tuple[list[float], float]:
         settings = asked.values_of("runtime", "precision", "batch", "streams")
         settings |= {"configuration": run.as_values(), "folder": str(Path(temporary) / "model")}
         name = f"{asked.runtime} {asked.precision}"
-        with Contender(name, "generate", settings, environment=asked.variables(run)) as contender:
+        with Contender(name, "runtime_work", settings, environment=processor_variables(run.train)) as contender:
             for _ in range(asked.rounds):
                 contender.run(1)
             contender.finish()
@@ -170,8 +165,8 @@ def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
     core = sorted(os.sched_getaffinity(0))[:1]
     settings = {"configuration": run.as_values()}
     with (
-        Contender("epoch", "solver-epoch", settings, cores=core) as epoch,
-        Contender("product", "product", {"precision": run.solver.precision}, cores=core) as product,
+        Contender("epoch", "solver_epoch", settings, cores=core) as epoch,
+        Contender("product", "large_product", {"precision": run.solver.precision}, cores=core) as product,
     ):
         interleave([epoch, product], "solver epochs", SOLVER_SECONDS)
         rates = [1e-9 * one.facts["flop"] / one.timing().median for one in (epoch, product)]
