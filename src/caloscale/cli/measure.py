@@ -49,7 +49,7 @@ def profile(
     batch: Annotated[
         int | None, typer.Option(min=1, help="Showers of a step. Absent: 8 of the published networks, 32 of compact.")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Steps that are profiled.")] = 5,
+    steps: Annotated[int | None, typer.Option(min=1, help="Steps that are profiled. Absent: 5.")] = None,
     dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: parametrised showers.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the figure. Absent: the run's, or none.")
@@ -62,6 +62,11 @@ def profile(
     from caloscale.report.run import profile_section, step_profile
 
     if source is not None and source.is_dir():
+        measuring = {"--preset": preset, "--set": overrides, "--batch": batch, "--steps": steps, "--dataset": dataset}
+        for option, value in measuring.items():
+            if value:
+                remedy = f"leave it out, or give {source / 'run.yaml'} to measure some steps now"
+                raise InputError("has no effect on the profile that a training has kept", field=option, remedy=remedy)
         result, output = _kept_profile(source), output or source / "figures"
     else:
         from caloscale.models import family_of
@@ -73,7 +78,7 @@ def profile(
         load_tensorflow_quietly()
         from caloscale.bench.profiling import profile_step
 
-        result = profile_step(run, size, steps=steps, dataset=dataset)
+        result = profile_step(run, size, steps=steps or 5, dataset=dataset)
     figures = [] if output is None else save_figures(output, [partial(step_profile, result)])
     if as_json:
         typer.echo(result.as_json())
