@@ -17,16 +17,6 @@ TRAIN_SECONDS = {2: 1784.42, 4: 900.49, 8: 456.62, 16: 229.66, 32: 115.02}
 TEST_SECONDS = {2: 22.40, 4: 11.40, 8: 8.05, 16: 7.36, 32: 3.37}
 V100_SPOT = {"2022-06-01": 0.74, "2026-11-21": 1.0443}
 HOST_2022 = 8 * 0.007325 + 30 * 0.000987  # n1-standard-8, europe-west4, preemptible
-LAYOUTS = {
-    (4, 4): 115.02,
-    (8, 8): 116.11,
-    (16, 16): 117.68,
-    (32, 32): 129.84,
-    (8, 4): 116.09,
-    (16, 4): 119.82,
-    (32, 4): 136.33,
-}
-"""Training seconds of an epoch by (workers, nodes), four- and more-node layouts."""
 
 
 @pytest.fixture(scope="module")
@@ -85,21 +75,17 @@ PAIR = {
 }
 
 
-def test_a_ratio_states_what_it_rests_on_and_has_a_test_pass_only_where_one_was_measured(tmp_path):
+def test_a_ratio_is_of_one_to_the_other_and_has_a_test_pass_only_where_one_was_measured(tmp_path):
     compute, context = MEASURES["epochRatio"].compute, Context(TODAY)
-    found = compute({**PAIR, "one.host": "n1-standard-96", "one.hosts": 1}, context, tmp_path)
     assert compute(PAIR, context, tmp_path)["ratio"] == pytest.approx(2.45, abs=0.01)
     exchanged = {k.replace("one.", "x").replace("other.", "one.").replace("x", "other."): v for k, v in PAIR.items()}
     turned = compute(exchanged, context, tmp_path)
     assert turned["ratio"] == pytest.approx(1 / 2.45, abs=0.01) and turned["oneCost"]["title"] == "v3-8"
-    assert found["statement"] == (
-        "an epoch (training and test pass) on v3-8 (spot, europe-west4, without hosts, prices of 2022-06-01) costs "
-        f"1/{found['ratio']:.2f} of that on 8 x nvidia-tesla-v100 (spot, europe-west4, with 1 x n1-standard-96, prices "
-        "of 2022-06-01)"
-    )
     azure = {"one.provider": "azure", "one.count": 100, "one.region": "westeurope"}
     with pytest.raises(ConfigurationError, match="test pass of this run was not measured"):
         compute({**PAIR, **azure}, context, tmp_path)
+    with pytest.raises(ConfigurationError, match=r"onee\.host"):
+        compute({**PAIR, "onee.host": "n1-standard-96"}, context, tmp_path)
 
 
 def test_one_accelerator_against_many_for_60_and_120_epochs(made):
@@ -113,19 +99,11 @@ def test_one_accelerator_against_many_for_60_and_120_epochs(made):
         assert "1 x nvidia-tesla-v100 is extrapolated" in statements[epochs]["finding"]
 
 
-def test_one_worker_a_node_is_the_best_layout_of_32(made):
-    measured = {
-        (row["workers"], row["nodes"]): row["measured training s"]
-        for row in made[2]["tables"]["layouts"]
-        if row["measured training s"] is not None
-    }
-    assert set(measured) == set(LAYOUTS)
-    assert all(measured[key] == pytest.approx(LAYOUTS[key], abs=0.01) for key in LAYOUTS)
-    for statement in [s for s in made[2]["statements"] if "layout" in s["claim"]]:
-        assert (statement["figures"]["bestWorkers"], statement["figures"]["bestNodes"]) == (4, 4)
-    by_measurement = made[2]["statements"][-1]["figures"]
-    assert by_measurement["worst"] == pytest.approx(136.33 / 115.02 - 1, abs=1e-4)
-    assert by_measurement["mildest"] == pytest.approx(116.09 / 115.02 - 1, abs=1e-4)
+def test_statements_name_the_capacity_type_that_was_priced(tmp_path):
+    study = load_study("cost").changed({"capacityType": "on-demand", "hardware.capacityType": "spot"})
+    statements = run_study(study, Context(TODAY), tmp_path, "x").statements
+    assert all("on-demand, " in s.finding for s in statements if "v3-8" in s.claim or "flat" in s.claim)
+    assert all("spot, 96 showers" in s.finding for s in statements if "week" in s.claim)
 
 
 def test_what_a_study_leaves(made):

@@ -73,7 +73,6 @@ GIVEN = {
         ("parallelism", {"method": "both"}, "method"),
         ("parallelism", {"method": "data", "workers": 3, "batch": 8}, "batch"),
         ("parallelism", {"method": "model", "workers": 3}, "widths"),
-        ("run", {"cores": True}, "cores"),
         ("run", {"deviation": "0.6"}, "deviation"),
         ("search", {"ranges": {"train.epochs": [3, 2]}}, "3.0 to 2.0 is no range"),
         ("search", {"ranges": {}}, "ranges"),

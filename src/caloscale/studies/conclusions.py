@@ -1,7 +1,7 @@
 """Statements that are drawn from the points of studies: cost, crossings of several ranks with one, gains by measure."""
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -11,20 +11,14 @@ HOUR, DAY = 3600.0, 86_400.0
 
 
 def cost_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """Flat cost, TPU against V100, one accelerator against many, layouts."""
-    return [
-        *_flat(points["flat"]),
-        *_tpu([*points["tpu"], *points["tpu-host"]]),
-        *_time(points["time"]),
-        *_layouts(points["layouts"]),
-    ]
+    """Flat cost, TPU against V100, one accelerator against many."""
+    return [*_flat(points["flat"]), *_tpu([*points["tpu"], *points["tpu-host"]]), *_time(points["time"])]
 
 
-def _flat(points: Sequence[Point]) -> list[Statement]:
+def _flat(points: Sequence[Point]) -> Iterator[Statement]:
     groups: dict[tuple[str, str | None], list[Point]] = {}
     for point in points:
         groups.setdefault((point.inputs["asOf"], point.inputs["host"]), []).append(point)
-    made = []
     for (day, host), group in groups.items():
         usd = [point.value("usd") for point in group]
         counts = [point.inputs["count"] for point in group]
@@ -37,13 +31,11 @@ def _flat(points: Sequence[Point]) -> list[Statement]:
             f"{first.value('secondsAre')} as measured, {first.value('capacityType')}, {first.value('region')}, "
             f"{hosts}, prices of {day} seen on {first.value('observedOn')}"
         )
-        made.append(Statement(claim=claim, finding=finding, figures={"spread": spread}))
-    return made
+        yield Statement(claim=claim, finding=finding, figures={"spread": spread})
 
 
-def _tpu(points: Sequence[Point]) -> list[Statement]:
+def _tpu(points: Sequence[Point]) -> Iterator[Statement]:
     claim = "a preemptible TPU v3-8 is 2.4 times cheaper than its GPU equivalent"
-    made = []
     for day in dict.fromkeys(point.inputs["asOf"] for point in points):
         here = [point for point in points if point.inputs["asOf"] == day]
         ratios = [
@@ -55,20 +47,18 @@ def _tpu(points: Sequence[Point]) -> list[Statement]:
         every = [point.value("ratio") for point in here]
         seen = min(point.value("observedOn") for point in here)
         finding = (
-            f"{'; '.join(ratios)}; spot, prices of {day} seen on {seen}: "
+            f"{'; '.join(ratios)}; {here[0].inputs['capacityType']}, prices of {day} seen on {seen}: "
             f"from {min(every):.2f} to {max(every):.2f} by region and hosts"
         )
         figures = {"ratio": every[0], "lowest": min(every), "highest": max(every)}
-        made.append(Statement(claim=claim, finding=finding, figures=figures))
-    return made
+        yield Statement(claim=claim, finding=finding, figures=figures)
 
 
-def _time(points: Sequence[Point]) -> list[Statement]:
+def _time(points: Sequence[Point]) -> Iterator[Statement]:
     claim = "training time falls from about a week to about an hour"
     by_epochs: dict[int, list[Point]] = {}
     for point in points:
         by_epochs.setdefault(point.value("epochs"), []).append(point)
-    made = []
     for epochs, group in sorted(by_epochs.items()):
         one, many = (choose(group, key=lambda point: point.value("count")) for choose in (min, max))
         one_seconds, many_seconds = one.value("totalSeconds"), many.value("totalSeconds")
@@ -77,57 +67,20 @@ def _time(points: Sequence[Point]) -> list[Statement]:
         finding = (
             f"{epochs} epochs: {one_seconds / DAY:.1f} days on {single}, "
             f"{many_seconds / HOUR:.2f} h on {many.value('count')}, {one_seconds / many_seconds:.0f} times faster; "
-            f"no interruptions, {one.value('batchPerReplica')} showers a GPU{extrapolated}"
+            f"{one.value('capacityType')}, {one.value('batchPerReplica')} showers a GPU{extrapolated}"
         )
         figures = {"epochs": epochs, "oneSeconds": one_seconds, "manySeconds": many_seconds}
-        made.append(Statement(claim=claim, finding=finding, figures=figures))
-    return made
-
-
-def _layouts(points: Sequence[Point]) -> list[Statement]:
-    claim = f"one worker a node with all its GPUs is the best layout of {points[0].value('count')} GPUs"
-    made = []
-    for basis, path in (("predicted", "epochSeconds"), ("measured", "measured.trainSeconds")):
-        known = [point for point in points if point.value(path) is not None]
-        aligned = {point.value("nodes"): point.value(path) for point in known if _aligned(point)}
-        slower = [
-            (point, point.value(path) / aligned[point.value("nodes")] - 1)
-            for point in known
-            if not _aligned(point) and point.value("nodes") in aligned
-        ]
-        if not slower:
-            continue
-        best = min(known, key=lambda point: point.value(path))
-        mildest, worst = (choose(slower, key=lambda pair: pair[1]) for choose in (min, max))
-        finding = (
-            f"{basis} ({len(known)} layouts): best {_layout(best)}, "
-            f"{'aligned' if _aligned(best) else 'not aligned'}, {best.value(path):.1f} s; against the aligned layout "
-            f"of the same nodes {_layout(mildest[0])} is {mildest[1]:+.1%} and {_layout(worst[0])} {worst[1]:+.1%}"
-        )
-        figures = {"bestWorkers": best.value("workers"), "bestNodes": best.value("nodes")}
-        figures |= {"mildest": mildest[1], "worst": worst[1]}
-        made.append(Statement(claim=claim, finding=finding, figures=figures))
-    return made
-
-
-def _aligned(point: Point) -> bool:
-    return bool(point.value("workers") == point.value("nodes"))
-
-
-def _layout(point: Point) -> str:
-    workers, part, nodes = (point.value(name) for name in ("workers", "acceleratorsPerWorker", "nodes"))
-    return f"{workers} workers x {part} GPUs on {nodes} nodes"
+        yield Statement(claim=claim, finding=finding, figures=figures)
 
 
 def crossing_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
     """One for each point with several ranks that has a point with one rank and otherwise equal inputs."""
-    made = []
+    statements = []
     for sweep in points.values():
         alone = {_kind(point): point for point in sweep if point.value("ranks") == 1}
-        for point in sweep:
-            if point.value("ranks") > 1 and _kind(point) in alone:
-                made.append(_crossing_statement(point, alone[_kind(point)]))
-    return made
+        several = (point for point in sweep if point.value("ranks") > 1 and _kind(point) in alone)
+        statements += [_crossing_statement(point, alone[_kind(point)]) for point in several]
+    return statements
 
 
 def _kind(point: Point) -> str:

@@ -256,6 +256,8 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     import tensorflow as tf
     from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
 
+    from caloscale.models.optimizers import pack, unpack
+
     world = MPI.COMM_WORLD
     tf.keras.utils.set_random_seed(1)
     network = build_classifier(settings["network"])
@@ -271,13 +273,11 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     def gradients() -> Any:
         with tf.GradientTape() as tape:
             loss = loss_of(labels, network(images, training=True))
-        found = tape.gradient(loss, [variable.value for variable in variables])
-        return tf.concat([tf.reshape(one, [-1]) for one in found], 0)
+        return pack(tape.gradient(loss, [variable.value for variable in variables]))
 
     @tf.function(autograph=False)
     def apply(vector: Any) -> None:
-        parts = tf.split(vector, [int(np.prod(variable.shape)) for variable in variables])
-        optimizer.apply([tf.reshape(part, v.shape) for part, v in zip(parts, variables)], variables)
+        optimizer.apply(unpack(vector, variables), variables)
 
     def averaged_step() -> float:
         """A step; the seconds of its exchange."""

@@ -113,19 +113,20 @@ def _epoch_cost(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[st
 
 def _epoch_ratio(inputs: Mapping[str, Any], context: Context, folder: Path) -> dict[str, Any]:
     """Two epochs: inputs that begin with ``one.`` and ``other.`` differ, the rest is shared."""
-    shared = {name: value for name, value in inputs.items() if "." not in name}
-    costs = []
-    for side in ("one.", "other."):
-        own = shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}
-        cost = _epoch_cost(own, context, folder)
-        bought = f"{own['capacityType']}, {own['region']}, {cost['host']}, prices of {own['asOf']}"
-        costs.append((cost, f"{cost['title']} ({bought})"))
-    (low, cheap), (high, dear) = sorted(costs, key=lambda cost: cost[0]["usd"])
-    times = f"1/{high['usd'] / low['usd']:.2f}"
-    statement = f"an epoch ({low['secondsAre']}) on {cheap} costs {times} of that on {dear}"
-    one, other = (cost for cost, _ in costs)
-    figures = {"ratio": one["usd"] / other["usd"], "observedOn": min(one["observedOn"], other["observedOn"])}
-    return {"oneCost": one, "otherCost": other, **figures, "statement": statement}
+    sides = ("one.", "other.")
+    shared = {name: value for name, value in inputs.items() if not name.startswith(sides)}
+    one, other = (
+        _epoch_cost(
+            shared | {k.removeprefix(side): v for k, v in inputs.items() if k.startswith(side)}, context, folder
+        )
+        for side in sides
+    )
+    return {
+        "oneCost": one,
+        "otherCost": other,
+        "ratio": one["usd"] / other["usd"],
+        "observedOn": min(one["observedOn"], other["observedOn"]),
+    }
 
 
 def _run_like(asked: EpochInputs, context: Context) -> Measurement:

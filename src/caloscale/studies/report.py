@@ -25,7 +25,7 @@ from caloscale.studies.runner import run_points
 from caloscale.studies.sweep import SPEED_UP, Plot, SpeedUp, Study, Sweep
 
 CONCLUSIONS = {
-    "cost": (cost_statements, ("flat", "tpu", "tpu-host", "time", "layouts")),
+    "cost": (cost_statements, ("flat", "tpu", "tpu-host", "time")),
     "crossing": (crossing_statements, ()),
     "waterfall": (waterfall_statements, (SWEEP,)),
 }

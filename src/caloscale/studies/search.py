@@ -164,12 +164,11 @@ def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[st
     from caloscale.showers.arrays import Showers
     from caloscale.showers.primaries import joined, rows
     from caloscale.showers.tfrecord.shard_folder import open_shards
-    from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers, training_showers
+    from caloscale.stages.validation import draw_primaries, generated_showers, monte_carlo
 
     run = run_of(fields)
     with open_shards(folders[0] / DATASET) as shards:
-        reference = shards.read("validation", judging_showers(shards.manifest, run))
-        training = shards.read("train", training_showers(shards.manifest, run))
+        reference, training = monte_carlo(run, shards)
     primaries = draw_primaries(run, training, generated_showers(run))
     parts = []
     for index, folder in enumerate(folders):

@@ -1,7 +1,6 @@
 """The measure `run`: a whole run of this machine, its quality over time and its profile."""
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -12,7 +11,6 @@ from typing import Any
 from pydantic import Field
 
 from caloscale.errors import CaloscaleError, ConfigurationError
-from caloscale.processor import available_cores
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
@@ -27,8 +25,6 @@ WATCH_SECONDS = 2.0
 class RunInputs(Block):
     """What a whole run has beside its configuration."""
 
-    cores: int | None = Field(None, ge=1)
-    """Cores to which the process is pinned; absent: all."""
     deviation: float | None = None
     """Deviation from Monte Carlo for which `quality` says when it was reached."""
     times_preset: float | None = Field(None, gt=0)
@@ -64,7 +60,7 @@ def whole_run(
     asked, run = own_inputs(RunInputs, inputs)[0], run_of(inputs)
     watch(read_validations(folder))
     if not _succeeded(folder):
-        _make(run, asked.cores, folder, watch)
+        _make(run, folder, watch)
         watch(read_validations(folder))
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
@@ -164,14 +160,8 @@ def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen
         return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, preexec_fn=end_with_parent)
 
 
-def _make(run: Run, cores: int | None, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
-    available = available_cores()
-    if cores is not None and cores > len(available):
-        problem = f"must be 1 to {len(available)} cores, those that this machine has"
-        raise ConfigurationError(problem, field="cores", value=cores)
+def _make(run: Run, folder: Path, watch: Callable[[Mapping[str, Any]], None]) -> None:
     process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
-    if cores is not None:
-        os.sched_setaffinity(process.pid, available[:cores])
     if code := finish(process, lambda: watch(read_validations(folder))):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
         error = type("", (CaloscaleError,), {"exit_code": code})
