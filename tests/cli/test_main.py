@@ -131,6 +131,11 @@ def test_a_bench_without_tensorflow_names_its_installation(command: Callable, mo
     )
 
 
+def test_a_kept_profile_takes_no_options_of_a_measurement(command: Callable, tmp_path: Path) -> None:
+    done = command("profile", tmp_path, "--batch", 4)
+    assert done.code == 2 and "--batch: has no effect on the profile that a training has kept" in done.err
+
+
 @pytest.mark.parametrize("verb", ["train", "validate"])
 def test_a_bucket_is_not_taken_for_a_folder(
     verb: str, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

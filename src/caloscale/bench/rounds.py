@@ -12,6 +12,7 @@ from typing import Any
 
 from caloscale.bench.results import Spread
 from caloscale.errors import BenchError
+from caloscale.installation import require
 from caloscale.progress import bar
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 25
@@ -45,6 +46,7 @@ class Contender:
         """Largest resident memory, MiB; after the rounds."""
 
     def __enter__(self) -> "Contender":
+        require("cpu")  # every work loads TensorFlow
         self._errors = TemporaryFile()
         variables = {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, **self._environment}
         self._process = subprocess.Popen(

@@ -28,7 +28,7 @@ from caloscale.cli.options import (
     read_prices,
 )
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
-from caloscale.installation import install_command, load_package, require
+from caloscale.installation import install_command, load_package
 from caloscale.spec import load_run
 from caloscale.spec.block import read_block
 from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN, load_tensorflow_quietly
@@ -136,7 +136,6 @@ def bench(
     of_training = precision is not None and (what, precision) != ("generate", "int8")
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
-    require("train", "cpu")
     size = batch or family_of(run.model).batch_of_measurements
     if what == "step":
         for name, number in (("--streams", streams), ("--threads", threads)):
