@@ -44,7 +44,7 @@ GIVEN = {
         ("elasticTraining", {"workers": 0}, "workers"),
         ("elasticTraining", {"workers": 5}, "5 workers"),
         ("ensemble", {"seeds": [1, 1]}, "is not a list of different seeds"),
-        ("exchange", {"method": "lazy", "rebalanceEvery": 2}, "rebalanceEvery"),
+        ("exchange", {"method": "bounded", "rebalanceEvery": 2}, "rebalanceEvery"),
         ("exchange", {"method": "star"}, "star"),
         ("exchange", {"ranks": 0}, "ranks"),
         ("exchangeEvents", {"method": "central"}, "method"),

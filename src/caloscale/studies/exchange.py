@@ -1,8 +1,8 @@
 """The measures `exchange` and `exchangeEvents`: exchanges of gradients between processes of this machine, whose
 computing is imitated by sleeping, beside a model of them, which knows many ranks as well.
 
-Synchronous, asynchronous, bounded and lazy are parameter servers (Li et al., OSDI 2014); the other methods are those of
-the solver. No network is trained: the measures `solve` and `run` compare accuracies.
+Synchronous, asynchronous and bounded are parameter servers (Li et al., OSDI 2014); the other methods are those of the
+solver. No network is trained: the measures `solve` and `run` compare accuracies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from caloscale.studies.ranks import run_ranks
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-Server = Literal["asynchronous", "bounded", "lazy"]
+Server = Literal["asynchronous", "bounded"]
 """Parameter servers that do not wait for all workers; the synchronous one is the solver's `central`."""
 SERVERS = get_args(Server)
 Modelled = Literal["none", "all-reduce", "ring", "grouped-ring", "grouped-rma"]
@@ -107,13 +107,6 @@ class ExchangeInputs(Ranks):
     """Epochs after which the samples are shared anew, by what each worker computed in a second; 0: equal shares."""
     bound: int = Field(2, ge=0)
     """Most epochs that a worker may be ahead of the slowest (bounded)."""
-    push_every: int = Field(4, ge=1)
-    """Epochs between two messages to the server (lazy)."""
-
-    @property
-    def epochs_of_push(self) -> int:
-        """Epochs between two exchanges."""
-        return self.push_every if self.method == "lazy" else 1
 
     @model_validator(mode="after")
     def _fits(self) -> ExchangeInputs:
@@ -287,7 +280,7 @@ def train(world: MPI.Intracomm, asked: ExchangeInputs, number: int) -> dict[str,
     exchanges = [Pushes(world) if with_server else asked.exchange(world) for _ in sizes]
     # A server's sum comes back, and would double with each update.
     gradients = [np.full(floats, 0 if with_server else world.rank, np.float32) for floats in sizes]
-    before, every, rebalance_every = 2 * asked.outer_every, asked.epochs_of_push, asked.rebalance_every
+    before, rebalance_every = 2 * asked.outer_every, asked.rebalance_every
     shares, computing = [asked.samples] * asked.ranks, []
 
     def average(exchange_number: int) -> None:
@@ -308,8 +301,7 @@ def train(world: MPI.Intracomm, asked: ExchangeInputs, number: int) -> dict[str,
         if seconds:
             time.sleep(seconds)
         computing.append(time.perf_counter() - clock)
-        if epoch % every == 0 or epoch == asked.epochs:
-            average(before + epoch)
+        average(before + epoch)
         if rebalance_every and epoch % rebalance_every == 0:
             speed = shares[number] / max(statistics.fmean(computing[-rebalance_every:]), 1e-9)
             shares = shares_of(world.allgather(speed), asked.ranks * asked.samples)
@@ -330,7 +322,6 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
 
     total = np.zeros(sum(asked.tensors), np.float32)
     received = np.empty_like(total)
-    pushes = -(-asked.epochs // asked.epochs_of_push)
     clocks, pulled = dict.fromkeys(range(1, world.size), 0), dict.fromkeys(range(1, world.size), 0)
     ages: list[int] = []
     lead = 0
@@ -340,7 +331,7 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
         world.Recv(received, worker)
         world.Send(total, worker)
     world.Barrier()
-    for updates in range(1, pushes * asked.ranks + 1):
+    for updates in range(1, asked.epochs * asked.ranks + 1):
         world.Recv(received, MPI.ANY_SOURCE, status=status)
         sender = status.Get_source()
         ages.append(updates - 1 - pulled[sender])
@@ -354,7 +345,7 @@ def serve(world: MPI.Intracomm, asked: ExchangeInputs) -> dict[str, Any]:
                 lead = max(lead, clocks[each] - slowest)
                 pulled[each] = updates
                 world.Send(total, each)
-    return {"staleness": {"mean": statistics.fmean(ages), "max": max(ages)}, "lead": lead * asked.epochs_of_push}
+    return {"staleness": {"mean": statistics.fmean(ages), "max": max(ages)}, "lead": lead}
 
 
 def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
