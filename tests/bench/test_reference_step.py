@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.bench.reference_networks import build_reference, copy_weights
+from caloscale.bench.reference_networks import build_reference
 from caloscale.bench.reference_step import Draws, reference_optimizers, reference_step
 from caloscale.bench.work import synthetic_batch
 from caloscale.models import build, noise_size
@@ -15,6 +15,7 @@ from caloscale.models.families.step import StepContext, build_optimizers
 from caloscale.models.optimizers import Schedule, unpack
 from caloscale.random import EventDraws
 from caloscale.spec import load_run
+from tests.models import copy_weights
 from tests.training.conftest import train_step
 from tests.training.detector import DETECTOR
 

@@ -1,7 +1,6 @@
 """The published networks, layer by layer in plain Keras: the truth for every faster way of computing them.
 
-Nothing of it goes through `convolution`. Layers have the names and weights of those of `build`, so weights can be
-copied from one to the other (`copy_weights`).
+Nothing of it goes through `convolution`. Layers have the names and weights of those of `build`.
 """
 
 from typing import Any
@@ -36,13 +35,6 @@ def build_reference(model: Model, data: Data) -> Networks:
         "generator": tf.keras.Model(latent, _chain(latent, generator), name="generator"),
         "discriminator": tf.keras.Model(shower, outputs, name="discriminator"),
     }
-
-
-def copy_weights(source: Any, target: Any) -> None:
-    """Set the weights of a network to those of another with layers of the same names."""
-    for layer in source.layers:
-        if layer.weights:
-            target.get_layer(layer.name).set_weights(layer.get_weights())
 
 
 def _chain(x: Any, layers: Layers) -> Any:

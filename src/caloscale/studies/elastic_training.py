@@ -13,6 +13,7 @@ import os
 import signal
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -118,10 +119,10 @@ class Coordinator:
         self.members: list[Member] = []
         self.coming: list[Member] = []
         self.gone: list[Member] = []
-        self.step_seconds: dict[int, list[float]] = {}
+        self.step_seconds: defaultdict[int, list[float]] = defaultdict(list)
         """By number of workers, of steps without a change."""
-        self.change_seconds: dict[str, list[float]] = {}
-        self.start_seconds: list[float] = []
+        self.change_seconds: defaultdict[str, list[float]] = defaultdict(list)
+        """By kind of change; start: from the start of a newcomer's process until it joined."""
         self.step = self.steps = self.repeated = 0
         """Steps that were made, those of the whole training, and those that were begun anew."""
 
@@ -142,9 +143,9 @@ class Coordinator:
             changed |= self._make_step([change for change in changes if change.what != "join"])
             self.step, end = self.step + 1, time.perf_counter()
             for what, when in changed.items():
-                self.change_seconds.setdefault(what, []).append(end - when)
+                self.change_seconds[what].append(end - when)
             if not changed:
-                self.step_seconds.setdefault(there, []).append(end - begin)
+                self.step_seconds[there].append(end - begin)
         if self.coming:
             problem = f"{len(self.coming)} newcomers had not joined before the last of {self.steps} steps"
             raise TrainingError(problem, remedy="write more train.epochs, an earlier step, or awaited: true")
@@ -159,9 +160,8 @@ class Coordinator:
             "steps": self.step,
             "repeated": self.repeated,
             "workersAtEnd": len(self.members),
-            "stepSeconds": [_median(self.step_seconds.get(workers)) for workers in range(self.asked.parts + 1)],
-            **{f"{what}Seconds": _median(self.change_seconds.get(what)) for what in get_args(What)},
-            "startSeconds": _median(self.start_seconds),
+            "stepSeconds": [_median(self.step_seconds[workers]) for workers in range(self.asked.parts + 1)],
+            **{f"{what}Seconds": _median(self.change_seconds[what]) for what in (*get_args(What), "start")},
         }
 
     def close(self) -> None:
@@ -193,7 +193,7 @@ class Coordinator:
         for member in ready:
             self.steps = self._received(member, "ready")
             if self.step:
-                self.start_seconds.append(time.perf_counter() - member.started)
+                self.change_seconds["start"].append(time.perf_counter() - member.started)
             self._send(member, "take", self._state_of(self.members[0]) if self.members else None)
             self.coming.remove(member)
             self.members.append(member)
@@ -281,7 +281,7 @@ def sum_of(gradients: Sequence[NDArray[np.float32]], step: int) -> NDArray[np.fl
     return total
 
 
-def _median(values: Sequence[float] | None) -> float | None:
+def _median(values: Sequence[float]) -> float | None:
     return statistics.median(values) if values else None
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.bench.reference_networks import build_reference, copy_weights
+from caloscale.bench.reference_networks import build_reference
 from caloscale.models import build
 from caloscale.models.families.published.merged import merged
 from caloscale.models.layers import convolution
@@ -14,7 +14,7 @@ from caloscale.models.layers.convolution import PaddedConv3D, computed_by_keras
 from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
-from tests.models import needs_bfloat16
+from tests.models import copy_weights, needs_bfloat16
 
 WAYS = [Direct(), *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (1, 3, 2), (4, 2, 2)])]
 KERNELS = [(6, 6, 8), (4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
