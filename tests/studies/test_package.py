@@ -12,7 +12,7 @@ from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import configured_run, own_inputs, validated
 from caloscale.studies.report import SweepTable
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import RUN_INPUTS, Study, load_study, study_names
+from caloscale.studies.sweep import Study, load_study, study_names
 
 OWN_INPUTS = {"run": whole_run.RunInputs, "step": contenders.StepInputs, "generate": contenders.GenerateInputs}
 """Of measures whose other inputs are fields of the run configuration."""
@@ -61,9 +61,8 @@ def test_a_study_gives_its_measures_inputs_that_they_know(name, tmp_path, monkey
         module = import_module(f"caloscale.studies.{module}")
         source = inspect.getsource(getattr(module, function))
         checks = [check for check in (validated, own_inputs) if f"{check.__name__}(" in source]
-        assert (
-            own_inputs not in checks or sweep.measure in RUN_INPUTS
-        )  # --set gives it any field of a run configuration
+        # --set gives it any field of a run configuration
+        assert own_inputs not in checks or MEASURES[sweep.measure].takes_fields
         for check in checks:
             monkeypatch.setattr(module, check.__name__, only(check))
         for inputs in sweep.points() if checks else ():

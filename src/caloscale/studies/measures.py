@@ -4,7 +4,7 @@ import datetime as dt
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.studies.points import configured_run, validated
+
+Kind = Literal["measured", "modelled", "priced"]
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,12 @@ class Measure:
 
     compute: Callable[[Mapping[str, Any], Context, Path], dict[str, Any]]
     """Result, JSON-able, from the inputs; the folder is the point's own, for what takes long."""
-    kind: Literal["measured", "modelled", "priced"]
+    kind: Kind
     """Its figures: measured on this machine, modelled by the planner, or published times with prices."""
     rests_on: Callable[[Context], str]
     """What besides its inputs a point depends on; a finished point of another value is computed again."""
+    takes_fields: bool = False
+    """Whether its inputs are fields of the run configuration, too."""
 
 
 class EpochInputs(Block):
@@ -182,11 +186,18 @@ def _measured(best: Candidate, run: Run, context: Context) -> dict[str, Any] | N
     return {**rows[0].as_values(), "trainSeconds": rows[0].train_seconds} if rows else None
 
 
-def _late(module: str, name: str, folder: Literal["none", "own", "all"] = "none") -> Measure:
-    """A measure of this machine by a function of a module that is loaded when it is needed: it may load TensorFlow.
+def _late(
+    module: str,
+    name: str,
+    folder: Literal["none", "own", "all"] = "none",
+    *,
+    kind: Kind = "measured",
+    takes_fields: bool = True,
+) -> Measure:
+    """A measure by a function of a module that is loaded when it is needed: it may load TensorFlow.
 
-    folder: what the function gets beside the inputs: nothing, the point's own folder, or that of all points, in which
-    points share what they have in common.
+    folder: what the function gets in addition to the inputs: nothing, the point's own folder, or that of all points,
+    in which points share what they have in common.
     """
 
     def compute(inputs: Mapping[str, Any], _: Context, own: Path) -> dict[str, Any]:
@@ -195,26 +206,26 @@ def _late(module: str, name: str, folder: Literal["none", "own", "all"] = "none"
         return made
 
     compute.__qualname__ = f"{module}.{name}"
-    return Measure(compute, "measured", lambda _: __version__)
+    return Measure(compute, kind, lambda _: __version__, takes_fields)
 
 
 MEASURES: dict[str, Measure] = {
-    "classifier": _late("images", "time_classifier"),
+    "classifier": _late("images", "time_classifier", takes_fields=False),
     "elastic": _late("recovery", "train_elastic", "own"),
     "elasticTraining": _late("elastic_training", "train_elastically", "own"),
     "ensemble": _late("search", "ensemble", "own"),
     "epochCost": Measure(_epoch_cost, "priced", lambda context: context.catalogues),
     "epochRatio": Measure(_epoch_ratio, "priced", lambda context: context.catalogues),
-    "exchange": _late("exchange", "time_exchange"),
+    "exchange": _late("exchange", "time_exchange", takes_fields=False),
     "exchangedTraining": _late("exchanged_training", "train_exchanging", "own"),
-    "exchangeEvents": replace(_late("exchange", "model_events"), kind="modelled"),
-    "exchangeModel": replace(_late("exchange_model", "model_step"), kind="modelled"),
+    "exchangeEvents": _late("exchange", "model_events", kind="modelled", takes_fields=False),
+    "exchangeModel": _late("exchange_model", "model_step", kind="modelled", takes_fields=False),
     "generate": _late("contenders", "time_generation"),
-    "imageInput": _late("images", "time_input", "all"),
-    "layout": _late("layouts", "time_layout"),
-    "nodes": replace(_late("exchange_model", "model_nodes", "all"), kind="modelled"),
-    "parallelism": _late("parallelism", "time_parallelism"),
-    "plan": Measure(_plan, "modelled", lambda context: context.catalogues),
+    "imageInput": _late("images", "time_input", "all", takes_fields=False),
+    "layout": _late("layouts", "time_layout", takes_fields=False),
+    "nodes": _late("exchange_model", "model_nodes", "all", kind="modelled"),
+    "parallelism": _late("parallelism", "time_parallelism", takes_fields=False),
+    "plan": Measure(_plan, "modelled", lambda context: context.catalogues, takes_fields=True),
     "run": _late("whole_run", "whole_run", "own"),
     "search": _late("search", "search", "own"),
     "solve": _late("solver", "solve_ensemble", "all"),

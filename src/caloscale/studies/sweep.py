@@ -13,16 +13,11 @@ from caloscale.spec import document
 from caloscale.spec.block import Block
 from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.problem import suggest
+from caloscale.studies.measures import MEASURES
 from caloscale.studies.points import validated
 
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
-
-RUN_INPUTS = (
-    "elastic", "elasticTraining", "ensemble", "exchangedTraining", "generate", "nodes", "plan", "run", "search",
-    "solve", "solverEpoch", "step",
-)  # fmt: skip
-"""Measures whose inputs are fields of the run configuration."""
 
 
 class Plot(Block):
@@ -207,7 +202,8 @@ def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
         if name in axis:
             axis[name] = value if isinstance(value, list) else [value]
             return True
-    if name in sweep["given"] or ("." in name and sweep["measure"] in RUN_INPUTS):
+    measure = MEASURES.get(sweep["measure"])
+    if name in sweep["given"] or ("." in name and measure is not None and measure.takes_fields):
         sweep["given"][name] = value
         return True
     return False
