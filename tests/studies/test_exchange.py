@@ -1,8 +1,5 @@
 """Exchanges of real processes with imitated computing, and the model beside them."""
 
-import subprocess
-import sys
-
 import pytest
 
 from caloscale.sagips.remote_memory import Counts
@@ -56,15 +53,6 @@ def test_no_rank_ends_before_it_has_computed(method):
     assert all(value is None or value > 0 for value in found["links"].values()) and found["shares"] == [16, 16]
     if method == "grouped-rma":
         assert 0 <= found["staleShare"] <= found["newShare"] <= 1
-
-
-@pytest.mark.integration
-def test_ranks_leave_the_standard_input_to_the_caller():
-    """A shell loop `while read` over commands continues behind a study."""
-    program = f"import sys; from caloscale.studies.exchange import time_exchange as t; t({SMALL | {'method': 'ring'}})"
-    command = [sys.executable, "-c", f"{program}; print(sys.stdin.read())"]
-    ended = subprocess.run(command, input="the next command", capture_output=True, text=True, check=True)
-    assert ended.stdout == "the next command\n"
 
 
 @pytest.mark.integration
