@@ -36,7 +36,7 @@ def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int
         if process.returncode:
             tail = " ".join(output.split()[-60:])
             problem = f"a process ended with exit code {process.returncode}: {tail}"
-            raise TrainingError(problem, remedy="use fewer workers")
+            raise TrainingError(problem, remedy="read what it wrote; too many workers have too little memory")
         result: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return result
 
