@@ -110,10 +110,16 @@ def test_what_no_plan_is_made_of_is_no_measurement(change: dict[str, Any]) -> No
     assert use is not None and use.observed is None
 
 
-def test_a_step_on_other_cells_is_no_measurement_of_the_preset() -> None:
-    for rebin, is_measured in (("[3, 3, 1]", True), ("[1, 1, 1]", False)):
-        shape = (f"data.preprocessing.rebin={rebin}", "data.showers=124950", "train.epochs=60")
-        run = ex.run_of(*V100S, "train.batchPerReplica=96", *shape, preset="compact")
+def test_a_step_on_other_cells_or_of_other_settings_is_no_measurement_of_the_preset() -> None:
+    for preset, changed, is_measured in (
+        ("compact", "data.preprocessing.rebin=[3, 3, 1]", True),
+        ("compact", "data.preprocessing.rebin=[1, 1, 1]", False),
+        ("flow", "data.preprocessing.rebin=[3, 3, 1]", True),
+        ("flow", "data.preprocessing.rebin=[1, 3, 1]", False),
+        ("flow", "model.settings.width=256", False),
+    ):
+        sizes = ("data.showers=124950", "train.epochs=60")
+        run = ex.run_of(*V100S, "train.batchPerReplica=96", changed, *sizes, preset=preset)
         use = use_of("gan", status_of(run), END, run)
         assert use is not None and (use.observed is not None) is is_measured
 

@@ -166,8 +166,12 @@ def test_own_measurements_make_an_unmeasured_machine_measured():
 
 
 def test_calibration_refuses_nonsense():
-    unknown = INTERRUPTED.model_copy(update={"observed": INTERRUPTED.observed.model_copy(update={"network": "flow"})})
-    with pytest.raises(InputError, match="not in the catalogue of networks"):
+    flow, unknown = (
+        INTERRUPTED.model_copy(update={"observed": INTERRUPTED.observed.model_copy(update={"network": network})})
+        for network in ("flow", "my-family")
+    )
+    assert calibrate([flow], MEASURED).residuals[0].predicted_seconds > 0  # of a family, not of the catalogue
+    with pytest.raises(InputError, match="is not a preset"):
         calibrate([unknown], MEASURED)
     other = nodes(4000, accelerator="nvidia-tesla-p100")
     mixed = run_use(Attempt(nodes=(nodes(4000), other)), observed=INTERRUPTED.observed)

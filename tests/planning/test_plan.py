@@ -272,6 +272,11 @@ def test_a_measurement_on_the_cells_of_the_preset_is_scaled_to_other_cells():
     assert usual.measured and not fine.measured
     assert fine.step_seconds == pytest.approx(9 * usual.step_seconds, rel=0.1)
     assert fine.reasons[0].startswith("scaled: nvidia-tesla-v100 with compact x 9")
+    flow = own.model_copy(update={"network": "flow"})  # a preset that is not in the catalogue of networks
+    fine = plan_of(*V100, "data.preprocessing.rebin=[1, 3, 1]", preset="flow", measurements=(*MEASURED, flow)).chosen
+    assert not fine.measured and fine.reasons[0].startswith("scaled: nvidia-tesla-v100 with flow x")
+    other = plan_of("hardware.accelerator=nvidia-l4", preset="flow", measurements=(*MEASURED, flow)).chosen
+    assert other.reasons[0].startswith("unmeasured: nvidia-tesla-v100 with flow x")
     on_l4 = own.model_copy(update={"accelerator": "nvidia-l4", "machine_type": "g2-standard-4"})
     fine_network = load_networks()["compact"].model_copy(update={"cells": 9 * load_networks()["compact"].cells})
     timings = Timings((*MEASURED, on_l4), fine_network)

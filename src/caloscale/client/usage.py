@@ -10,9 +10,9 @@ from caloscale.cluster.accounting import PARTS, first_day, interruptions, is_rep
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
-from caloscale.errors import InputError
+from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.billing.usage import Attempt, MeasuredTraining, RunUse
-from caloscale.planning.catalogue.hardware import load_accelerators, load_networks
+from caloscale.planning.catalogue.hardware import load_accelerators, network_of, network_of_preset
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
@@ -149,6 +149,15 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
     return min(attempt.workers * placed.accelerators_per_worker / (attempt.nodes * placed.per_node), 1.0)
 
 
+def _is_of_its_preset(run: Run) -> bool:
+    """Whether a step has the arithmetic of the preset, which names a measurement: other cells or settings change it."""
+    try:
+        own, usual = network_of(run), network_of_preset(run.model.network)
+    except ConfigurationError:
+        return False
+    return usual is not None and (own.cells, own.gflop_per_shower) == (usual.cells, usual.gflop_per_shower)
+
+
 def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:
     """What worker 0 measured in the last attempt; None where that is no measurement of the preset's step."""
     placed, progress, attempt = status.placement, status.progress, status.attempts[-1]
@@ -156,9 +165,7 @@ def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | 
         return None
     per_epoch = progress.steps // progress.epochs if progress.epochs else 0
     whole = (progress.step - attempt.first_step - 1) // per_epoch if per_epoch else 0
-    usual = load_networks().get(run.model.network)
-    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1
-    comparable &= usual is None or usual.cells == math.prod(run.data.shape)
+    comparable = placed.accelerator in load_accelerators() and placed.accumulate == 1 and _is_of_its_preset(run)
     comparable &= sum(kind.nodes for kind in last.nodes) == placed.nodes == attempt.nodes
     showers = run.data.showers or 0
     comparable &= showers // placed.global_batch == per_epoch

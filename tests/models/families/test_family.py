@@ -131,7 +131,7 @@ def test_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     run = load_run(preset="compact", overrides=[*TOY, *TINY, "data.preprocessing.rebin=[1, 1, 1]", "budget.maxUsd=50"])
     assert run.model.network == "toy" and caloscale.plan(run).network == "toy"
     monkeypatch.setattr(Toy, "arithmetic", Family.arithmetic)
-    with pytest.raises(ConfigurationError, match="not known to the planner"):
+    with pytest.raises(ConfigurationError, match="states no arithmetic"):
         caloscale.plan(run)
 
 

@@ -25,7 +25,7 @@ from caloscale.status import NodeTotals, Placed
 
 SCALE_FROM_ZERO = "scale-from-zero: "
 """Prefix of the names of pools that have no node yet (`scale_from_zero_pools`)."""
-_NOT_KNOWN = ("data.showers", "hardware.accelerator", "hardware.machineType", "machineType")
+_NOT_KNOWN = ("data.showers", "hardware.accelerator", "hardware.machineType", "machineType", "model.family")
 """Fields of which a plan knows no measurement or price."""
 MOST_KNOWN = 10_000
 """Plans that are kept, those that were asked for last."""

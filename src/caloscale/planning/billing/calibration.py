@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from caloscale.errors import InputError
 from caloscale.planning.billing.usage import RunUse, measurement_of
-from caloscale.planning.catalogue.hardware import load_networks
+from caloscale.planning.catalogue.hardware import network_of_preset
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
 from caloscale.planning.search.own_machine import MachineSpeed
 from caloscale.planning.step_time.throughput import LEVEL, setups_of
@@ -72,13 +72,10 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
             "(the field observed in docs/bill.md), or runs of this machine whose training succeeded",
         )
-    known = load_networks()
     for row in rows:
-        if row.network not in known:
+        if network_of_preset(row.network) is None:
             remedy = f"leave {row.source} out"
-            raise InputError(
-                "is not in the catalogue of networks", field="observed.network", value=row.network, remedy=remedy
-            )
+            raise InputError("is not a preset", field="observed.network", value=row.network, remedy=remedy)
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
     rates = [(market, interruption_rate(everything, *market)) for market in markets]
@@ -93,7 +90,9 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
 
 
 def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual:
-    timing = Timings(measurements, load_networks()[row.network]).of(row.provider, row.accelerator)
+    network = network_of_preset(row.network)
+    assert network is not None
+    timing = Timings(measurements, network).of(row.provider, row.accelerator)
     predicted = timing.models[0].predict(setups_of([row]))
     low, high = float(predicted.low[0]), float(predicted.high[0])
     return Residual(

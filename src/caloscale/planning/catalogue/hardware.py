@@ -9,7 +9,7 @@ from pydantic import Field
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
-from caloscale.spec import Run
+from caloscale.spec import PRESETS, Run, load_run
 from caloscale.spec.family import find_family
 from caloscale.spec.problem import suggest
 
@@ -99,8 +99,9 @@ def network_of(run: Run) -> Network:
         return known[name].on(cells)
     stated = find_family(run.model.family).arithmetic(run.model, run.data)
     if stated is None:
-        remedy = f"plan one of: {', '.join(known)}, or give the family a method arithmetic"
-        raise ConfigurationError("is not known to the planner", field="model.family", value=name, remedy=remedy)
+        problem = "states no arithmetic of a training step with these settings, and the planner knows no other"
+        remedy = f"leave model.settings out, plan one of: {', '.join(known)}, or extend the family's method arithmetic"
+        raise ConfigurationError(problem, field="model.family", value=name, remedy=remedy)
     return Network(
         network=name,
         gflop_per_shower=stated.gflop_per_shower,
@@ -110,6 +111,12 @@ def network_of(run: Run) -> Network:
         source=f"family {run.model.family}",
         observed_on=dt.date.today(),
     )
+
+
+@functools.cache
+def network_of_preset(name: str) -> Network | None:
+    """The networks of a preset on its own showers, of which its measurements are; None: there is no such preset."""
+    return network_of(load_run(preset=name)) if name in PRESETS else None
 
 
 def replicas_of(accelerator: str, count: int) -> int:

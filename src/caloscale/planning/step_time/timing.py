@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, load_networks
+from caloscale.planning.catalogue.hardware import Accelerator, Network, find_accelerator, network_of_preset
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.step_time.throughput import DEFAULT_SCATTER, FORMS, Numbers, Setups, StepModel, fit_steps
 
@@ -97,7 +97,7 @@ class Timings:
     def __init__(self, measurements: Sequence[Measurement], network: Network) -> None:
         """``network``: on the showers that are trained with."""
         self.network = network
-        usual, cells = load_networks().get(network.network, network).cells, network.cells
+        usual, cells = (network_of_preset(network.network) or network).cells, network.cells
         preset = f"{usual} in the preset {network.network}: arithmetic and memory by their ratio"
         self._other_cells = () if cells == usual else (f"showers of {cells} cells, {preset}",)
         self._measurements = measurements
@@ -127,8 +127,8 @@ class Timings:
         return replace(timing, caveats=(f"measured at {there}, not {here_is}",))
 
     def _estimated(self, accelerator: Accelerator) -> Timing:
-        wanted = (self.network.network, accelerator.accelerator)
-        own = any((m.network, m.accelerator) == wanted for m in self._measurements)  # on the cells of the preset
+        key = (self.network.network, accelerator.accelerator)
+        own = any((m.network, m.accelerator) == key for m in self._measurements)  # on the cells of the preset
         base = accelerator if own else find_accelerator(accelerator.estimated_from)
         there = [m for m in self._measurements if m.accelerator == base.accelerator]
         measured = {m.network for m in there}
@@ -139,7 +139,7 @@ class Timings:
             problem = f"there is no measurement to estimate {accelerator.accelerator} from"
             remedy = f"add one of {self.network.network} or variable-angle on {base.accelerator}"
             raise InputError(problem, field="measurements", remedy=remedy)
-        network = load_networks()[known]
+        network = network_of_preset(known) or self.network
         timing = _fit(rows, self._measurements, network, "")
         arithmetic = self.network.gflop_per_shower / network.gflop_per_shower
         base_peak, base_bandwidth = base.peak_tflops / base.replicas, base.bandwidth_gb_per_s / base.replicas
