@@ -227,8 +227,8 @@ def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], 
     """A quantity in the fine bins of energy, (1 + B, K) of a sample, with its bootstrap error."""
     curves = {}
     for name in ("reference", "generated"):
-        found, errors = np.array([summarise(bootstraps) for bootstraps in value(weighted[name]).T]).T
-        curves[name] = Curve(values=found, errors=errors, x=mean_energy(weighted[name]))
+        values, errors = np.array([summarise(bootstraps) for bootstraps in value(weighted[name]).T]).T
+        curves[name] = Curve(values=values, errors=errors, x=mean_energy(weighted[name]))
     return Panel(curves=curves)
 
 

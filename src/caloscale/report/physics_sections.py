@@ -180,8 +180,8 @@ def worth_text(worth: Worth) -> Text:
     one = worth.worst
     if one is None:
         return Text("There are too few showers to state what generated ones are worth.", "pale")
-    made = "A million" if worth.worth_of == 1_000_000 else f"{worth.worth_of:,}"
-    start, n = f"{made} generated showers are worth", one.observed
+    number = "A million" if worth.worth_of == 1_000_000 else f"{worth.worth_of:,}"
+    start, n = f"{number} generated showers are worth", one.observed
     kind = f"{_monte_carlo(worth)} showers for this quantity: {one.name}"
     if one.worth.value is None:
         return Text(
@@ -281,14 +281,14 @@ def distances_table(evaluation: Evaluation) -> Table:
     rows = [
         {
             "distance": title,
-            "generator": with_uncertainty(found.value, found.uncertainty, found.reason),
-            "null: Monte Carlo against itself": with_uncertainty(found.null, found.null_uncertainty),
-            "untrained network": plain(found.untrained),
-            "mean shower": plain(found.baseline),
-            "showers of each kind": f"{found.showers or 0:,}",
-            "those of the null": f"{found.null_showers or 0:,}",
+            "generator": with_uncertainty(distance.value, distance.uncertainty, distance.reason),
+            "null: Monte Carlo against itself": with_uncertainty(distance.null, distance.null_uncertainty),
+            "untrained network": plain(distance.untrained),
+            "mean shower": plain(distance.baseline),
+            "showers of each kind": f"{distance.showers or 0:,}",
+            "those of the null": f"{distance.null_showers or 0:,}",
         }
-        for title, found in named
+        for title, distance in named
     ]
     note = "Of the classifier, the showers of each kind that it is trained on: compare runs at equal numbers only."
     if auc.value is not None:

@@ -51,17 +51,17 @@ def read_history(history: Mapping[str, Any]) -> dict[str, Series]:
     Values that are not finite are not drawn.
     """
     position = next((name for name in ("step", "epoch") if name in history), None)
-    found: dict[str, Series] = {}
+    curves: dict[str, Series] = {}
     for name, content in history.items():
         if isinstance(content, Mapping):
-            found |= {f"{name} {inner}": series for inner, series in read_history(content).items()}
+            curves |= {f"{name} {inner}": series for inner, series in read_history(content).items()}
         elif position is not None and name != position and content:
             y = np.array(content, dtype=np.float64)
             x = np.array(history[position][-len(y) :], dtype=np.float64)
             finite = np.isfinite(y)
             if finite.any():
-                found[name] = Series(position, x[finite], y[finite])
-    return found
+                curves[name] = Series(position, x[finite], y[finite])
+    return curves
 
 
 def training_curves(history: Mapping[str, Any]) -> Drawing | None:

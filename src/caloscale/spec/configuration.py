@@ -235,27 +235,27 @@ def _child(node: Any, part: int | str) -> Any:
     return next((value for key, value in pairs if key.value == part), None)
 
 
-def _build(workload: _Workload[_B], given: _Layers, *, trained_elsewhere: bool = False) -> _B:
+def _build(workload: _Workload[_B], own: _Layers, *, trained_elsewhere: bool = False) -> _B:
     """The run of layers and a preset beneath all.
 
     trained_elsewhere: a family that is not installed here is not checked.
     """
     raw: dict[str, Any] = {}
-    for layer in given.layers:
+    for layer in own.layers:
         raw = _merge(raw, layer.values)
-    _refuse_other_workloads(workload, raw, given)
+    _refuse_other_workloads(workload, raw, own)
     block = raw.get(workload.block) or {}
     preset = block.get("preset", workload.default) if isinstance(block, Mapping) else workload.default
     if preset not in workload.presets:
         raise ConfigurationError(
             "is not a preset",
-            file=given.source((workload.block, "preset")),
+            file=own.source((workload.block, "preset")),
             field=f"{workload.block}.preset",
             value=preset,
             remedy=suggest(cut(str(preset)), workload.presets) or f"one of: {', '.join(workload.presets)}",
         )
     beneath = _Layer(f"preset {preset}", load_preset(preset))
-    layers, merged = _Layers([beneath, *given.layers], given.file), _merge(beneath.values, raw)
+    layers, merged = _Layers([beneath, *own.layers], own.file), _merge(beneath.values, raw)
     try:
         run = workload.configuration.model_validate(merged, by_alias=True, by_name=False)
     except ValidationError as error:
@@ -352,9 +352,9 @@ def load_preset(name: str) -> dict[str, Any]:
 def _read_preset(name: str) -> dict[str, Any]:
     """Read once: an operator parses configurations all the time."""
     text = resources.files("caloscale.spec").joinpath("presets", f"{name}.yaml").read_text(encoding="utf-8")
-    given = parse_yaml(text, file=f"preset {name}")
-    base = given.pop("base", None)
-    return given if base is None else _merge(_read_preset(base), given)
+    values = parse_yaml(text, file=f"preset {name}")
+    base = values.pop("base", None)
+    return values if base is None else _merge(_read_preset(base), values)
 
 
 def dump_run(run: Run | SolverRun) -> str:

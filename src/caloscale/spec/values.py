@@ -57,10 +57,10 @@ def check_place(place: str, *, bucket: bool = True) -> str:
     Any other address, such as az://bucket, would be the path of a folder ``az:``. ``/home/me/az:/x`` is such a path.
     ~ and $HOME at the beginning, which only a shell replaces, would be names of folders, too.
     """
-    found = _ADDRESS.match(place)
+    address = _ADDRESS.match(place)
     of_bucket = ", or gs://bucket/prefix (also s3:// and minio://)"
     known = f"the path of a folder or file{of_bucket if bucket else ' of this machine'}"
-    if found is None:
+    if address is None:
         if not place.strip() or "\0" in place:
             raise InvalidValueError("is no path", remedy=f"write {known}")
         if name := _FOR_A_SHELL.match(place):
@@ -68,7 +68,7 @@ def check_place(place: str, *, bucket: bool = True) -> str:
             raise InvalidValueError(f"begins with {name[1]}, which is not replaced here", remedy=remedy)
         return place
     if not bucket or not re.match(rf"({'|'.join(BUCKETS)})[^/\s]", place):
-        problem = f"is no address of a bucket that works here: {found[1]}://"
+        problem = f"is no address of a bucket that works here: {address[1]}://"
         remedy = f"write {known}; a path that looks like an address is written in full, from /"
         raise InvalidValueError(problem if place == place.strip() else "has a blank before it", remedy=remedy)
     return place

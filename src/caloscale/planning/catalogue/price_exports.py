@@ -64,11 +64,11 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
         for kind, page in pages:
             imported.continues = bool(page.get("nextPageToken") or page.get("NextPageLink"))
             for entry in page[kind]:
-                made = _read(file, kind, entry, day)
-                if isinstance(made, str):
-                    imported.left_out[made] += 1
+                rows_or_reason = _read(file, kind, entry, day)
+                if isinstance(rows_or_reason, str):
+                    imported.left_out[rows_or_reason] += 1
                 else:
-                    imported.rows += made
+                    imported.rows += rows_or_reason
     imported.rows = _newest([*imported.rows, *_hosts(imported.rows)])
     if not imported.rows:
         raise PriceError(
@@ -107,19 +107,18 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     text, usage = sku["description"], sku["category"]["usageType"]
     if usage not in ("OnDemand", "Preemptible"):
         return f"bought by {usage}"
-    found, name = _GPU.match(text), ""
     kind: Kind = "gpu"
-    if found:
-        name = _GPUS[found["name"]]
-    elif found := _TPU.match(text):
-        kind, name = "tpu_chip", found["name"].lower()
-    elif found := _HOST.match(text):
-        kind = "vcpu" if found["part"] == "Core" else "mem_gib"
-        name = "n1" if found["family"].startswith("N1") else found["family"]
+    if match := _GPU.match(text):
+        name = _GPUS[match["name"]]
+    elif match := _TPU.match(text):
+        kind, name = "tpu_chip", match["name"].lower()
+    elif match := _HOST.match(text):
+        kind = "vcpu" if match["part"] == "Core" else "mem_gib"
+        name = "n1" if match["family"].startswith("N1") else match["family"]
     else:
         return "not in the catalogue"
     spot = usage == "Preemptible"
-    if spot != bool(found["spot"]):
+    if spot != bool(match["spot"]):
         return "description and usage type differ"
     info = max(sku["pricingInfo"], key=lambda one: one["effectiveTime"])
     expression = info["pricingExpression"]
@@ -130,9 +129,8 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     price = expression["tieredRates"][0]["unitPrice"]
     _check_currency(price["currencyCode"])
     usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
-    source = f"Cloud Billing Catalog, SKU {sku['skuId']}"
-    given = (kind, name, spot, usd, day, info["effectiveTime"], source)
-    return [_row("gcp", region, *given) for region in sku["serviceRegions"]]
+    since, source = info["effectiveTime"], f"Cloud Billing Catalog, SKU {sku['skuId']}"
+    return [_row("gcp", region, kind, name, spot, usd, day, since, source) for region in sku["serviceRegions"]]
 
 
 def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
@@ -193,9 +191,9 @@ def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
 
 def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
     """One row of each price: the one that is valid since the latest day. Raises PriceError where two contradict."""
-    found: dict[Key, PriceRow] = {}
+    newest: dict[Key, PriceRow] = {}
     for row in sorted(rows, key=lambda row: (row.effective_from, row.observed_on)):
-        old = found.get(row.key, row)
+        old = newest.get(row.key, row)
         if old.effective_from == row.effective_from and old.usd_per_unit_hour != row.usd_per_unit_hour:
             raise PriceError(
                 f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
@@ -203,5 +201,5 @@ def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
                 value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
                 remedy="remove one of the two",
             )
-        found[row.key] = row
-    return list(found.values())
+        newest[row.key] = row
+    return list(newest.values())

@@ -81,9 +81,9 @@ class PriceRow(SourcedRow):
     @field_validator("unit")
     @classmethod
     def _is_of_its_kind(cls, unit: str, info: ValidationInfo) -> str:
-        wanted = UNITS.get(info.data.get("sku_kind", ""), unit)
-        if unit != wanted:
-            raise InvalidValueError("is another unit", remedy=f"write {wanted}, and dollars for one of it and one hour")
+        known = UNITS.get(info.data.get("sku_kind", ""), unit)
+        if unit != known:
+            raise InvalidValueError("is another unit", remedy=f"write {known}, and dollars for one of it and one hour")
         return unit
 
     @field_validator("includes_host")

@@ -183,8 +183,8 @@ def plan_making(
         [*(row.machine_type for row in measured), run.budget.priced_as.machine_type, *rented]
     ):
         rows = [row for row in measured if row.machine_type == machine_type]
-        made = [_offer(run, showers, method, machine_type, rows, prices, as_of) for method in METHODS]
-        offers += [o for o in made if o.showers_per_second or o.method == GENERATOR or machine_type not in rented]
+        both = [_offer(run, showers, method, machine_type, rows, prices, as_of) for method in METHODS]
+        offers += [o for o in both if o.showers_per_second or o.method == GENERATOR or machine_type not in rented]
     for method in METHODS:
         if any(o.method == method and o.showers_per_second for o in offers):
             continue

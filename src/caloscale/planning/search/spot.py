@@ -63,13 +63,12 @@ def expected(
     exact for runs of many lifetimes; with H infinite it is Daly's formula. ``provisioning_seconds``: the part of R in
     which a machine is awaited. As that may be interrupted too, an interruption costs less than all of it on average.
     """
-    given = (work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds, provisioning_seconds)
-    shape = np.broadcast_shapes(*(np.shape(x) for x in given))
-    work, mean, save, restart, lifetime, provisioning = (np.broadcast_to(np.asarray(x, float), shape) for x in given)
-    if checkpoint_seconds is None:
-        tau = np.minimum(daly_seconds(save, np.minimum(mean, lifetime)), np.maximum(work, 1.0))
-    else:
-        tau = np.broadcast_to(np.asarray(checkpoint_seconds, float), shape)
+    work, mean, save, restart, lifetime, provisioning = np.broadcast_arrays(
+        work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds, provisioning_seconds
+    )
+    tau = np.minimum(daly_seconds(save, np.minimum(mean, lifetime)), np.maximum(work, 1.0))
+    if checkpoint_seconds is not None:
+        tau = np.broadcast_to(checkpoint_seconds, tau.shape)
     never = np.isinf(mean) & np.isinf(lifetime)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         total = work * _per_work(tau, mean, save, restart, lifetime)
