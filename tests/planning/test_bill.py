@@ -139,17 +139,21 @@ PLANNED = plan(
 )
 
 
-def test_hosts_that_no_such_slice_has_are_refused():
-    held = nodes(3600, machine_type="ct5lp-hightpu-1t", accelerator="tpu-v5e", topology="2x4")
-    with pytest.raises(InputError, match="ct5lp-hightpu-8t, ct5lp-hightpu-4t"):
-        bill(run_use(Attempt(nodes=(held,))), PRICES)
-
-
-def test_bills_refuse_what_has_no_price_or_does_not_add_up():
-    with pytest.raises(PriceError, match="add a row"):
-        bill(run_use(Attempt(nodes=(nodes(10, region="mars-east1"),))), PRICES)
-    with pytest.raises(ValidationError):
-        Attempt(nodes=(), training_seconds=1)
+@pytest.mark.parametrize(
+    ("fields", "error", "says"),
+    [
+        ({"region": "mars-east1"}, PriceError, "add a row"),
+        ({"accelerator": "nvidia-tesla-a100"}, InputError, "n1-standard-64 with 8 x nvidia-tesla-v100"),
+        (
+            {"machine_type": "ct5lp-hightpu-1t", "accelerator": "tpu-v5e", "topology": "2x4"},
+            InputError,
+            "ct5lp-hightpu-8t, ct5lp-hightpu-4t",
+        ),
+    ],
+)
+def test_nodes_that_do_not_exist_or_have_no_price_are_refused(fields, error, says):
+    with pytest.raises(error, match=says):
+        bill(run_use(Attempt(nodes=(nodes(10, **fields),))), PRICES)
 
 
 def test_own_measurements_make_an_unmeasured_machine_measured():
