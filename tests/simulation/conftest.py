@@ -14,8 +14,8 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.primaries import joined
 from caloscale.simulation import simulate
-from caloscale.simulation.entering import Acceptance
 from caloscale.spec import Data
+from caloscale.spec.data import PrimaryRanges
 
 Sampler = Callable[..., Showers]
 
@@ -74,7 +74,7 @@ def read_folder(folder: Path, data: Data) -> Showers:
     return Showers.of(cells, joined([part.primaries for part in parts]), parts[0].source)
 
 
-def simulated(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> Showers:
+def simulated(data: Data, folder: Path, accepted: Sequence[PrimaryRanges] = ()) -> Showers:
     """The showers of a new simulation."""
     simulate(data, folder, accepted)
     return read_folder(folder, data)

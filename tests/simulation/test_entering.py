@@ -9,12 +9,13 @@ import pytest
 
 from caloscale.detector.angle import direction_of
 from caloscale.simulation import file_count
-from caloscale.simulation.entering import ENTERING, NOBODY, Acceptance, assign, at_face, moved, placed, read_entering
+from caloscale.simulation.entering import ENTERING, NOBODY, assign, at_face, moved, placed, read_entering
 from caloscale.spec import Data, Geometry
+from caloscale.spec.data import PrimaryRanges
 from tests.simulation.conftest import simulated
 
-ELECTRONS = Acceptance(particle="e-", energy_gev=(5, 40), angle_deg=(60, 120))
-PHOTONS = Acceptance(particle="gamma", energy_gev=(1, 40), angle_deg=(90, 90))
+ELECTRONS = PrimaryRanges(particle="e-", energy_gev=(5, 40), angle_deg=(60, 120))
+PHOTONS = PrimaryRanges(particle="gamma", energy_gev=(1, 40), angle_deg=(90, 90))
 
 
 def direction(angle_deg: float, out_of_plane_deg: float = 0.0) -> list[float]:
@@ -97,7 +98,7 @@ DATA = Data.model_validate(
 def test_without_a_particle_for_it_the_result_is_that_of_geant4_alone(tmp_path: Path) -> None:
     """Caught and sent on: the mean sum of 60 showers is that of as many that nobody stopped, within the errors; what is
     taken over is missing there, and conserves the energy with the rest."""
-    none = Acceptance(particle="gamma", energy_gev=(900, 1000), angle_deg=(90, 90))
+    none = PrimaryRanges(particle="gamma", energy_gev=(900, 1000), angle_deg=(90, 90))
     sums, entering = {}, {}
     for name, accepted in {"whole": (), "none": (none,), "taken": (ELECTRONS, PHOTONS)}.items():
         sums[name] = simulated(DATA, tmp_path / name, accepted).ecal_sum_gev
@@ -113,7 +114,7 @@ def test_without_a_particle_for_it_the_result_is_that_of_geant4_alone(tmp_path: 
     assert sums["taken"].sum() / left_gev.sum() == pytest.approx(sums["whole"].mean() / 10, rel=0.1)
 
 
-ALL = Acceptance(
+ALL = PrimaryRanges(
     particle=("e-", "gamma"), energy_gev=(1, 40), angle_deg=(60, 90), azimuth_deg=(-180, 180), entry_mm=(-7.65, 7.65)
 )
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from caloscale.simulation.entering import Acceptance, entering_name, read_entering
+from caloscale.simulation.entering import entering_name, read_entering
 from caloscale.spec import Data
+from caloscale.spec.data import PrimaryRanges
 from tests.simulation.conftest import simulated
 
 
@@ -38,7 +39,7 @@ def test_a_pair_has_the_response_of_two_photons_side_by_side(tmp_path: Path) -> 
 @pytest.mark.integration
 def test_a_generator_takes_both_photons_of_a_pair(tmp_path: Path) -> None:
     data = data_of(pairDistanceMm=30.6)
-    taken = Acceptance(particle="gamma", energy_gev=(5, 40), angle_deg=(60, 120))
+    taken = PrimaryRanges(particle="gamma", energy_gev=(5, 40), angle_deg=(60, 120))
     rest = simulated(data, tmp_path, (taken,))
     entering = read_entering(tmp_path, 1)
     assert entering["event"].tolist() == [event for event in range(10) for _ in range(2)]

@@ -23,7 +23,6 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
 from caloscale.simulation import file_count, fingerprint, simulate
-from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.record import FileLog
 from caloscale.simulation.tables import LOW_ENERGY_FOLDER, data_folder, elements_of
 from caloscale.spec import Data
@@ -146,7 +145,7 @@ def test_a_finished_simulation_is_reused_without_a_process(
 def test_what_changes_the_showers_changes_the_fingerprint(change: dict[str, Any]) -> None:
     usual = document(angleDeg=[90, 90])
     assert fingerprint(document(**{"angleDeg": [90, 90], **change})) != fingerprint(usual)
-    taken = Acceptance.of(usual)
+    taken = usual.primary_ranges()
     assert fingerprint(usual) != fingerprint(usual, [taken]) != fingerprint(usual, [taken, taken])
 
 

@@ -22,9 +22,7 @@ def direction_of(primaries: Mapping[str, NDArray[np.floating]]) -> NDArray[np.fl
     """Unit vectors (N, 3) of the primaries of a table: (cos a cos p, cos a sin p, sin a), with the angle a to the face
     and the azimuth p, 0 where the table has none."""
     angle = primaries["angle_rad"].astype(np.float64)
-    if "azimuth_rad" not in primaries:
-        return np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=1)
-    azimuth = primaries["azimuth_rad"].astype(np.float64)
+    azimuth = primaries.get("azimuth_rad", np.zeros_like(angle)).astype(np.float64)
     return np.stack([np.cos(angle) * np.cos(azimuth), np.cos(angle) * np.sin(azimuth), np.sin(angle)], axis=1)
 
 

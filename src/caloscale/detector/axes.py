@@ -23,8 +23,8 @@ class Axes:
     """Positions of the re-binned cells.
 
     x_mm, y_mm (X, Y): centres across, 0 in the middle of the window.
-    first (X,), second (Y,): positions along the two transverse axes of the cells, as `names` and `units` say: x and y
-    in mm, or azimuth in rad and radius in mm.
+    first (X,), second (Y,): positions along the two transverse axes of the cells: x and y in mm, or azimuth in rad and
+    radius in mm. names, units, pitches: of these axes; a pitch is the size of a cell along the axis, in its unit.
     z_mm (Z,): depth of the sensors, mm from the front face; depth_x0 (Z,): the same in radiation lengths,
     along the normal of the face.
     layer_weight (Z,): absorber before the sensors of a layer, relative to the first layer: the weight of a
@@ -40,27 +40,14 @@ class Axes:
     layer_weight: Floats
     geometry: Geometry
     rebin: tuple[int, int, int]
+    names: tuple[str, str]
+    units: tuple[str, str]
+    pitches: tuple[float, float]
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Cells along x, y, z."""
         return len(self.first), len(self.second), len(self.z_mm)
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The transverse axes of the cells."""
-        return ("azimuth", "radius") if self.geometry.cell_shape == "cylinder" else ("x", "y")
-
-    @property
-    def units(self) -> tuple[str, str]:
-        """Units of the transverse axes."""
-        return ("rad", "mm") if self.geometry.cell_shape == "cylinder" else ("mm", "mm")
-
-    @property
-    def pitches(self) -> tuple[float, float]:
-        """Sizes of a cell along the transverse axes, in their units."""
-        along_x, along_y = (self.geometry.cell_mm * number for number in self.rebin[:2])
-        return (2 * np.pi / len(self.first) if self.geometry.cell_shape == "cylinder" else along_x), along_y
 
 
 def axis_shift(data: Data, axis: int) -> tuple[float, ...]:
@@ -76,9 +63,11 @@ def axes_of(data: Data) -> Axes:
     geometry, rebin = data.geometry, data.preprocessing.rebin
     layers = mean_of_cells(np.array(absorber_mm(geometry)), geometry, rebin[2])
     x_mm, y_mm = transverse_mm(geometry, data.shape, rebin)
-    first, second = x_mm[:, 0], y_mm[0]
+    first, second, names, units = x_mm[:, 0], y_mm[0], ("x", "y"), ("mm", "mm")
+    along_first, along_second = (geometry.cell_mm * factor for factor in rebin[:2])
     if geometry.cell_shape == "cylinder":
         first, second = np.arctan2(y_mm[:, 0], x_mm[:, 0]), np.hypot(x_mm[0], y_mm[0])
+        names, units, along_first = ("azimuth", "radius"), ("rad", "mm"), 2 * np.pi / len(first)
     return Axes(
         x_mm=x_mm,
         y_mm=y_mm,
@@ -89,4 +78,7 @@ def axes_of(data: Data) -> Axes:
         layer_weight=layers / layers[0],
         geometry=geometry,
         rebin=rebin,
+        names=names,
+        units=units,
+        pitches=(along_first, along_second),
     )

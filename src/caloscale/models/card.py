@@ -61,7 +61,7 @@ class ModelCard(PrimaryRanges):
             latent_size=family_of(run.model).latent_size(run.model, data),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
-            **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
+            **dict(data.primary_ranges()),
             configuration=run.model_dump(mode="json", by_alias=True),
             **{"step": 0, "epoch": 0, "deviation": 0.0, **given},
         )

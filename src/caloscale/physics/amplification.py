@@ -20,7 +20,6 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from caloscale.detector.axes import Floats
-from caloscale.errors import InputError
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.quantities import ROUNDING, TITLES, measure_differences, names_of_differences
 from caloscale.physics.resampling import summarise
@@ -35,12 +34,9 @@ def of_scatter(values: Floats, sampling: Floats, per_shower: float) -> Number:
 
     values (M,): the quantity by member; sampling (M,): standard deviation of each by its finite sample; per_shower:
     standard deviation for one shower. The interval is that of a variance of Gaussian numbers (chi-squared, M - 1).
-    Where the lower end of the systematic variance is not positive there is a lower bound only.
-    Raises InputError for fewer than two members.
+    Where the lower end of the systematic variance is not positive there is a lower bound only. M is at least 2.
     """
     freedom = len(values) - 1
-    if freedom < 1:
-        raise InputError("a scatter needs two generators", field="members", value=len(values), remedy="give two runs")
     total, noise = float(np.var(values, ddof=1)), float(np.mean(np.square(sampling)))
     low, high = (total * freedom / float(chi2.ppf(q, freedom)) for q in ((1 + CONFIDENCE) / 2, (1 - CONFIDENCE) / 2))
     # An ensemble that scatters less than its sampling: the whole scatter bounds the systematic one; of equal members

@@ -5,7 +5,8 @@ import numpy as np
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import FEWEST, Resampling, summarise
+from caloscale.physics.resampling import Resampling, summarise
+from caloscale.physics.response import FEWEST
 from caloscale.physics.result import Correlation, number
 
 NAMES = (*(f"{axis}{order}" for axis in "xyz" for order in (1, 2, 3)), "sum", "E", "hits", "R1", "R2", "R3", "angle")

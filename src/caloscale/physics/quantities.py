@@ -10,8 +10,8 @@ from caloscale.physics.classifier import auc, distance_features
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.energy_response import fitted_maxima
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import FEWEST, summarise
-from caloscale.physics.response import binned_moments, relative_widths, widths
+from caloscale.physics.resampling import summarise
+from caloscale.physics.response import FEWEST, binned_moments, relative_widths, widths
 from caloscale.physics.result import Classifier, Difference, ObservableResult, QuantityResult, number
 from caloscale.spec.validation import scale_of
 

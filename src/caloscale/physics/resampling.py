@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.distances import separation
+from caloscale.physics.response import FEWEST
 from caloscale.physics.result import Compared, Measured, Separation, number
 
 DIVISIONS = 200
 """Random divisions of the Monte Carlo showers into halves behind each self-separation: with 40 the standard deviation
 of a profile's null was between half of the right one and one and a half times it."""
-FEWEST = 8
-"""Fewest showers of a sample (or of its part in a range of energy) for a separation: halves of four."""
 FILLED = 5
 """Showers that fill a bin, of those of the smaller sample, from which on its variance is known well enough."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from caloscale.detector.axes import Floats
 
 FEWEST = 8
-"""Fewest showers in a bin of energy for a mean or a width."""
+"""Fewest showers of a sample, or of its part in a range of energy, for a mean, a width or a separation."""
 GAUSSIAN = float(np.sqrt(np.pi / 2))
 """Standard deviation over mean absolute deviation, of Gaussian numbers."""
 

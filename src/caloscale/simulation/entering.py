@@ -37,15 +37,6 @@ ENTERING = np.dtype(
 crosses the face and in which direction."""
 
 
-class Acceptance(PrimaryRanges):
-    """What a generator takes over: the primaries that it was trained with."""
-
-    @classmethod
-    def of(cls, trained: PrimaryRanges) -> "Acceptance":
-        """From a model card or a run configuration."""
-        return cls(**{name: getattr(trained, name) for name in PrimaryRanges.model_fields})
-
-
 def entering_name(index: int) -> str:
     """Name of the file with the particles that enter in the showers of file ``index``."""
     return f"entering-{index:05d}.npy"
@@ -74,12 +65,13 @@ def assign(
     code: NDArray[np.integer],
     energy_gev: NDArray[np.float64],
     direction: NDArray[np.float64],
-    accepted: Sequence[Acceptance],
+    accepted: Sequence[PrimaryRanges],
 ) -> NDArray[np.void]:
     """The particles with the fields of `ENTERING`: generator is the first that accepts a particle, or `NOBODY`; angle
     and azimuth of one that is accepted lie within the trained ranges.
 
-    code, energy_gev (N,); direction (N, 3), unit vectors, the third component into the calorimeter.
+    code, energy_gev (N,); direction (N, 3), unit vectors, the third component into the calorimeter; accepted: what each
+    generator was trained with.
     """
     entering = np.zeros(len(code), ENTERING)
     entering["generator"], entering["energy_gev"] = NOBODY, energy_gev
@@ -95,7 +87,7 @@ def assign(
 
 
 def _nearest_trained(
-    direction: NDArray[np.float64], trained: Acceptance
+    direction: NDArray[np.float64], trained: PrimaryRanges
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
     """Angle and azimuth within the trained ranges, rad, and whether they are within the tolerance, (N,) each."""
     least_deg, most_deg = trained.angle_deg

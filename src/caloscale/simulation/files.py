@@ -11,11 +11,12 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.sources import hdf5_files
-from caloscale.simulation.entering import Acceptance, has_entering
+from caloscale.simulation.entering import has_entering
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
 from caloscale.spec import Data
 from caloscale.spec.block import Block
+from caloscale.spec.data import PrimaryRanges
 from caloscale.storage.atomic import PARTIAL
 from caloscale.storage.lock import locked
 
@@ -31,8 +32,8 @@ class Order(Block):
     """Folder of the files."""
     fingerprint: str
     """Written into each file."""
-    accepted: tuple[Acceptance, ...] = ()
-    """What generators take over; none: Geant4 does all."""
+    accepted: tuple[PrimaryRanges, ...] = ()
+    """The primaries that each generator takes over; none: Geant4 does all."""
 
 
 def file_name(index: int) -> str:

@@ -11,10 +11,10 @@ from caloscale.detector.angle import direction_of
 from caloscale.detector.geometry import aim_depth_mm
 from caloscale.errors import SimulationError
 from caloscale.showers.primaries import Table
-from caloscale.simulation.entering import ENTERING, NOBODY, Acceptance, assign, at_face
+from caloscale.simulation.entering import ENTERING, NOBODY, assign, at_face
 from caloscale.simulation.volumes import bin_deposits, describe_detector, start_before_face_mm
 from caloscale.spec import Data
-from caloscale.spec.data import PDG_CODES
+from caloscale.spec.data import PDG_CODES, PrimaryRanges
 
 PHYSICS_LIST = "standard"
 """G4EmStandardPhysics, option 0. Option 1 gives a silicon response that is 25% lower."""
@@ -76,7 +76,7 @@ class Geant4:
 class Hybrid(Geant4):
     """Geant4 up to the face; behind it for the particles that no generator accepts. The others are kept for them."""
 
-    def __init__(self, data: Data, accepted: Sequence[Acceptance]) -> None:
+    def __init__(self, data: Data, accepted: Sequence[PrimaryRanges]) -> None:
         super().__init__(data.model_copy(update={"front": ()}))
         self._front, self._accepted = data.front, accepted
         world = describe_detector(data, catch=True)

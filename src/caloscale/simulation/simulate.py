@@ -23,12 +23,12 @@ import caloscale
 from caloscale import errors, progress
 from caloscale.errors import ConfigurationError, SimulationError
 from caloscale.processor import cores, free_memory
-from caloscale.simulation.entering import Acceptance
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
 from caloscale.simulation.tables import data_folder, elements_of, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
+from caloscale.spec.data import PrimaryRanges
 from caloscale.storage.atomic import make_folder, storage_error
 
 REVISIONS = {"geant4": 1, "parametrised": 3}
@@ -48,7 +48,7 @@ _COPIES = 2.5
 _WORKER_BYTES = 200 * 2**20
 
 
-def fingerprint(data: Data, accepted: Sequence[Acceptance] = ()) -> str:
+def fingerprint(data: Data, accepted: Sequence[PrimaryRanges] = ()) -> str:
     """Hash of everything that determines the showers: configuration, code, and for Geant4 its version and tables."""
     engine = data.simulation.engine
     identity: dict[str, Any] = {
@@ -91,7 +91,7 @@ def refuse_other_source(data: Data) -> None:
         raise ConfigurationError(problem, field="data.source", value=data.source, remedy=remedy)
 
 
-def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> SimulationRecord:
+def simulate(data: Data, folder: Path, accepted: Sequence[PrimaryRanges] = ()) -> SimulationRecord:
     """Simulate the showers of a data block into ``folder``: showers-00000.h5 and so on, simulation.json last.
 
     Finished files are kept, so an interrupted simulation resumes from them; nothing is simulated when all
@@ -123,7 +123,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[Acceptance] = ()) -> S
 
 
 def _simulate_files(
-    data: Data, folder: Path, identity: str, pending: list[int], processes: int, accepted: Sequence[Acceptance]
+    data: Data, folder: Path, identity: str, pending: list[int], processes: int, accepted: Sequence[PrimaryRanges]
 ) -> None:
     _check_memory(data, min(processes, len(pending)))
     environment = dict(_WORKER_ENVIRONMENT)

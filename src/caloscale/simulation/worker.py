@@ -17,18 +17,19 @@ import numpy as np
 from caloscale.errors import CaloscaleError, SimulationError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.primaries import rows
-from caloscale.simulation.entering import Acceptance, write_entering
+from caloscale.simulation.entering import write_entering
 from caloscale.simulation.files import Order, write_file
 from caloscale.simulation.primaries import batches, draw_primaries
 from caloscale.simulation.tables import remedy_of_missing
 from caloscale.spec import Data
+from caloscale.spec.data import PrimaryRanges
 
 if TYPE_CHECKING:
     from caloscale.simulation.geant4 import Geant4
     from caloscale.simulation.parametrised import Parametrised
 
 
-def build_engine(data: Data, accepted: Sequence[Acceptance] = ()) -> "Geant4 | Parametrised":
+def build_engine(data: Data, accepted: Sequence[PrimaryRanges] = ()) -> "Geant4 | Parametrised":
     """The engine of the run configuration; accepted: what generators take over.
 
     Raises SimulationError when its wheel is missing.

@@ -63,6 +63,10 @@ class PrimaryRanges(Block):
     def _zero_is_absent(cls, value: Range | None) -> Range | None:
         return None if value == (0, 0) else value
 
+    def primary_ranges(self) -> "PrimaryRanges":
+        """These fields without those of the class that has more."""
+        return PrimaryRanges(**{name: getattr(self, name) for name in PrimaryRanges.model_fields})
+
     @property
     def particles(self) -> tuple[Particle, ...]:
         """The primaries, one or several."""

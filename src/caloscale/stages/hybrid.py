@@ -21,7 +21,7 @@ from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import rebin
 from caloscale.showers.sources import hdf5_files
-from caloscale.simulation.entering import TAKEN_CODES, Acceptance, moved, placed, read_entering
+from caloscale.simulation.entering import TAKEN_CODES, moved, placed, read_entering
 from caloscale.simulation.files import file_name
 from caloscale.simulation.primaries import file_count
 from caloscale.spec import Data
@@ -59,7 +59,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
     generators = [load_generator(model) for model in models]
     for model, generator in zip(models, generators):
         _check(generator, model, data)
-    accepted = [Acceptance.of(generator.card) for generator in generators]
+    accepted = [generator.card.primary_ranges() for generator in generators]
     part = folder / GEANT4_PART
     identity = _identity(simulation.fingerprint(data, accepted), models)
     finished = _finished(folder, identity)

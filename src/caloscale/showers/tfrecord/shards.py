@@ -46,7 +46,7 @@ from caloscale.showers.tfrecord.manifest import (
 )
 from caloscale.showers.tfrecord.records import Prepared, member, read_batches, serialise
 from caloscale.showers.tfrecord.twins import Twins
-from caloscale.spec.data import Data, PrimaryRanges
+from caloscale.spec.data import Data
 from caloscale.storage.atomic import PARTIAL, atomic_writer
 
 _SHARD_BYTES = 128 * 1024 * 1024
@@ -203,7 +203,7 @@ class _Preprocessor:
             shards=tuple(shards),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
-            **{name: getattr(data, name) for name in PrimaryRanges.model_fields},
+            **dict(data.primary_ranges()),
             source=self.origin,
             dropped=dict(sorted(self.dropped.items())),
             provenance=self._provenance(),
