@@ -9,7 +9,7 @@ a probability of at most 5%.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from scipy.special import ndtr, ndtri
 
@@ -171,9 +171,9 @@ def _missing(difference: Difference) -> str:
     return where + (difference.reason or "not measurable here: the uncertainty is zero")
 
 
-def _lacking(sigmas: float, tests: int, showers: Counts) -> dict[str, int | str]:
+def _lacking(sigmas: float, tests: int, showers: Counts) -> dict[str, Any]:
     """Showers that would decide if the difference is what it seems: a number of further held-out Monte Carlo showers,
-    or a sentence where generated ones are too few as well. Empty where it would take about a million.
+    or numbers of both where generated ones are too few as well. Empty where it would take about a million.
 
     sigmas: standard deviations by which it exceeds the tolerance now.
     """
@@ -184,5 +184,4 @@ def _lacking(sigmas: float, tests: int, showers: Counts) -> dict[str, int | str]
     if of_reference > 1e-6:
         return {"further_showers": max(1, math.ceil(1 / of_reference) - showers.reference)}
     each = math.ceil(2 / decides) if decides > 1e-6 else 0
-    text = f"{each} generated showers (validation.showers) and {max(each, showers.reference)} held-out Monte Carlo "
-    return {"reason": f"{text}showers are needed"} if each else {}
+    return {"needed_showers": (each, max(each, showers.reference))} if each else {}

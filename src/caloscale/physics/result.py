@@ -283,8 +283,10 @@ class GateResult(Block):
     """Evidence: standard deviations from no difference."""
     further_showers: int | None = None
     """Held-out Monte Carlo showers beyond the present ones that would decide, if the difference is what it seems."""
+    needed_showers: tuple[int, int] | None = None
+    """Generated and held-out Monte Carlo showers that would decide, where more of the latter alone would not."""
     reason: str | None = None
-    """Why a value is absent; of a gate that is undecided for lack of generated showers, how many would decide."""
+    """Why a value is absent, here or in another range of energy."""
 
     @property
     def statement(self) -> str:
@@ -300,6 +302,10 @@ class GateResult(Block):
             return text
         if self.further_showers is not None:
             return f"{text}: {self.further_showers} more held-out Monte Carlo showers are needed"
+        if self.needed_showers is not None:
+            generated, reference = self.needed_showers
+            both = f"{generated} generated showers (validation.showers) and {reference} held-out Monte Carlo showers"
+            return f"{text}: {both} are needed"
         return f"{text}: {self.reason or 'the difference is too near to the tolerance to decide'}"
 
     @property
