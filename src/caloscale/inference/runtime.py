@@ -73,7 +73,7 @@ class Runtime(ABC):
         """
         given = {"noise": noise, "energy_gev": energy_gev, "angle_rad": angle_rad, **further}
         check_columns(further, self.card)
-        inputs = {name: np.ascontiguousarray(values, np.float32) for name, values in given.items()}
+        inputs = {name: np.ascontiguousarray(given[name], np.float32) for name in ("noise", *self.card.columns)}
         shapes = [values.shape for values in inputs.values()]
         count = len(inputs["energy_gev"])
         if shapes != [(count, self.noise_size), *[(count,)] * len(self.card.columns)]:
