@@ -16,9 +16,8 @@ from caloscale.showers.primaries import Floats
 
 _CELLS_AT_ONCE = 2**17
 """Cells of the showers that a call computes: its intermediate results stay in the cache of a core."""
-_HINTS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
-"""Arithmetic of what is not quantised."""
-_CAPABILITIES = {"float32": "FP32", "bfloat16": "BF16", "int8": "INT8"}
+_OPENVINO = {"float32": ("FP32", "f32"), "bfloat16": ("BF16", "bf16"), "int8": ("INT8", "f32")}
+"""By precision: what OpenVINO calls the processor's capability, and the arithmetic of what is not quantised."""
 
 
 class OnnxRuntime(Runtime):
@@ -63,12 +62,13 @@ class OpenVinoRuntime(Runtime):
     def __init__(self, folder: Path, *, precision: str, streams: int, threads: int | None) -> None:
         self._core = openvino_core()
         card = read_card(folder)
-        if _CAPABILITIES[precision] not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        capability, arithmetic = _OPENVINO[precision]
+        if capability not in self._core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
             problem = "this processor has no instructions for it"
             raise InputError(problem, field="precision", value=precision, remedy="use --precision float32")
         self._model = self._core.read_model(exported(folder, "openvino-int8" if precision == "int8" else "openvino"))
         self._settings: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": _HINTS[precision],
+            "INFERENCE_PRECISION_HINT": arithmetic,
             "NUM_STREAMS": streams,
             # OpenVINO begins with the first core: processes with a part of the cores would share it.
             "ENABLE_CPU_PINNING": threads is None,

@@ -17,13 +17,6 @@ from caloscale.spec.data import PDG_CODES, PrimaryRanges
 
 _ROUNDING = 1e-5
 """Rad, mm: numbers in float32 at the end of a range count as within."""
-_FIELDS = {
-    "azimuth_rad": "data.azimuthDeg",
-    "entry_x_mm": "data.entryMm",
-    "entry_y_mm": "data.entryMm",
-    "pdg": "particle",
-}
-"""The field of the run configuration from which each further column follows."""
 _OPTIONS = {
     "energies": ("energy_gev", 0.0, math.inf, "GeV", "10..500, a list 10,50,100"),
     "angles": ("angle_rad", 0.0, 180.0, "degrees", "60..120, a list 62,90,118"),
@@ -97,7 +90,7 @@ def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
     given, wanted = set(further), set(trained.spans)
     if unknown := sorted(given - wanted):
         problem = f"is no condition of this model, which was trained with {', '.join(trained.columns)}"
-        field = _FIELDS.get(unknown[0], "data")
+        field = FURTHER[unknown[0]].field if unknown[0] in FURTHER else "data"
         remedy = f"leave it out, or give a model that was trained with a range of it ({field})"
         raise InputError(problem, field=unknown[0], remedy=remedy)
     if missing := [name for name in trained.spans if name not in given]:
@@ -116,7 +109,7 @@ def check_trained(table: Table, trained: PrimaryRanges) -> None:
             bad = ~((column >= low - _ROUNDING) & (column <= high + _ROUNDING))
         if bad.any():
             problem = "holds a number that the model was not trained with"
-            remedy = f"give {_known(name, trained)}, or a model that was trained with it ({_FIELDS[name]})"
+            remedy = f"give {_known(name, trained)}, or a model that was trained with it ({FURTHER[name].field})"
             raise InputError(problem, field=name, value=float(column[bad][0]), remedy=remedy)
 
 

@@ -7,7 +7,7 @@ exported models have the columns under these names.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +17,24 @@ from caloscale.spec.data import PDG_CODES, PrimaryRanges
 Floats = NDArray[np.float32]
 Table = Mapping[str, Floats]
 """Columns (N,) by name."""
-FURTHER: tuple[str, ...] = ("azimuth_rad", "entry_x_mm", "entry_y_mm", "pdg")
-"""All columns beside energy and angle, in their order."""
+
+
+class Column(NamedTuple):
+    """A column of a table of primaries."""
+
+    field: str
+    """Field of the run configuration that gives its range."""
+    meaning: str
+    """What its numbers are, with their unit."""
+
+
+FURTHER = {
+    "azimuth_rad": Column("data.azimuthDeg", "azimuth of the direction about the normal of the face, rad"),
+    "entry_x_mm": Column("data.entryMm", "displacement along x from the line that crosses the axis of the window, mm"),
+    "entry_y_mm": Column("data.entryMm", "displacement along y, mm"),
+    "pdg": Column("data.particle", "Monte Carlo number of the primary"),
+}
+"""All columns after energy and angle, in their order."""
 
 
 def draw_table(ranges: PrimaryRanges, count: int, random: np.random.Generator, *, first: int = 0) -> dict[str, Floats]:

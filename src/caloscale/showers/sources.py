@@ -24,7 +24,7 @@ from caloscale.showers.hdf5.layouts import (
     open_layout,
 )
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.primaries import Table
+from caloscale.showers.primaries import FURTHER, Table
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
 from caloscale.spec.data import PDG_CODES, Data, Range
 from caloscale.storage.objects import download, is_remote
@@ -277,14 +277,10 @@ def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source:
     energies = np.concatenate([file.primaries["energy_gev"] for file in files])
     angles = np.degrees(np.concatenate([file.primaries["angle_rad"] for file in files]))
     contents = f"{len(energies)} showers of {_range(energies)} GeV and {_range(angles)} degrees"
-    for field, column, unit in (
-        ("azimuthDeg", "azimuth_rad", "rad"),
-        ("entryMm", "entry_x_mm", "mm along x"),
-        ("entryMm", "entry_y_mm", "mm along y"),
-    ):
-        found = [file.primaries[column] for file in files if column in file.primaries]
-        if found:
-            contents += f", {_range(np.concatenate(found))} {unit} (data.{field})"
+    for name in (column for column in FURTHER if column != "pdg"):
+        values = [file.primaries[name] for file in files if name in file.primaries]
+        if values:
+            contents += f", {name} of {_range(np.concatenate(values))} ({FURTHER[name].field})"
     prepared = data.preprocessing
     return ShowerFileError(
         f"no showers are left for {split}: the files contain {contents}",

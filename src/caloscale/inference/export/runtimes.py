@@ -21,6 +21,7 @@ from caloscale.inference.export.target import spread
 from caloscale.inference.packages import BATCH, FILES, Format
 from caloscale.models.card import CARD, GENERATOR, VERDICT, ModelCard
 from caloscale.random import latent_noise
+from caloscale.showers.primaries import FURTHER
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
@@ -32,13 +33,6 @@ TOLERANCES: dict[Format, float] = {"onnx": TOLERANCE, "openvino": TOLERANCE, "op
 """By format. int8 changes cells, and the gates of the validation judge how much it may: here damage is found only."""
 CHECKED = 8
 """Showers over all that was trained on that are compared."""
-_MEANING = {
-    "azimuth_rad": "azimuth of the direction about the normal of the face, rad",
-    "entry_x_mm": "displacement along x from the line that crosses the axis of the window, mm",
-    "entry_y_mm": "displacement along y, mm",
-    "pdg": "Monte Carlo number of the primary",
-}
-"""Further columns of the table of primaries."""
 
 
 class ExportRecord(Block):
@@ -130,7 +124,7 @@ def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
         "noise": f"normal random numbers, mean 0, standard deviation 1, ({BATCH}, {noise_size})",
         "energy_gev": f"energy of the primary, GeV, ({BATCH},)",
         "angle_rad": f"angle between direction and face, rad, ({BATCH},)",
-        **{name: f"{_MEANING[name]}, ({BATCH},)" for name in card.spans},
+        **{name: f"{FURTHER[name].meaning}, ({BATCH},)" for name in card.spans},
         "cells_gev": f"energy deposited in each cell, GeV, ({BATCH}, x {x}, y {y}, layer {layers})",
     }
     return {

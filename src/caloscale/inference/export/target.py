@@ -15,7 +15,7 @@ from caloscale.errors import InputError
 from caloscale.inference.packages import Format, runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
-from caloscale.showers.primaries import Floats
+from caloscale.showers.primaries import FURTHER, Floats
 from caloscale.spec.data import HADRONS, PDG_CODES, Particle
 
 if TYPE_CHECKING:
@@ -60,9 +60,9 @@ class Target(ABC):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """The same from the cells of the network (X, Y, Z), GeV."""
 
-    @abstractmethod
     def properties(self) -> dict[str, str]:
-        """What the metadata say about inputs and output: names, shapes, units."""
+        """What the metadata say about inputs and output: names, shapes, units; empty: as `runtimes.metadata` does."""
+        return {}
 
     @abstractmethod
     def usage(self, file: str) -> str:
@@ -122,8 +122,7 @@ def fixed_columns(card: ModelCard, target: str) -> dict[str, float]:
             fixed[name] = PDG_CODES[first_particle(card)]
             continue
         if not low <= 0 <= high:
-            is_azimuth = name == "azimuth_rad"
-            field, span = ("data.azimuthDeg", card.azimuth_deg) if is_azimuth else ("data.entryMm", card.entry_mm)
+            field, span = FURTHER[name].field, card.azimuth_deg if name == "azimuth_rad" else card.entry_mm
             problem = f"does not contain 0, and {target} passes no {name}"
             remedy = f"train with a {field} that contains 0, or use --target onnx"
             raise InputError(problem, field=field, value=list(span or ()), remedy=remedy)
@@ -177,10 +176,6 @@ class Onnx(Target):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """GeV per cell as they are."""
         return cells_gev.reshape(-1)
-
-    def properties(self) -> dict[str, str]:
-        """Those of `runtimes.metadata` are enough."""
-        return {}
 
     def usage(self, file: str) -> str:
         """Lines of Python."""
