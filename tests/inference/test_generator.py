@@ -222,6 +222,8 @@ def test_a_compact_model_with_further_conditions_is_computed_by_its_layers(tmp_p
     generator = load_generator(tmp_path)
     noise, columns = latent_noise(1, 0, 3, generator.noise_size), draw_table(run.data, 3, np.random.default_rng(2))
     made = generator.cells_gev(noise, *columns.values()).numpy()
+    reversed_columns = dict(reversed(columns.items()))
+    np.testing.assert_array_equal(generator.generate_batch(noise, **reversed_columns), made)
     shower = generator.network(latent(noise, columns, run.model, run.data)).numpy()[..., 0].astype(float)
     preprocessing = run.data.preprocessing
     gev = shower ** (1 / preprocessing.power) / preprocessing.units_per_gev

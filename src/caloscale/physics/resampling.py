@@ -14,8 +14,8 @@ from caloscale.physics.response import FEWEST
 from caloscale.physics.result import Compared, Measured, Separation, number
 
 DIVISIONS = 200
-"""Random divisions of the Monte Carlo showers into halves behind each self-separation: with 40 the standard deviation
-of a profile's null was between half of the right one and one and a half times it."""
+"""Random divisions of the Monte Carlo showers into halves for each self-separation: the standard deviation over D
+divisions is known within 1 / sqrt(2 D) of itself, 5%."""
 FILLED = 5
 """Showers that fill a bin, of those of the smaller sample, from which on its variance is known well enough."""
 

@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 HDF5_NAMES = ("*.h5", "*.hdf5")
 _LARGEST_OF_ONE, _LARGEST_MEDIAN = 5.0, 1.5
-"""Sum of cells over primary energy that one shower, and the median of a file, can have. Energy conservation allows 1;
-sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
+"""Sum of cells over primary energy that one shower, and the median of a block of a file, can have. Energy conservation
+allows 1; sums that are calibrated to the primary energy (CaloChallenge) fluctuate about 1."""
 _UNUSUAL_FACTOR, _FEWEST = 4.0, 10
 """Factor by which the median may differ from the detector's sampling (leakage makes it smaller, nothing makes it
 larger), and fewest showers that have a median."""
@@ -295,9 +295,10 @@ def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source:
 def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.intp], data: Data) -> None:
     """Compare the sums of cells with the energies of the primaries and with the sampling of the detector.
 
-    numbers: of the showers in the file (N,). Raises ShowerFileError when more energy is deposited than the primaries
-    had or the detector samples, which wrong units cause, or less in a file that does not state its unit, and when the
-    sums do not follow the energies. Less energy in a file that states its unit is a warning.
+    showers: a block of the file; numbers: of the showers in the file (N,). Raises ShowerFileError when more energy is
+    deposited than the primaries had or the detector samples, which wrong units cause, or less in a file that does not
+    state its unit, and when the sums do not follow the energies. Less energy in a file that states its unit is a
+    warning.
     """
     ratios = showers.ecal_sum_gev / showers.energy_gev
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
@@ -357,7 +358,8 @@ def check_inclination(
     cells_gev: NDArray[np.floating],
     data: Data,
 ) -> None:
-    """Compare the angles of the primaries (N,) with those that re-binned cells (N, X, Y, Z) show along x (N,) and y.
+    """Compare the angles of the primaries (N,) with those that re-binned cells (N, X, Y, Z) show along x (N,) and y, in
+    a block of the file.
 
     Raises ShowerFileError when the showers are inclined along y or to the other side of x: axes that are exchanged or
     reversed. Also when the cells do not follow the angles at all: rows that are mixed up. Few showers, angles that are
