@@ -249,8 +249,8 @@ def test_bad_input_leaves_nothing(
     def write(_: object, graph: object, path: Path, properties: object) -> None:
         path.write_bytes(b"")
 
-    monkeypatch.setattr(formats, "exporter", lambda _: (write, None, {}))
-    monkeypatch.setattr(files, "_caller", lambda *_: lambda *inputs: np.zeros(1))
+    monkeypatch.setattr(formats, "exporter", lambda _: (write, {}))
+    monkeypatch.setattr(files, "open_file", lambda *_, **__: lambda *inputs: np.zeros(1))
     done = command("export", "--target", "ddml", "--model", model, "-o", new)
     assert done.code == 2 and "differs from the network in the call of ddml" in done.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]

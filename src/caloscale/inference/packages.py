@@ -1,6 +1,7 @@
 """Packages of the extra `infer`, which may be absent, and the formats of a generator that they write and compute."""
 
 import os
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -68,6 +69,22 @@ def open_session(
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def open_file(
+    path: Path, inputs: Sequence[str], *, threads: int | None = None, optimise: bool = True
+) -> Callable[..., Any]:
+    """What computes an exported file: a function of its inputs, in their order, that gives its output.
+
+    inputs: their names in OpenVINO; ONNX has them in the order of the file. Other arguments: see `open_session`.
+    """
+    if path.suffix == ".xml":
+        settings = {} if threads is None else {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        compiled = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32", **settings})
+        return lambda *values: compiled(dict(zip(inputs, values)))[0]
+    session = open_session(path, threads=threads, optimise=optimise)
+    names = [value.name for value in session.get_inputs()]
+    return lambda *values: session.run(None, dict(zip(names, values, strict=True)))[0]
 
 
 def format_of(runtime: str, precision: str) -> Format | None:

@@ -172,8 +172,7 @@ def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, 
             columns["pdg"] = _codes(text)
         else:
             columns[_OPTIONS[option][0]] = _parse(text, option)
-    primaries = Primaries(columns, seed)
-    ends = {name: column if name == "pdg" else primaries.range_of(name) for name, column in columns.items()}
+    ends = {name: (one.low, one.high) if isinstance(one, Span) else one for name, one in columns.items()}
     check_trained({name: np.asarray(values, np.float32) for name, values in ends.items()}, trained)
     return Primaries({name: columns[name] for name in trained.columns}, seed)
 

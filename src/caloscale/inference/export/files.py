@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
 from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges
-from caloscale.inference.packages import FILES, PACKAGES, load, open_session, openvino_core, runtime_of
+from caloscale.inference.packages import FILES, PACKAGES, load, open_file, openvino_core
 from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows
@@ -83,7 +82,7 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
 
     generator = load_generator(model)
     chosen = kind(card, generator.noise_size)
-    write, _, versions = formats.exporter(kind.format)
+    write, versions = formats.exporter(kind.format)
     name, source = FILES[kind.format], source_sha256(model)
     with atomic_writer(output, replace_folder=True) as folder:
         folder.mkdir()
@@ -239,27 +238,15 @@ def _readme(target: Target, file: str, said: dict[str, str]) -> str:
 """
 
 
-def _caller(target: Target, file: Path) -> Callable[..., Any]:
-    """The call of the target: batch 1, one thread, no optimisation of the graph; inputs in their order."""
-    if runtime_of(target.format) == "openvino":
-        compiled = openvino_core().compile_model(
-            file, "CPU", {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1}
-        )
-        names = ("noise", *target.card.columns)
-        return lambda *inputs: compiled(dict(zip(names, inputs)))["cells_gev"]
-    session = open_session(file, threads=1, optimise=False)
-    names = tuple(value.name for value in session.get_inputs())
-    outputs = [value.name for value in session.get_outputs()]
-    return lambda *inputs: session.run(outputs, dict(zip(names, inputs, strict=True)))[0]
-
-
 def _compare(target: Target, file: Path, generator: Any, count: int, *, blamed: Path) -> tuple[float, float]:
     """Largest deviation of a file from the network, and the median of the calls in milliseconds.
 
-    Raises CheckpointError, which names the path ``blamed``, for more than is allowed.
+    The call is that of the target: batch 1, one thread, no optimisation of the graph, inputs in their order. Raises
+    CheckpointError, which names the path ``blamed``, for more than is allowed.
     """
     primaries, noise = target.primaries(count), target.noise(count)
-    call, seconds, worst = _caller(target, file), [], 0.0
+    call = open_file(file, ("noise", *target.card.columns), threads=1, optimise=False)
+    seconds, worst = [], 0.0
     threshold = target.units_per_gev * target.card.preprocessing.threshold_gev
     with bar("check", count, "showers", disable=count < PRIMARIES) as shown:
         for first in range(0, count, _TOGETHER):

@@ -1,4 +1,4 @@
-"""Writing and computing a generator as ONNX and OpenVINO IR, with convolutions in float32 or int8."""
+"""Writing a generator as ONNX and OpenVINO IR, with convolutions in float32 or int8."""
 
 import io
 import logging
@@ -14,26 +14,21 @@ import tensorflow as tf
 
 from caloscale.inference.export.target import spread
 from caloscale.inference.generator import Generator
-from caloscale.inference.packages import BATCH, PACKAGES, Format, load, open_session, openvino_core, runtime_of
+from caloscale.inference.packages import BATCH, PACKAGES, Format, load, openvino_core, runtime_of
 from caloscale.random import latent_noise
 
 OPSET = 18
 """Version of the ONNX operators: ONNX Runtime 1.14 and later have them."""
-Compute = Callable[..., Any]
 CALIBRATED, CALIBRATED_AT_ONCE = 160, 8
 """Showers from which the ranges of int8 are taken, and how many are computed together."""
 
 
-def exporter(format: Format) -> tuple[Callable[..., None], Compute, dict[str, str]]:
-    """How a format is written (generator, graph, path, properties), how its file is computed, and the versions."""
-    write, compute = {
-        "onnx": (_write_onnx, _compute_onnx),
-        "openvino": (_write_openvino, _compute_openvino),
-        "openvino-int8": (_write_int8, _compute_openvino),
-    }[format]
+def exporter(format: Format) -> tuple[Callable[..., None], dict[str, str]]:
+    """How a format is written (generator, graph, path, properties), and the versions of what writes it."""
+    write = {"onnx": _write_onnx, "openvino": _write_openvino, "openvino-int8": _write_int8}[format]
     for package in PACKAGES[format]:
         load(package)
-    return write, compute, {"tensorflow": tf.__version__, **{name: version(name) for name in PACKAGES[format]}}
+    return write, {"tensorflow": tf.__version__, **{name: version(name) for name in PACKAGES[format]}}
 
 
 def named(generator: Generator, format: Format) -> Any:
@@ -93,10 +88,6 @@ def _expm1(context: Any, node: Any, name: str, _: Any) -> None:
     sinh, exp = (context.make_node(operator, [x], **like).output[0] for operator in ("Sinh", "Exp"))
     product = context.make_node("Mul", [sinh, exp], **like).output[0]
     context.make_node("Mul", [product, two], outputs=[result], **like)
-
-
-def _compute_onnx(path: Path, inputs: dict[str, Any]) -> Any:
-    return open_session(path, threads=None).run(["cells_gev"], inputs)[0]
 
 
 def _write_openvino(generator: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
@@ -162,8 +153,3 @@ def last_convolutions(operations: Sequence[Any]) -> list[str]:
         elif one.get_type_name() == "Convolution":
             last.append(one.get_friendly_name())
     return sorted(last)
-
-
-def _compute_openvino(path: Path, inputs: dict[str, Any]) -> Any:
-    compiled = openvino_core().compile_model(path, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return compiled(inputs)["cells_gev"]

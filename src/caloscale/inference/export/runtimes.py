@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 import caloscale
 from caloscale.errors import CheckpointError
 from caloscale.inference.export.target import spread
-from caloscale.inference.packages import BATCH, FILES, Format
+from caloscale.inference.packages import BATCH, FILES, Format, open_file
 from caloscale.models.card import CARD, GENERATOR, VERDICT, ModelCard
 from caloscale.random import latent_noise
 from caloscale.showers.primaries import FURTHER
@@ -89,14 +89,15 @@ def _export(folder: Path, format: Format, target: Path) -> None:
     from caloscale.inference.generator import load_generator
 
     generator = load_generator(folder)
-    write, compute, versions = formats.exporter(format)
+    write, versions = formats.exporter(format)
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
         write(generator, formats.named(generator, format), path, metadata(generator.card, generator.noise_size))
         inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(generator.card, CHECKED)}
         truth = generator.network_cells_gev(*inputs.values()).numpy()
-        found = deviation(compute(path, inputs), truth, generator.card.preprocessing.threshold_gev)
+        cells = open_file(path, tuple(inputs))(*inputs.values())
+        found = deviation(cells, truth, generator.card.preprocessing.threshold_gev)
         if not found <= TOLERANCES[format]:
             raise CheckpointError(
                 f"differs from the network once it is exported to {format}: by {found:.1e}, allowed "
