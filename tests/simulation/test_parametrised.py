@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import gamma, kstest
 
-from caloscale.detector.geometry import absorber_mm, gap_mm, layer_edges_mm, layer_edges_x0, sensor_depth_mm
-from caloscale.detector.materials import MATERIALS
+from caloscale.detector.geometry import absorber_mm, gap_mm, layer_edges_x0, sensor_depth_mm
 from caloscale.detector.sampling import Medium
 from caloscale.simulation.parametrised import Parametrised, Radial, draw_longitudinal, radial
 from caloscale.spec import Data, Geometry
@@ -22,16 +21,11 @@ def showers(count: int, energy_gev: float, angle_deg: float = 90, seed: int = 1,
     return engine.showers({"energy_gev": np.full(count, energy_gev, np.float32), "angle_rad": angle})
 
 
-def test_materials_have_their_published_critical_energies_and_radii() -> None:
-    """Review of Particle Physics: Ec 7.97 and 40.2 MeV, Molière radius of tungsten 9.3 mm."""
-    assert MATERIALS["tungsten"].critical_energy_mev == pytest.approx(7.97, rel=0.02)
-    assert MATERIALS["silicon"].critical_energy_mev == pytest.approx(40.2, rel=0.1)
+def test_the_moliere_radius_is_the_published_one_widened_by_the_gap() -> None:
+    """Review of Particle Physics: 9.3 mm in tungsten."""
     solid = Geometry(active_mm=1e-6, depth_mm=79.2 + 1e-4)
     assert Medium.of_layer(solid, 2.4).moliere_radius_mm == pytest.approx(9.3, rel=0.03)
     assert 1 / MEDIUM.sampling_frequency == pytest.approx(np.diff(layer_edges_x0(Geometry()))[0])
-
-
-def test_the_gap_widens_the_shower_by_its_part_of_the_depth() -> None:
     without_gap = Geometry(depth_mm=79.2 + 12.5)
     widened = MEDIUM.moliere_radius_mm / Medium.of_layer(without_gap, 2.4).moliere_radius_mm
     assert widened == pytest.approx((2.9 + gap_mm(Geometry())) / 2.9)
@@ -135,15 +129,6 @@ def test_response_is_linear() -> None:
         layers = showers(max(40, 800 // energy), energy).sum(axis=(1, 2), dtype=float)
         response.append((layers @ (np.array(absorber_mm(Geometry())) / 2.4)).mean() / energy)
     np.testing.assert_allclose(response, np.mean(response), rtol=0.03)
-
-
-def test_layers_are_as_thick_as_their_parts() -> None:
-    """CLIC: 17 of 2.4 + 0.5 + 2.692 mm, 8 of 4.8 + 0.5 + 2.692 mm, 159 mm in all; each holds its sensor."""
-    edges = layer_edges_mm(Geometry())
-    np.testing.assert_allclose(np.diff(edges), [5.592] * 17 + [7.992] * 8)
-    assert edges[-1] == pytest.approx(159)
-    sensors = np.array(sensor_depth_mm(Geometry()))
-    assert ((edges[:-1] < sensors) & (sensors < edges[1:])).all()
 
 
 @pytest.mark.parametrize("angle_deg", [60.0, 75.0, 120.0])

@@ -90,16 +90,13 @@ def test_manifest_that_does_not_hold_together(
     assert words in str(caught.value) and "manifest.json" in str(caught.value) and caught.value.remedy
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"a": NaN}', b"[" * 100_000])
-def test_manifest_that_is_not_json(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "manifest.json").write_bytes(content)
-    with pytest.raises(ShowerFileError, match="is not a manifest"):
+@pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\xfe", b"null", b'{"a": NaN}', b"[" * 100_000])
+def test_manifest_that_is_missing_or_not_json(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / "manifest.json").write_bytes(content)
+    problem = "is not a manifest" if content is not None else "cannot be read: No such file"
+    with pytest.raises(ShowerFileError, match=problem):
         read_manifest(tmp_path)
-
-
-def test_missing_manifest(tmp_path: Path) -> None:
-    with pytest.raises(ShowerFileError, match="cannot be read: No such file"):
-        read_manifest(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
