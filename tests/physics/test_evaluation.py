@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import get_args
 
@@ -200,6 +201,20 @@ def test_empty_samples_and_other_shapes_are_refused(undistorted, field):
     with pytest.raises(InputError, match="another shape") as error:
         judge(**(samples | {field: wrong}))
     assert (error.value.field, error.value.value) == (field, [8, 9, 12]) and "[9, 9, 12]" in error.value.remedy
+
+
+def test_columns_of_primaries_are_known_by_their_names():
+    """In another order than the run's, and with a column of zeros that the run has no range of."""
+    data = DATA.model_copy(update={"particle": ("e-", "gamma"), "entry_mm": (-2.0, 2.0)})
+    samples = []
+    for seed in (1, 3, 5):
+        showers = conftest.make_two_particles(30, seed, electrons=1, photons=0.8, source="geant4")
+        zeros = np.zeros(60, np.float32)
+        further = {**showers.further, "azimuth_rad": zeros, "entry_y_mm": zeros, "entry_x_mm": zeros + seed / 5}
+        samples.append(replace(showers, further=further))
+    compared = compare(*samples[:2], training=samples[2], untrained=None, data=data, validation=QUICK)
+    assert compared.samples.generated.further[0] == pytest.approx([0.6, 0, 11])
+    assert [len(s.particles["e-"]) - s.particles["e-"].sum() for s in compared.weighted.values()] == [30, 30, 30]
 
 
 def test_the_baseline_repeats_the_mean_shower_times_the_energy(undistorted):

@@ -208,10 +208,11 @@ def _measure_samples(
     validation: Validation,
 ) -> Samples:
     """Check and measure; generated showers with cells that are not finite or negative count as empty ones."""
-    named = {"reference": reference, "generated": generated, "training": training, "untrained": untrained}
-    for name, sample in named.items():
-        if sample is not None:
-            _check(name, sample, data.shape)
+    reference, generated, training = (
+        _checked(name, sample, data)
+        for name, sample in (("reference", reference), ("generated", generated), ("training", training))
+    )
+    untrained = None if untrained is None else _checked("untrained", untrained, data)
     for name, sample in (("reference", reference), ("training", training)):
         if bad := int(_unusable_showers(sample).sum()):
             problem = "showers with cells that are not finite or negative"
@@ -286,7 +287,9 @@ def _without_unusable(showers: Showers) -> tuple[Showers, int]:
     return replace(showers, cells_gev=cells), int(bad.sum())
 
 
-def _check(name: str, sample: Showers, shape: tuple[int, int, int]) -> None:
+def _checked(name: str, sample: Showers, data: Data) -> Showers:
+    """The showers with the columns of the run alone, in its order: columns of samples are compared by their place."""
+    shape = data.shape
     if len(sample) == 0:
         raise InputError(
             "no showers to compare", field=name, value=0, remedy="widen the selection or make more showers"
@@ -297,3 +300,4 @@ def _check(name: str, sample: Showers, shape: tuple[int, int, int]) -> None:
         raise InputError(problem, field=name, value=list(sample.cells_gev.shape[1:]), remedy=remedy)
     if not (np.isfinite(sample.energy_gev).all() and (sample.energy_gev > 0).all()):
         raise InputError("energies that are not positive numbers", field=name, remedy="check the file")
+    return replace(sample, further={column: sample.further[column] for column in data.spans})
