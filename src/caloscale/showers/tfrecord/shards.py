@@ -177,7 +177,7 @@ class _Preprocessor:
     """One pass over the files, block by block."""
 
     def __init__(self, data: Data, source: str, files: list[SurveyedFile], folder: Path) -> None:
-        self.data, self.source, self.files, self.folder = data, source, files, folder
+        self.data, self.source, self.folder = data, source, folder
         self.origin = check_one_origin(files)
         if data.source == "simulate" and self.origin == "file":
             problem = "are no simulated showers, whose energies and order are known (data.source: simulate)"
@@ -186,7 +186,7 @@ class _Preprocessor:
         self.slices, self.split_method = split_files(files, data)
         check_selection(self.slices, data, source)
         self.dropped: Counter[str] = Counter()
-        self.used: dict[Path, dict[Split, int]] = {}
+        self.sources: dict[Path, SourceFile] = {}
         self.checksums: dict[str, Path] = {}
         self.twins = Twins()
 
@@ -229,7 +229,8 @@ class _Preprocessor:
                     for prepared, of_prepared in self._prepare(one, wanted):
                         writer.write(prepared, of_prepared)
                         progress.update(len(prepared))
-                        self.used[one.file.path][split] += len(prepared)
+                        used = self.sources[one.file.path].used
+                        used[split] = used.get(split, 0) + len(prepared)
                         written += len(prepared)
             self.dropped["beyond data.showers"] += len(places) - read
             if written == 0:
@@ -244,7 +245,7 @@ class _Preprocessor:
             selected = np.flatnonzero(wanted[start : start + size])
             if len(selected) == 0:
                 continue
-            self._keep_checksum(path)
+            self._keep(one.file)
             stop = min(start + size, len(one.file))
             showers = read_showers(path, geometry=self.data.geometry, start=start, stop=stop)[selected]
             # A file of one primary has no column of it.
@@ -257,35 +258,26 @@ class _Preprocessor:
             check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
             self.twins.add(path, bright, start + selected[is_bright])
-            yield prepared, one.places[start + selected][is_bright]
+            if len(prepared):
+                yield prepared, one.places[start + selected][is_bright]
 
-    def _keep_checksum(self, path: Path) -> None:
+    def _keep(self, file: SurveyedFile) -> None:
         """Remember the file; the same showers under two names could be in both splits."""
-        if path in self.used:
+        path = file.path
+        if path in self.sources:
             return
-        self.used[path] = {"train": 0, "validation": 0}
         checksum = sha256_of(path)
         twin = self.checksums.setdefault(checksum, path)
         if twin != path:
             problem = f"contains the same showers as {twin.name}"
             remedy = "remove one of the two: a shower must not be in training and validation"
             raise ShowerFileError(problem, file=path, field="sha256", value=checksum, remedy=remedy)
+        self.sources[path] = SourceFile(name=path.name, sha256=checksum, showers=len(file), layout=file.layout, used={})
 
     def _provenance(self) -> Provenance:
-        of = {path: checksum for checksum, path in self.checksums.items()}
-        known = {file.path: file for file in self.files}
         return Provenance(
             source=self.source,
-            files=tuple(
-                SourceFile(
-                    name=path.name,
-                    sha256=of[path],
-                    showers=len(known[path]),
-                    layout=known[path].layout,
-                    used={split: count for split, count in used.items() if count},
-                )
-                for path, used in self.used.items()
-            ),
+            files=tuple(self.sources.values()),
             seed=self.data.seed,
             validation_fraction=self.data.validation_fraction,
             split_method=self.split_method,
