@@ -108,17 +108,17 @@ def check_file(file: Path, model: Path | None = None) -> Check:
     model: absent, the folder that `export.json` beside the file names. Raises InputError for a file that is none of
     ours or of another version, CheckpointError for another network and for a file that disagrees.
     """
-    said = _metadata(file)
-    if "caloscale.target" not in said:
+    properties = _metadata(file)
+    if "caloscale.target" not in properties:
         problem = "was not written by caloscale export"
         raise InputError(problem, file=file, remedy="give generator.onnx or generator.xml of its folder")
-    if said["caloscale.version"] != caloscale.__version__:
+    if (written_by := properties["caloscale.version"]) != caloscale.__version__:
         problem = f"was written by another version, this is {caloscale.__version__}"
         remedy = "export the model again, or check with that version"
-        raise InputError(problem, file=file, field="caloscale.version", value=said["caloscale.version"], remedy=remedy)
-    kind = _target(said["caloscale.target"])
+        raise InputError(problem, file=file, field="caloscale.version", value=written_by, remedy=remedy)
+    kind = _target(properties["caloscale.target"])
     folder = model or _model_of(file)
-    if source_sha256(folder) != said["caloscale.source"]:
+    if source_sha256(folder) != properties["caloscale.source"]:
         problem = f"is not the model that {file} was made from"
         raise CheckpointError(problem, file=folder, remedy="give that model with --model, or export this one again")
     from caloscale.inference.generator import load_generator
@@ -195,12 +195,12 @@ def _metadata(file: Path) -> dict[str, str]:
 def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[str, str]:
     """The metadata of a file: text by name."""
     card = target.card
-    said = metadata(card, target.noise_size)
+    properties = metadata(card, target.noise_size)
     own = target.properties()
     if own:  # names, shapes and units are the target's
-        said = {name: text for name, text in said.items() if not name.startswith("caloscale.units.")}
+        properties = {name: text for name, text in properties.items() if not name.startswith("caloscale.units.")}
     return {
-        **said,
+        **properties,
         **own,
         "caloscale.target": target.name,
         "caloscale.source": source,
@@ -213,11 +213,11 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
     }
 
 
-def _readme(target: Target, file: str, said: dict[str, str]) -> str:
-    verdict = json.loads(said["caloscale.verdict"])
+def _readme(target: Target, file: str, properties: dict[str, str]) -> str:
+    verdict = json.loads(properties["caloscale.verdict"])
     units = "\n".join(
         f"| `{name.removeprefix('caloscale.units.')}` | {text} |"
-        for name, text in said.items()
+        for name, text in properties.items()
         if name.startswith("caloscale.units.")
     )
     return f"""# A shower generator for {target.name}
