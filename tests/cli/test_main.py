@@ -131,9 +131,16 @@ def test_a_bench_without_tensorflow_names_its_installation(command: Callable, mo
     )
 
 
-def test_a_kept_profile_takes_no_options_of_a_measurement(command: Callable, tmp_path: Path) -> None:
-    done = command("profile", tmp_path, "--batch", 4)
-    assert done.code == 2 and "--batch: has no effect on the profile that a training has kept" in done.err
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("profile", ".", "--batch", "4"), "--batch: has no effect on the profile that a training has kept"),
+        (("compare", "one", "other", "--dataset", "shards"), "dataset: judges files, and all are runs"),
+    ],
+)
+def test_an_option_without_effect_is_refused(command: Callable, words: tuple[str, ...], says: str) -> None:
+    done = command(*words)
+    assert done.code == 2 and says in done.err and "remedy" in done.err
 
 
 @pytest.mark.parametrize("verb", ["train", "validate"])

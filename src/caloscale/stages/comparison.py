@@ -39,6 +39,9 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
         problem = "are files, and no run gives the gates by which they are judged"
         remedy = "give the folder of a run, too"
         raise InputError(problem, field="RUN", value=[str(source) for source in sources], remedy=remedy)
+    if dataset is not None and len(runs) == len(sources):
+        remedy = "leave it out, or give a file of showers, too"
+        raise InputError("judges files, and all are runs", field="dataset", value=str(dataset), remedy=remedy)
     by_source = {source: _read_run(source) for source in runs}
     first, configuration = by_source[runs[0]], load_run(runs[0] / "run.yaml")
     for source in sources:
