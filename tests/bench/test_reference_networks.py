@@ -84,13 +84,12 @@ def test_convolution_at_tiny_shapes():
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("upsampling", "kind"), [((2, 2, 3), "PaddedConv3D"), ((4, 4, 4), "UpsampledConv3D")])
-def test_convolution_behind_an_upsampling(upsampling, kind):
+@pytest.mark.parametrize("upsampling", [(2, 2, 3), (4, 4, 4)])
+def test_convolution_behind_an_upsampling(upsampling):
     x = np.random.default_rng(3).normal(size=(1, 3, 2, 2, 2)).astype(np.float32)
     inputs = tf.keras.Input(x.shape[1:])
     made = convolution(inputs, 3, (3, 2, 4), upsampling=upsampling, pad=(1, 0, 2), name="conv")
     network = tf.keras.Model(inputs, made)
-    assert type(network.get_layer("conv")).__name__ == kind
     weights = Weights(network, seed=4)
     repeated = x[0].astype(np.float64)
     for axis, times in enumerate(upsampling):

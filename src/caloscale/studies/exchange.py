@@ -128,18 +128,18 @@ def time_exchange(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """
     asked = validated(ExchangeInputs, inputs)
     processes = asked.ranks + (asked.method in SERVERS)
-    found = run_ranks("exchange", processes, asked.as_values())
-    workers = found.pop("workers")
-    computing, ended = np.array([one["computing"] for one in workers]).T, [one["seconds"] for one in workers]
+    measured = run_ranks("exchange", processes, asked.as_values())
+    workers = measured.pop("workers")
+    computing, ended = np.array([own["computing"] for own in workers]).T, [own["seconds"] for own in workers]
     return {
         "epochMilliseconds": 1000 * max(ended) / asked.epochs,
         "computingMilliseconds": 1000 * float(computing.mean()),
         "exchangeMilliseconds": 1000 * (float(np.mean(ended)) / asked.epochs - float(computing.mean())),
         "samplesPerSecond": asked.epochs * asked.ranks * asked.samples / max(ended),
-        **asked.slot_shares([Counts(**one["counts"]) for one in workers]),
-        **found,
+        **asked.slot_shares([Counts(**own["counts"]) for own in workers]),
+        **measured,
         "shares": workers[0]["shares"],
-        "modelled": _modelled(asked, computing, found["links"]),
+        "modelled": _modelled(asked, computing, measured["links"]),
     }
 
 
@@ -153,12 +153,12 @@ def _modelled(asked: ExchangeInputs, computing: Any, links: Mapping[str, Any] | 
     return _described(simulate(plan, computing, Network(message, message, window)))
 
 
-def _described(made: Outcome) -> dict[str, Any]:
+def _described(outcome: Outcome) -> dict[str, Any]:
     return {
-        "epochMilliseconds": 1000 * made.seconds_per_epoch,
+        "epochMilliseconds": 1000 * outcome.seconds_per_epoch,
         # The mean rank: without exchange the slowest one would count as waiting.
-        "computingShare": float(made.computing.sum(0).mean() / made.ended[-1].mean()),
-        "staleShare": made.counts.stale / made.slots if made.slots else None,
+        "computingShare": float(outcome.computing.sum(0).mean() / outcome.ended[-1].mean()),
+        "staleShare": outcome.counts.stale / outcome.slots if outcome.slots else None,
     }
 
 
@@ -353,12 +353,12 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     from mpi4py import MPI  # it joins the job, which only the processes of mpiexec may
 
     asked, world = validated(ExchangeInputs, settings), MPI.COMM_WORLD
-    found: dict[str, Any] = {"links": links(world, sum(asked.tensors)) if world.size > 1 else None}
-    found |= {"staleness": None, "lead": None}
+    measured: dict[str, Any] = {"links": links(world, sum(asked.tensors)) if world.size > 1 else None}
+    measured |= {"staleness": None, "lead": None}
     with_server, own = asked.method in SERVERS, None
     if with_server and world.rank == 0:
-        found |= serve(world, asked)
+        measured |= serve(world, asked)
     else:
         own = train(world, asked, world.rank - with_server)
     every = world.gather(own)
-    return None if every is None else found | {"workers": [one for one in every if one is not None]}
+    return None if every is None else measured | {"workers": [each for each in every if each is not None]}

@@ -93,8 +93,8 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any]:
     def with_gradients(x: Any, upstream: Any, layout: Layout) -> Any:
         with tf.GradientTape() as tape:
             tape.watch((x, kernel))
-            made = convolved(x, layout)
-        return made, *tape.gradient(made, (x, kernel), upstream)
+            outputs = convolved(x, layout)
+        return outputs, *tape.gradient(outputs, (x, kernel), upstream)
 
     def median_seconds(function: Any) -> float:
         function()
@@ -110,11 +110,11 @@ def work(settings: Mapping[str, Any]) -> dict[str, Any]:
     step = tf.function(lambda: with_gradients(given[0], given[1], asked.layout), autograph=False)
     timed = {"forwardSeconds": median_seconds(forward), "stepSeconds": median_seconds(step)}
     memory = peak_memory_mib() - baseline
-    found = [x.numpy() for x in step()]
+    computed = [x.numpy() for x in step()]
     if asked.layout == "NCHW":
-        found[:2] = [np.moveaxis(x, 1, 3) for x in found[:2]]
-    wanted = [x.numpy() for x in with_gradients(images, above, "NHWC")]
-    difference = max(float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(found, wanted))
+        computed[:2] = [np.moveaxis(x, 1, 3) for x in computed[:2]]
+    expected = [x.numpy() for x in with_gradients(images, above, "NHWC")]
+    difference = max(float(np.abs(x - truth).max() / np.abs(truth).max()) for x, truth in zip(computed, expected))
     products = 2 * asked.batch * layer.size**2 * np.prod(shape)
     return {
         **timed,

@@ -135,14 +135,14 @@ def _epoch_ratio(inputs: Mapping[str, Any], context: Context, folder: Path) -> d
 
 def _run_like(asked: EpochInputs, context: Context) -> Measurement:
     include = {"network", "provider", "accelerator", "count", "nodes", "workers", "batch_per_replica"}
-    wanted = asked.model_dump(include=include, exclude_none=True)
-    found = [m for m in context.measured if all(getattr(m, name) == value for name, value in wanted.items())]
-    if not found:
-        raise ConfigurationError("no such run was measured", field="given", value=wanted, remedy="see measurements.csv")
-    if len(found) > 1:
+    fields = asked.model_dump(include=include, exclude_none=True)
+    runs = [m for m in context.measured if all(getattr(m, name) == value for name, value in fields.items())]
+    if not runs:
+        raise ConfigurationError("no such run was measured", field="given", value=fields, remedy="see measurements.csv")
+    if len(runs) > 1:
         remedy = "give nodes, workers and batchPerReplica"
-        raise ConfigurationError(f"{len(found)} measured runs are like this", value=wanted, remedy=remedy)
-    return found[0]
+        raise ConfigurationError(f"{len(runs)} measured runs are like this", value=fields, remedy=remedy)
+    return runs[0]
 
 
 def _accelerators(measured: Measurement, asked: EpochInputs, prices: Prices) -> tuple[Rate, int, str]:

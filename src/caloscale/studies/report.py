@@ -202,12 +202,12 @@ def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[st
     for place, row in zip(places, rows):
         if row[asked.time] and row[asked.units] == smallest.get(place[1]):
             base.setdefault(place, row[asked.time])  # the first of several with as many
-    found = []
+    extended = []
     for place, row in zip(places, rows):
         time, units, of_base = row[asked.time], row[asked.units], base.get(place)
         gain = smallest[place[1]] * of_base / time if time and units and of_base else None
-        found.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})
-    return found
+        extended.append({**row, **dict(zip(SPEED_UP, (gain, gain and gain / units), strict=True))})
+    return extended
 
 
 def _tidy(table: SweepTable) -> list[tuple[Any, ...]]:

@@ -68,17 +68,17 @@ def runs_of(study: Study, context: Context) -> list[tuple[str, Run]]:
     Raises ConfigurationError when the study has none, or an input cannot be.
     """
     rests_on = MEASURES["run"].rests_on(context)
-    found = [
+    runs = [
         (_name(sweep, inputs, repetition, rests_on), run_of(inputs))
         for sweep in study.sweeps
         if sweep.measure == "run"
         for repetition, inputs in _rounds(sweep, context)
     ]
-    if not found:
+    if not runs:
         problem = "has no whole runs, which a cluster could make"
         remedy = f"caloscale study {study.name} computes it on this machine"
         raise ConfigurationError(problem, field="study", value=study.name, remedy=remedy)
-    return found
+    return runs
 
 
 def _rounds(sweep: Sweep, context: Context) -> Iterator[tuple[int, dict[str, Any]]]:

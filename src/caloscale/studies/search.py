@@ -59,7 +59,7 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     except ImportError as error:
         raise TrainingError("Optuna is missing", remedy=install_command("studies")) from error
     whole = {name for name in asked.ranges if all(isinstance(value, int) for value in inputs["ranges"][name])}
-    made: dict[int, dict[str, Any]] = {}
+    runs: dict[int, dict[str, Any]] = {}
     stopped: set[int] = set()
 
     def objective(trial: optuna.Trial) -> float:
@@ -81,15 +81,15 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                         raise optuna.TrialPruned
 
         try:
-            found = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}", watch)
+            run = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}", watch)
         except ConfigurationError:
             raise
         except CaloscaleError as error:
             raise optuna.TrialPruned from error
-        if found["quality"]["lowest"] is None:
+        if run["quality"]["lowest"] is None:
             raise optuna.TrialPruned
-        made[trial.number] = found
-        return float(found["quality"]["lowest"])
+        runs[trial.number] = run
+        return float(run["quality"]["lowest"])
 
     third = -(-asked.trials // 3)
     sampler: optuna.samplers.BaseSampler = optuna.samplers.RandomSampler(seed=asked.sampler_seed)
@@ -102,18 +102,18 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     study = optuna.create_study(sampler=sampler, pruner=pruner)
     resumed, clock = any(folder.glob("trial-*")), time.perf_counter()
     study.optimize(objective, n_trials=asked.trials)
-    if not made:
+    if not runs:
         raise TrainingError(f"all {asked.trials} runs failed", remedy=f"read the logs in {folder}, change the ranges")
-    physics = made[study.best_trial.number]["physics"]
+    physics = runs[study.best_trial.number]["physics"]
     return {
         "best": study.best_params,
         "bestTrial": study.best_trial.number + 1,
         "deviation": study.best_value,
-        "deviationOfTrials": float(np.median([found["quality"]["lowest"] for found in made.values()])),
+        "deviationOfTrials": float(np.median([run["quality"]["lowest"] for run in runs.values()])),
         "classifierAuc": physics["classifierAuc"],
         "resolution": physics["resolutionDeviation"],
         "stopped": len(stopped),
-        "failed": asked.trials - len(made) - len(stopped),
+        "failed": asked.trials - len(runs) - len(stopped),
         "seconds": None if resumed else time.perf_counter() - clock,
     }
 
@@ -133,27 +133,22 @@ def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """
     asked, fields = own_inputs(EnsembleInputs, inputs)
     folders = [folder / f"seed-{seed}" for seed in asked.seeds]
-    found = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(asked.seeds, folders)]
-    deviations = [one["quality"]["lowest"] for one in found]
-    best = found[min(range(len(found)), key=lambda i: np.inf if deviations[i] is None else deviations[i])]
+    runs = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(asked.seeds, folders)]
+    deviations = [run["quality"]["lowest"] for run in runs]
+    best = runs[min(range(len(runs)), key=lambda i: np.inf if deviations[i] is None else deviations[i])]
     mixed = judge_mixture(fields, folders)
-    names = {"classifierAuc": "classifierAuc", "resolution": "resolutionDeviation"}
+
+    def figures(name: str) -> dict[str, float | None]:
+        members = [run["physics"][name] for run in runs]
+        # A mean of fewer runs would be compared with one of all.
+        mean = None if None in members else float(np.mean(members))
+        return {"members": mean, "selected": best["physics"][name], "mixture": mixed.get(name)}
+
     return {
         "deviations": deviations,
-        **{
-            name: {
-                "members": _mean([one["physics"][key] for one in found]),
-                "selected": best["physics"][key],
-                "mixture": mixed.get(key),
-            }
-            for name, key in names.items()
-        },
+        "classifierAuc": figures("classifierAuc"),
+        "resolution": figures("resolutionDeviation"),
     }
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    """Null where a value is: a mean of fewer runs would be compared with one of all."""
-    return None if None in values else float(np.mean(np.asarray(values, np.float64)))
 
 
 def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[str, float]:
