@@ -187,10 +187,10 @@ def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
         typer.echo(f"- the estimate is for the cheapest region, {best.region}: {advice}", err=True)
 
 
-def _print_plan(made: Plan) -> None:
+def _print_plan(plan: Plan) -> None:
     from caloscale.report.plan import remarks, verdict
 
-    for line in (verdict(made), *(f"- {remark}" for remark in remarks(made))):
+    for line in (verdict(plan), *(f"- {remark}" for remark in remarks(plan))):
         typer.echo(line, err=True)
 
 
@@ -265,12 +265,12 @@ def status(
     def read() -> list[RunOnCluster]:
         return [find_run(connection, where, name)] if name else list_runs(connection, where)
 
-    found = read()
+    runs = read()
     if as_json:
-        listed = [{"name": r.name, "status": r.status.as_values()} for r in found]
+        listed = [{"name": r.name, "status": r.status.as_values()} for r in runs]
         typer.echo(json.dumps(listed[0]["status"] if name else listed, indent=2))
         return
-    shown = _table(found, where, wide=wide)
+    shown = _table(runs, where, wide=wide)
     if not watch:
         console().print(shown)
         return
@@ -282,16 +282,16 @@ def status(
             live.update(_table(read(), where, wide=wide), refresh=True)
 
 
-def _table(found: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
+def _table(runs: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
     from rich.console import Group
     from rich.text import Text
 
     from caloscale.cli.tables import table
 
-    rows = [_row(run) for run in found]
-    made = table(f"runs in namespace {namespace}", COLUMNS, rows, () if wide else WIDE)
+    rows = [_row(run) for run in runs]
+    runs_table = table(f"runs in namespace {namespace}", COLUMNS, rows, () if wide else WIDE)
     messages = [Text(f"{row[0]}: {row[-1]}") for row in rows if row[-1] and not wide]
-    return Group(made, *messages)
+    return Group(runs_table, *messages)
 
 
 def _row(run: RunOnCluster) -> tuple[str, ...]:

@@ -210,8 +210,8 @@ def main() -> None:
     if "PET_NNODES" in os.environ:
         from caloscale.cluster.workload.backends import tf_config_of
 
-        if (made := tf_config_of(os.environ)) is not None:
-            os.environ["TF_CONFIG"] = made
+        if (configuration := tf_config_of(os.environ)) is not None:
+            os.environ["TF_CONFIG"] = configuration
     try:
         with ended_by_sigterm():
             app()

@@ -199,13 +199,13 @@ def study(
         raise typer.Exit(outcome.exit_code)
     out = console()
     out.print(asked.title, style="bold")
-    for made in outcome.tables:
-        keep = (made.headings[0], "figures", *made.sweep.main_columns)
-        left_out = () if wide else surplus(made.headings, made.cells, keep=keep)
-        out.print(table(made.sweep.title, made.headings, made.cells, left_out))
+    for result in outcome.tables:
+        keep = (result.headings[0], "figures", *result.sweep.main_columns)
+        left_out = () if wide else surplus(result.headings, result.cells, keep=keep)
+        out.print(table(result.sweep.title, result.headings, result.cells, left_out))
         if left_out:
             out.print(f"without the columns {', '.join(left_out)} (--wide shows them)", soft_wrap=True)
-        out.print(made.note, soft_wrap=True)
+        out.print(result.note, soft_wrap=True)
     for statement in outcome.statements:
         out.print(f"- {statement.claim}\n  {statement.finding}", soft_wrap=True)
     typer.echo(f"report: {folder / 'study.html'}")

@@ -27,8 +27,8 @@ class Primaries:
     def __call__(self, values: Values, draws: EventDraws) -> Values:
         """The tensors ``energy_gev`` and ``angle_rad``."""
         columns = tf.unstack(values[PARAMETERS], axis=1)
-        made = [low + column * (high - low) for column, (low, high) in zip(columns, self._ranges)]
-        return dict(zip(("energy_gev", "angle_rad"), made))
+        primaries = [low + column * (high - low) for column, (low, high) in zip(columns, self._ranges)]
+        return dict(zip(("energy_gev", "angle_rad"), primaries))
 
 
 class ShowerGenerator:

@@ -42,13 +42,13 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
         remedy = "write the path of an HDF5 file with measured events"
         raise ConfigurationError(problem, field=f"{field}.source", value=data.source, remedy=remedy)
     truth = tf.constant([environment.truth], tf.float32)
-    wanted = data.events or DEFAULT_EVENTS
-    first, end = wanted * rank // ranks, wanted * (rank + 1) // ranks
+    count = data.events or DEFAULT_EVENTS
+    first, end = count * rank // ranks, count * (rank + 1) // ranks
     row = first // _PER_ROW
     rows = -(-end // _PER_ROW) - row
-    made = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(seed + index, 0, _SECTION, row, rows))
-    all_of_rows = tf.reshape(made[EVENTS], (rows * _PER_ROW, len(environment.observables)))
-    events: NDArray[np.float32] = all_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
+    values = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(seed + index, 0, _SECTION, row, rows))
+    events_of_rows = tf.reshape(values[EVENTS], (rows * _PER_ROW, len(environment.observables)))
+    events: NDArray[np.float32] = events_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
     if not np.isfinite(events).all():
         problem, remedy = "makes NaN or infinite events from its true parameters", "correct the pipeline"
         raise ConfigurationError(problem, field=f"{field}.environment", value=data.environment, remedy=remedy)
@@ -91,14 +91,14 @@ def _read(
     return events
 
 
-def _drawn(array: Any, wanted: int, random: np.random.Generator, rank: int, ranks: int) -> NDArray[np.float32]:
-    """A shard of ``wanted`` rows of an HDF5 dataset, each set of them equally likely.
+def _drawn(array: Any, events: int, random: np.random.Generator, rank: int, ranks: int) -> NDArray[np.float32]:
+    """A shard of ``events`` rows of an HDF5 dataset, each set of them equally likely.
 
     Rank r has every ``ranks``-th block of rows from block r on, so every shard has rows of all parts of the file. All
     ranks draw the same random rows, and each reads only those in its own blocks.
     """
     size = min(_BLOCK, max(1, len(array) // (ranks * _BLOCKS_OF_RANK))) if ranks > 1 else _BLOCK
-    own, left = [np.empty((0, array.shape[1]), np.float32)], wanted
+    own, left = [np.empty((0, array.shape[1]), np.float32)], events
     for number, start in enumerate(range(0, len(array), size)):
         rows = min(size, len(array) - start)
         count = int(random.hypergeometric(left, len(array) - start - left, rows))

@@ -48,14 +48,14 @@ def _complete(folder: Path, ranks: int) -> list[int]:
 
 def residuals_over_time(folder: Path, truth: Sequence[float], ranks: int) -> list[Residuals]:
     """Residuals at each checkpoint that all ranks have written, in order. Raises CheckpointError for a damaged one."""
-    found = []
+    over_time = []
     for epoch in _complete(folder, ranks):
         copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]
         relative = _relative(truth, np.stack([copy.parameters for copy in copies]))
         spread, noise = (relative.std(axis=axis).mean(axis=0) for axis in (0, 1))
         seconds = float(np.mean([copy.seconds for copy in copies]))
-        found.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), spread, noise))
-    return found
+        over_time.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), spread, noise))
+    return over_time
 
 
 RESAMPLINGS = 300
@@ -118,12 +118,12 @@ def sub_ensembles(truth: Sequence[float], members: NDArray[np.floating]) -> dict
     """
     of_members = _relative(truth, members).mean(axis=1)
     random = np.random.default_rng(0)
-    found = {}
+    by_size = {}
     for size in (2**power for power in range(len(of_members).bit_length())):
         drawn = [of_members[random.choice(len(of_members), size, replace=False)] for _ in range(RESAMPLINGS)]
         absolute = np.abs([one.mean(axis=0) for one in drawn]).mean(axis=1)
-        found[size] = float(absolute.mean()), float(absolute.std())
-    return found
+        by_size[size] = float(absolute.mean()), float(absolute.std())
+    return by_size
 
 
 @dataclass(frozen=True)

@@ -74,19 +74,19 @@ def make_environment(name: str, options: dict[str, Any], events_per_sample: int,
     """An environment of a run configuration. Raises ConfigurationError for options or a truth that cannot be."""
     kind = load_class(name, field)
     try:
-        made: Environment = kind(events_per_sample=events_per_sample, **options)
+        environment: Environment = kind(events_per_sample=events_per_sample, **options)
     except TypeError as error:
         problem = f"cannot be constructed with these options: {error}"
         remedy = "write the options that its constructor has, beside events_per_sample"
         raise ConfigurationError(problem, field=field, value=name, remedy=remedy) from error
-    missing = [a for a in ("parameters", "observables", "truth") if not hasattr(made, a)]
-    if missing or not callable(made):
+    missing = [a for a in ("parameters", "observables", "truth") if not hasattr(environment, a)]
+    if missing or not callable(environment):
         problem = f"is not an environment: it has no {', '.join(missing) or '__call__'}"
         remedy = "see caloscale.sagips.environment.Environment"
         raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
-    truth = made.truth
-    if truth is not None and (len(truth) != len(made.parameters) or not all(0 < value < 1 for value in truth)):
-        problem = f"its truth {tuple(truth)} is not one number between 0 and 1 for each of {', '.join(made.parameters)}"
+    truth, parameters = environment.truth, environment.parameters
+    if truth is not None and (len(truth) != len(parameters) or not all(0 < value < 1 for value in truth)):
+        problem = f"its truth {tuple(truth)} is not one number between 0 and 1 for each of {', '.join(parameters)}"
         remedy = "normalise the true parameters: proposals are between 0 and 1"
         raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
-    return made
+    return environment

@@ -88,8 +88,8 @@ def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:
 def _lost(code: int, run: SolverRun, folder: Path, log: Path, before: int) -> RankLostError:
     """The error of ranks that ended without a report. before: size of the log that earlier attempts left, bytes."""
     text = log.read_bytes()[before:].decode(errors="replace")
-    found = re.findall(r"rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", text)
-    rank, number = (int(found[-1][0]), int(found[-1][1])) if found else (None, -code if code < 0 else None)
+    exits = re.findall(r"rank (\d+) with PID \d+ on node \S+ exited on\s+signal (\d+)", text)
+    rank, number = (int(exits[-1][0]), int(exits[-1][1])) if exits else (None, -code if code < 0 else None)
     if rank is None and run.solver.ranks == 1:
         rank = 0
     return RankLostError(rank, number, common_epoch(saved_epochs(folder, run.solver.ranks)), log)

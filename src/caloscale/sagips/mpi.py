@@ -104,8 +104,8 @@ def _mpiexec() -> str:
     except PackageNotFoundError:
         installed = None
     program = None if installed is None else os.path.realpath(str(installed))
-    found = shutil.which(program or "mpiexec")
-    if found is None:
+    path = shutil.which(program or "mpiexec")
+    if path is None:
         remedy = f"{install_command('solver')}, or install Open MPI 5"
         raise TrainingError("mpiexec of Open MPI is missing", remedy=remedy)
-    return found
+    return path

@@ -186,10 +186,10 @@ class GeneratorOptimizer:
             variable.assign(state[name])
 
     def _variables(self) -> dict[str, tf.Variable]:
-        found = {f"generator.{name}": v for name, v in self.network.state().items()}
+        variables = {f"generator.{name}": v for name, v in self.network.state().items()}
         for index, comparison in enumerate(self._comparisons):
-            found |= {f"objective{index}.{name}": v for name, v in comparison.objective.state().items()}
-        return found
+            variables |= {f"objective{index}.{name}": v for name, v in comparison.objective.state().items()}
+        return variables
 
     def _parameters(self, noise: tf.Tensor) -> tf.Tensor:
         return tf.sigmoid(self.network(noise))
@@ -208,10 +208,10 @@ class GeneratorOptimizer:
         with tf.GradientTape() as tape:
             tape.watch((weights, biases))
             parameters = tf.sigmoid(network.perceptron(weights, biases, noise))
-            made = [comparison.generate(parameters, epoch) for comparison in self._comparisons]
-            norms = self._solver.norm_weight * tf.add_n([terms for _, terms in made])
+            generated = [comparison.generate(parameters, epoch) for comparison in self._comparisons]
+            norms = self._solver.norm_weight * tf.add_n([terms for _, terms in generated])
         values, learned, of_events = [], [], []
-        for comparison, (events, _) in zip(self._comparisons, made):
+        for comparison, (events, _) in zip(self._comparisons, generated):
             measured = comparison.bootstrap(events.shape[0], epoch)
             learned.append(comparison.objective.learn(events, measured, scale))
             with tf.control_dependencies([learned[-1]]):
@@ -219,7 +219,7 @@ class GeneratorOptimizer:
             values.append(value)
             of_events.append(gradient)
         gradients = tape.gradient(
-            [*(events for events, _ in made), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
+            [*(events for events, _ in generated), norms], (weights, biases), output_gradients=[*of_events, tf.ones(())]
         )
         losses = tf.stack([tf.add_n(values), norms, tf.add_n(learned)])
         if gradients[0] is None:  # `step` raises the error: TensorFlow would change its type here

@@ -164,8 +164,8 @@ def _resume(
     states = saves.rank_folder(folder, rank)
     own = saves.list_states(states)
     # A rank that has saved nothing on this machine may have saved on another one: then it sees the states of others.
-    found = own, [] if own else list(chain.from_iterable(saves.saved_epochs(folder, solver.ranks)))
-    everywhere = [found] if communicator is None else communicator.allgather(found)
+    seen = own, [] if own else list(chain.from_iterable(saves.saved_epochs(folder, solver.ranks)))
+    everywhere = [seen] if communicator is None else communicator.allgather(seen)
     saved = [epochs for epochs, _ in everywhere]
     epoch = saves.common_epoch(saved, {epoch for _, epochs in everywhere for epoch in epochs})
     if epoch is None:

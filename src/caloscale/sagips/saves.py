@@ -119,8 +119,8 @@ def remove_states(folder: Path, epochs: Iterable[int]) -> None:
 
 def list_states(folder: Path) -> list[int]:
     """Epochs of the saved states, ascending."""
-    found = (re.fullmatch(r"state-(\d+)\.npz", path.name) for path in folder.glob("state-*.npz"))
-    return sorted(int(match.group(1)) for match in found if match)
+    matches = (re.fullmatch(r"state-(\d+)\.npz", path.name) for path in folder.glob("state-*.npz"))
+    return sorted(int(match.group(1)) for match in matches if match)
 
 
 def saved_epochs(folder: Path, ranks: int) -> list[list[int]]:
@@ -159,8 +159,8 @@ def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parame
 
 def list_checkpoints(folder: Path) -> list[int]:
     """Epochs of the checkpoints, ascending."""
-    found = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / CHECKPOINTS).glob("epoch-*"))
-    return sorted(int(match.group(1)) for match in found if match)
+    matches = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / CHECKPOINTS).glob("epoch-*"))
+    return sorted(int(match.group(1)) for match in matches if match)
 
 
 def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
