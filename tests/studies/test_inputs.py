@@ -78,7 +78,6 @@ GIVEN = {
         ("search", {"ranges": {}}, "ranges"),
         ("search", {"sampler": "grid"}, "sampler"),
         ("search", {"trials": 0}, "trials"),
-        ("solverEpoch", {"solver.epochs": 0}, "epochs"),
         ("step", {"environment": ["A=1"]}, "environment"),
         ("step", {"processes": 1.5}, "processes"),
         ("step", {"steps": 0}, "steps"),

@@ -1,6 +1,5 @@
-"""The work of contenders: training steps, generation, the matrix product that they are compared with, the solver."""
+"""The work of contenders: training steps, generation, the matrix product that they are compared with."""
 
-import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +19,8 @@ from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.network_files import load_network
 from caloscale.models.optimizers import Schedule
 from caloscale.profiling.peak import SIZE
-from caloscale.sagips.networks import Perceptron
-from caloscale.sagips.optimizers import make_optimizer
-from caloscale.sagips.proxy import Proxy
 from caloscale.showers.primaries import draw_table
-from caloscale.spec import Run, build_run, build_solver_run
+from caloscale.spec import Run, build_run
 from caloscale.training.processor import set_suitable_threads
 from caloscale.training.release import parameters, versions
 from caloscale.training.state import TrainingState, compile_step
@@ -99,27 +95,6 @@ def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any
         return tf.matmul(left, right)
 
     return _repeated(product, lambda some: tf.cast(some[0, 0], tf.float32)), {"flop": 2 * size**3}
-
-
-def solver_epoch(configuration: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
-    """Epochs of one rank of the proxy application with a discriminator, without exchange.
-
-    flop: operations in the matrix products of the discriminator.
-    """
-    solver = build_solver_run(configuration).solver
-    optimizer, epochs = make_optimizer(solver, 0), itertools.count()
-
-    def work(units: int) -> None:
-        for epoch in itertools.islice(epochs, units):
-            step = optimizer.step(epoch)
-            optimizer.apply(step.gradient, step, epoch)
-        _must_be_finite(step.losses["generator"])
-
-    settings = solver.discriminator
-    weights = Perceptron((len(Proxy.observables), *[settings.width] * settings.layers, 1)).weights
-    # Measured and generated events pass forward and backward (2 + 4 operations a weight), then generated ones forward
-    # and back to the events (2 + 2).
-    return work, {"flop": (2 * 6 + 4) * weights * solver.events_per_rank}
 
 
 def write_untrained(run: Run, folder: Path) -> None:

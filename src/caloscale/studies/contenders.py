@@ -1,6 +1,5 @@
 """The measures `step` and `generate`: training steps and inference in processes, pinned to cores or not."""
 
-import os
 import statistics
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,17 +11,14 @@ from typing import Any
 from pydantic import Field
 
 from caloscale.bench.benches import make_model, simulate_some
-from caloscale.bench.rounds import Contender, interleave
+from caloscale.bench.rounds import Contender
 from caloscale.errors import BenchError, ConfigurationError
 from caloscale.installation import install_command
 from caloscale.processor import available_cores, core_shares
-from caloscale.spec import Run, build_solver_run
+from caloscale.spec import Run
 from caloscale.spec.block import Block
-from caloscale.studies.points import configured_run, nested, own_inputs
+from caloscale.studies.points import configured_run, own_inputs
 from caloscale.training.processor import processor_variables
-
-SOLVER_SECONDS = 30.0
-"""Time for the epochs of a solver and the products beside them."""
 
 
 class StepInputs(Block):
@@ -149,26 +145,3 @@ def _generation(asked: GenerateInputs, run: Run) -> tuple[list[float], float]:
             contender.finish()
     showers = asked.batch * asked.streams
     return [1000 * seconds / showers for seconds in contender.seconds], contender.peak_memory_mib
-
-
-def time_solver_epoch(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Epochs of one rank of the solver and large matrix products, by turns on the same core.
-
-    inputs: fields of the solver's run configuration. Result: ``seconds`` of an epoch (median), ``gflops`` of the
-    discriminator's matrix products over that time, ``productGflops``, what large products reach, and their ``share``.
-    Raises ConfigurationError, BenchError.
-    """
-    run = build_solver_run(nested({**inputs, "solver.ranks": 1}))
-    if (value := run.solver.objective) != "discriminator":
-        problem, remedy = "has no matrix products of a discriminator", "write discriminator"
-        raise ConfigurationError(problem, field="solver.objective", value=value, remedy=remedy)
-    core = sorted(os.sched_getaffinity(0))[:1]
-    settings = {"configuration": run.as_values()}
-    with (
-        Contender("epoch", "solver_epoch", settings, cores=core) as epoch,
-        Contender("product", "large_product", {"precision": run.solver.precision}, cores=core) as product,
-    ):
-        interleave([epoch, product], "solver epochs", SOLVER_SECONDS)
-        rates = [1e-9 * one.facts["flop"] / one.timing().median for one in (epoch, product)]
-        seconds = epoch.timing().median
-    return {"seconds": seconds, "gflops": rates[0], "productGflops": rates[1], "share": rates[0] / rates[1]}

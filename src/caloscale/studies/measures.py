@@ -229,7 +229,6 @@ MEASURES: dict[str, Measure] = {
     "run": _late("whole_run", "whole_run", "own"),
     "search": _late("search", "search", "own"),
     "solve": _late("solver", "solve_ensemble", "all"),
-    "solverEpoch": _late("contenders", "time_solver_epoch"),
     "step": _late("contenders", "time_steps"),
 }
 """By the name in a sweep's configuration."""
