@@ -62,19 +62,14 @@ def _follow(output: IO[str], run: SolverRun, log: Path, progressed: Progressed) 
                 failure = failure or report
                 continue
             epochs[report["rank"]] = report["epoch"]
-            progressed(min(epochs.values()), report["losses"])
+            fastest, slowest = max(epochs.values()), min(epochs.values())
+            progressed(slowest, report["losses"])
             losses = {name: f"{value:.3g}" for name, value in report["losses"].items()}
             if solver.ranks > 1:
-                losses["ranks"] = _epochs_of(epochs)
+                losses["ranks"] = f"{slowest} to {fastest}"
             shown.set_postfix(losses, refresh=False)
-            shown.update(max(0, min(epochs.values()) - shown.n))
+            shown.update(max(0, slowest - shown.n))
     return failure
-
-
-def _epochs_of(epochs: dict[int, int]) -> str:
-    """The epoch of each rank; of many ranks the lowest and the highest."""
-    values = list(epochs.values())
-    return "/".join(map(str, values)) if len(values) <= 8 else f"{min(values)} to {max(values)}"
 
 
 def _error_of(failure: dict[str, Any], log: Path) -> CaloscaleError:

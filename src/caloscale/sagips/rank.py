@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -133,8 +132,7 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
         _copy(folder, rank, optimizer, progress)
         saves.write_state(states, progress, optimizer.state())
     agree(False, communicator)
-    with ExitStack() as stack:
-        thread = stack.enter_context(ThreadPoolExecutor(1)) if solver.delay else None
+    with ThreadPoolExecutor(1) as thread:
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
     if not agree(progress.finite, communicator):
         problem = f"no gradient of the {progress.epoch} epochs was finite"
@@ -218,7 +216,8 @@ class _Loop:
     rank: int
     optimizer: Optimizer
     exchange: Exchange
-    thread: ThreadPoolExecutor | None
+    thread: ThreadPoolExecutor
+    """Exchanges with a delay."""
     communicator: MPI.Intracomm | None
     progress: saves.Progress
     pending: tuple[Future[Floats], Step] | None = None
@@ -239,7 +238,7 @@ class _Loop:
             done = epoch + 1
             saving = done % solver.save_epochs == 0 or done == solver.epochs or done in checkpoints
             if saving:
-                self._drain(epoch)
+                self._drain(epoch)  # a gradient that is under way is not saved
             if epoch > first:
                 progress.timed_epochs += 1
                 progress.timed_seconds += ended - began
@@ -263,18 +262,15 @@ class _Loop:
         self.progress.finite = self.progress.finite or bool(np.isfinite(values).all())
         if step.gradient.size == 0:
             self.optimizer.apply(step.gradient, step, epoch)
-        elif self.thread is None:
-            self.optimizer.apply(self.exchange.average(step.gradient, epoch), step, epoch)
-        else:
-            late = self.pending
-            averaged = None if late is None else late[0].result()
+        elif self.solver.delay:
+            self._drain(epoch)
             self.pending = self.thread.submit(self.exchange.average, step.gradient, epoch), step
-            if late is not None and averaged is not None:
-                self.optimizer.apply(averaged, late[1], epoch)
+        else:
+            self.optimizer.apply(self.exchange.average(step.gradient, epoch), step, epoch)
         return dict(step.losses), step.transfer_seconds
 
     def _drain(self, epoch: int) -> None:
-        """Apply the gradient that is under way: it is not saved."""
+        """Apply the gradient that is under way, if there is one."""
         if self.pending is not None:
             future, step = self.pending
             self.optimizer.apply(future.result(), step, epoch)
