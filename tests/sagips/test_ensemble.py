@@ -43,11 +43,10 @@ def test_sub_ensembles_of_independent_members_have_residuals_that_fall_with_the_
     for size in (1, 4, 16):
         assert found[size][0] == pytest.approx(expected / np.sqrt(size), rel=0.15)
     assert found[16][1] < found[1][1]
-
-
-def test_a_sub_ensemble_of_all_members_has_no_deviation() -> None:
+    # A sub-ensemble of all members has no deviation.
     members = np.array([0.2, 0.4])[:, np.newaxis, np.newaxis] * np.ones((1, 3, 2))
     assert sub_ensembles(TRUTH, members)[2] == pytest.approx(((0.4 + 0.2) / 2, 0.0))  # 0.3 of 0.5 and of 0.25
+    assert ensemble_of(TRUTH, members).covered == 1  # 0.3 +- 0.1 covers 0.25, and not 0.5
 
 
 def write_run(folder: Path, seed: int, exchange: str, values: list[float]) -> Path:
@@ -82,11 +81,6 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     assert read_solved(tmp_path / "b").epochs == 10
     assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, 2)] == [0, 10]
     assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])
-
-
-def test_the_truth_is_covered_within_one_spread() -> None:
-    """Members 0.2 and 0.4: 0.3 +- 0.1, which covers 0.25, and not 0.5."""
-    assert ensemble_of(TRUTH, np.array([0.2, 0.4])[:, np.newaxis, np.newaxis] * np.ones((1, 3, 2))).covered == 1
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
