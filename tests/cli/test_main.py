@@ -136,9 +136,11 @@ def test_a_bench_without_tensorflow_names_its_installation(command: Callable, mo
     [
         (("profile", ".", "--batch", "4"), "--batch: has no effect on the profile that a training has kept"),
         (("compare", "one", "other", "--dataset", "shards"), "dataset: judges files, and all are runs"),
+        (("report", "-w", "absent"), "absent/run.yaml: cannot be read"),
+        (("report", "-w", "gs://bucket/run"), "is in a bucket"),
     ],
 )
-def test_an_option_without_effect_is_refused(command: Callable, words: tuple[str, ...], says: str) -> None:
+def test_options_without_effect_and_absent_runs_are_named(command: Callable, words: tuple[str, ...], says: str) -> None:
     done = command(*words)
     assert done.code == 2 and says in done.err and "remedy" in done.err
 

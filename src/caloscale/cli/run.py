@@ -212,7 +212,7 @@ def validate(
 
 def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
     """Write report.html, summary.json and bill.json from what the stages left."""
-    run = resolve(None, None, None, workspace)
+    run = load_run(folder_of(workspace) / "run.yaml")
     outcome = stages.report(run, workspace)
     if as_json:
         typer.echo(outcome.summary.as_json())
