@@ -208,13 +208,16 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     assert made.chosen.capacity_type == "on-demand"
     assert any("interrupted faster than they get on" in note for note in made.notes)
     spot = [c for c in made.candidates if c.capacity_type == "spot"]
-    assert spot and all(any("never ends" in reason for reason in c.reasons) for c in spot)
+    assert spot and all(any("never chosen" in reason for reason in c.reasons) for c in spot)
     alone = plan_of(*base, "hardware.capacityType=spot")
     assert alone.chosen is None and alone.nearest is None
     assert not any("nothing was measured" in note for note in alone.notes)
     one_node = ("hardware.count=1", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
     waiting = plan_of(V100[0], *one_node, "hardware.capacityType=spot")
     assert min(c.usd for c in waiting.candidates) > 1e9  # not the difference of two huge times
+    (long,) = plan_of(*IN_EUROPE, "hardware.capacityType=on-demand", "train.epochs=10000000").candidates
+    assert long.usd == pytest.approx(long.usd_per_hour * long.total_seconds / 3600)
+    assert any("takes ten years or" in reason for reason in long.reasons)
 
 
 def test_max_minutes_ends_the_training():

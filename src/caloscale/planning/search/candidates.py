@@ -257,7 +257,8 @@ class Money:
         every_seconds = self._run.checkpoint.every_seconds
         return Spent(
             seconds=seconds,
-            usd=np.where(seconds < NEVER_SECONDS, usd, np.inf),  # the difference of two huge times is anything
+            # The difference of two huge times may have any value.
+            usd=np.where((seconds < NEVER_SECONDS) | (run.waiting_seconds == 0), usd, np.inf),
             checkpoint_seconds=np.where(np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, every_seconds),
             interruptions=np.where(unknown, np.nan, run.interruptions),
         )

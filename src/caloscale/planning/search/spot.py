@@ -14,7 +14,7 @@ from caloscale.planning.step_time.throughput import Numbers
 from caloscale.spec.values import MOST_DAYS
 
 NEVER_SECONDS = MOST_DAYS * 86_400.0
-"""A run that is expected to take as long cannot get past its interruptions."""
+"""A run that is expected to take as long is never chosen: mostly it cannot get past its interruptions."""
 
 
 @dataclass(frozen=True)
