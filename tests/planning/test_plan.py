@@ -102,6 +102,8 @@ def test_unmeasured_machines_are_listed_and_chosen_only_when_named():
     assert all("unmeasured" in c.reasons[0] and c.extrapolates for c in unmeasured)
     named = plan_of("hardware.accelerator=nvidia-l4")
     assert named.chosen.accelerator == "nvidia-l4" and not named.chosen.measured
+    titles = [[getattr(block, "caption", "") for block in plan_blocks(made)] for made in (free, named)]
+    assert [any("Not measured" in title for title in of_plan) for of_plan in titles] == [True, False]
     one_core = plan_of("hardware.accelerator=tpu-v6e").chosen  # workers of eight cores alone were measured
     assert one_core.start_up_seconds == pytest.approx(367, abs=1)
     assert plan_of(*PART_OF_A_HOST).chosen.break_even_per_node_hour is None  # on demand it is not sold

@@ -164,10 +164,11 @@ def accelerators(candidate: Candidate) -> str:
 
 
 def _unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """The cheapest candidate of each accelerator on which the network was not measured."""
+    """The cheapest candidate of each accelerator on which the network was not measured and that nothing names."""
     cheapest: dict[str, Candidate] = {}
+    named = {candidate.accelerator for candidate in plan.pareto if not candidate.measured}
     for candidate in plan.candidates:
-        if not candidate.measured and candidate not in plan.pareto:
+        if not candidate.measured and candidate.accelerator not in named:
             cheapest.setdefault(candidate.accelerator, candidate)
     return [_row(candidate) for candidate in cheapest.values()]
 
