@@ -355,5 +355,3 @@ def test_a_refusal_names_source_field_and_value(tmp_path: Path) -> None:
         assert refused(file).field.startswith("validation.gates")
     file.write_text("- 1\n")
     assert (refused(file).file, refused(file).value) == (str(file), [1])
-    file.write_text("")
-    assert (refused(file).file, refused(file).problem) == (str(file), "is empty")
