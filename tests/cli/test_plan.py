@@ -310,12 +310,6 @@ BAD = {
         "nodes of this kind have 1, 2, 4, 8",
     ),
     "no price that day": (["prices", "--as-of", "2001-01-01"], "another date"),
-    "no price of a region that day": (
-        ["prices", "--as-of", "2001-01-01", "--region", "us-central1"],
-        "no price of --region us-central1 is in effect",
-    ),
-    "region without prices": (["prices", "--region", "typo"], "--region: is no region of the catalogue (got 'typo')"),
-    "nothing of the name": (["prices", "--sku", "x100"], "--sku: is in no name of what is sold (got 'x100')"),
     "machines of a region": (["prices", "--machines", "--region", "us-central1"], "--region: does not belong"),
     "machines of a day": (["prices", "--machines", "--as-of", "2022-06-01"], "--as-of: does not belong"),
     "machines with prices": (["prices", "--machines", "--prices", "x.csv"], "--prices: does not belong"),
@@ -380,7 +374,7 @@ def test_the_bill_of_one_s_own_machine(command, tmp_path):
     (tmp_path / "usage.json").write_text(json.dumps(use))
     usd = 2 * 0.031611 + 7.5 * 0.004237
     shown = command("bill", tmp_path).out
-    for text in (f"{usd:.4f} USD", f"{usd / 4:.5f} USD an epoch", "showers", "1 start,", "one's own"):
+    for text in (f"{usd:.4f} USD", f"{usd / 4:.4g} USD an epoch", "showers", "1 start,", "one's own"):
         assert text in shown
     (tmp_path / "usage.json").write_text("{}")
     assert command("bill", tmp_path).code == 2

@@ -20,8 +20,8 @@ OWN_MACHINE = (
 def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     """The sum, the machines, what the money was spent on, why that differs from the estimate, what is not in it."""
     digits = 4 if bill.usd < SMALL_BILL_USD else 2
-    epoch = "no epoch finished" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.{digits + 1}f} USD an epoch"
-    co2 = "" if bill.co2_kg is None else f", at most {bill.co2_kg:.1f} kg CO2 of the accelerators"
+    epoch = "no epoch finished" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4g} USD an epoch"
+    co2 = "" if bill.co2_kg is None else f", at most {max(bill.co2_kg, 0.1):.1f} kg CO2 of the accelerators"
     whole = (
         f"run {bill.name}: {bill.usd:.{digits}f} USD at the prices of {bill.as_of} (seen on "
         f"{bill.prices_observed_on}), {bill.attempts} {'start' if bill.attempts == 1 else 'starts'}, "
@@ -118,7 +118,7 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
         ("layout", f"{best.workers} workers x {best.accelerators_per_worker}"),
         ("node hours", f"{hours[0]:.3g} ({hours[1]:.3g} to {hours[2]:.3g})"),
         ("USD", money(best).replace(" USD", "")),
-        ("USD per epoch", "" if best.usd_per_epoch is None else f"{best.usd_per_epoch:.4f}"),
+        ("USD per epoch", "" if best.usd_per_epoch is None else f"{best.usd_per_epoch:.4g}"),
     ]
     if bill is None:
         return Table("The plan", ("quantity", "planned"), tuple(rows))
@@ -130,7 +130,7 @@ def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
         "one process" if bill.own_machine else "",
         f"{sum(n.node_hours for n in machines):.3g}",
         f"{bill.usd:.4f}",
-        "no epoch was completed" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4f}",
+        "no epoch was completed" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4g}",
     )
     columns = ("quantity", "planned", "measured")
     return Table("The plan and the bill", columns, tuple((*row, m) for row, m in zip(rows, measured)))

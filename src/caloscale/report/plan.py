@@ -202,7 +202,7 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
         "no price" if candidate.usd is None else _digits(candidate.usd),
         "" if low is None or high is None else f"{_digits(low)} to {_digits(high)}",
         f"{candidate.epoch_seconds:.1f}",
-        "" if candidate.usd_per_epoch is None else f"{candidate.usd_per_epoch:.3f}",
+        "" if candidate.usd_per_epoch is None else f"{candidate.usd_per_epoch:.4g}",
         "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
     )
 
