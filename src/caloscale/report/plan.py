@@ -145,7 +145,7 @@ def in_words(candidate: Candidate) -> str:
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
         f"{candidate.capacity_type}, {workers} x {candidate.accelerators_per_worker}; "
-        f"{candidate.total_seconds / _HOUR:.2f} h, {money(candidate)}, "
+        f"{_digits(candidate.total_seconds / _HOUR)} h, {money(candidate)}, "
         f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {ends}"
     )
 
@@ -153,7 +153,7 @@ def in_words(candidate: Candidate) -> str:
 def money(candidate: Candidate) -> str:
     """What a candidate costs: US dollars or, where its machines have no price, hours of its accelerators."""
     if candidate.usd is None or candidate.usd_interval is None:
-        return f"{candidate.accelerator_hours:.1f} accelerator hours (no price)"
+        return f"{_digits(candidate.accelerator_hours)} accelerator hours (no price)"
     low, high = candidate.usd_interval
     return f"{_price(candidate.usd)} ({_digits(low)} to {_digits(high)})"
 
@@ -198,7 +198,7 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
         f"{candidate.nodes} x {candidate.machine_type}",
         candidate.capacity_type,
         candidate.region,
-        f"{candidate.total_seconds / _HOUR:.2f}",
+        _digits(candidate.total_seconds / _HOUR),
         "no price" if candidate.usd is None else _digits(candidate.usd),
         "" if low is None or high is None else f"{_digits(low)} to {_digits(high)}",
         f"{candidate.epoch_seconds:.1f}",
