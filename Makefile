@@ -135,7 +135,7 @@ format: $(VENV)/.dev ## Let ruff mend what it can
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 .PHONY: generate
-generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines, component pages, JSON schemas
+generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines and components, JSON schemas, custom resource
 	@$(BIN)/python -m tools.generate
 
 .PHONY: chart
