@@ -104,6 +104,18 @@ def raw_showers(files: int, folder: Path, uri: str) -> list[str]:
     return [*others, f"data.source={uri}"]
 
 
+def fetch_succeeded(run: Run, workspace: str, folder: Path) -> None:
+    """Fetch a run that has succeeded and was never on a node: its results, without shards and checkpoints."""
+    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
+    spec["cluster"]["workspace"] = workspace
+    notes = fetch(RunOnCluster("gan", "physics", spec, RunStatus(), ""), folder)
+    assert notes == ["it was not placed yet: there is no estimate", "it held no node yet: there is no bill"]
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names
+    assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
+    assert json.loads((folder / "summary.json").read_text())["outcome"] == "succeeded"
+
+
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: ApiServer, tmp_path: Path) -> None:
@@ -136,15 +148,7 @@ def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: ApiServer, tmp_
     assert shown is not None
     assert shown.step == shown.checkpoint_step == record(workspace, "train").figures["steps"]
 
-    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
-    assert fetch(RunOnCluster("gan", "physics", spec, RunStatus(), ""), tmp_path / "fetched") == [
-        "it was not placed yet: there is no estimate",
-        "it held no node yet: there is no bill",
-    ]
-    names = {str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*")}
-    assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names
-    assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
-    assert json.loads((tmp_path / "fetched" / "summary.json").read_text())["outcome"] == "succeeded"
+    fetch_succeeded(run, workspace, tmp_path / "fetched")
     assert len(download(f"{workspace}/dataset", tmp_path / "shards")) > 8
 
 
@@ -173,13 +177,7 @@ def test_one_worker_goes_the_whole_way(
         done = command("worker")
         assert done.code == 0, done.err
     assert record(workspace, "train").figures["resumedFromStep"] == record(workspace, "train").figures["steps"]
-    spec = json.loads(run.model_dump_json(by_alias=True, exclude_none=True))
-    spec["cluster"]["workspace"] = workspace
-    fetch(RunOnCluster("one", "physics", spec, RunStatus(), ""), tmp_path / "fetched")
-    names = {str(path.relative_to(tmp_path / "fetched")) for path in (tmp_path / "fetched").rglob("*")}
-    assert {"report.html", "summary.json", "training/model/generator.keras", "training/history.json"} <= names
-    assert not any(name.startswith(("dataset", "training/checkpoints")) for name in names)
-    assert json.loads((tmp_path / "fetched" / "summary.json").read_text())["outcome"] == "succeeded"
+    fetch_succeeded(run, workspace, tmp_path / "fetched")
 
 
 @pytest.mark.long

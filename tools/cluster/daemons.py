@@ -16,7 +16,6 @@ from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 from tools.cluster.errors import ClusterError
 
 SECONDS_TO_START = 300.0
-SECONDS_TO_END = 5.0
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -59,17 +58,12 @@ class Daemon:
                 raise ClusterError(f"{self.name} {what}", log=self.log, remedy=remedy)
             time.sleep(0.05)
 
-    def stop(self, *, kill: bool = False) -> None:
-        """End it (SIGTERM, then SIGKILL), or kill it at once."""
-        if self.process is None:
-            return
-        self.process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            self.process.wait(SECONDS_TO_END)
-        except subprocess.TimeoutExpired:
+    def stop(self) -> None:
+        """Kill it: what it holds ends with the cluster."""
+        if self.process is not None:
             self.process.kill()
             self.process.wait()
-        self.process = None
+            self.process = None
 
 
 def answers(url: str, certificate: tuple[Path, Path] | None = None) -> bool:

@@ -54,7 +54,7 @@ class ControlPlane(Access):
     def stop(self) -> None:
         """End all programs, last started first, and remove the folder."""
         for daemon in reversed(self.daemons.values()):
-            daemon.stop(kill=True)
+            daemon.stop()
         self.daemons.clear()
         if hasattr(self, "folder"):
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -68,7 +68,7 @@ class ControlPlane(Access):
 
     def restart(self, name: str) -> None:
         """Kill a program, start it again and wait until it is ready."""
-        self.daemons[name].stop(kill=True)
+        self.daemons[name].stop()
         self.run(self.daemons[name])
 
     @property

@@ -55,7 +55,7 @@ class NodeProcess:
         """End all of it at once, without notice, and take its cable and its cgroups away; its disk stays."""
         if (first := self.first_process()) is not None:
             _kill(first)
-        self._daemon.stop(kill=True)
+        self._daemon.stop()
         # The kernel takes it away with the network of the node, but when it likes.
         quietly(["ip", "link", "delete", self.node.network.cable(self.node.number)])
         remove_group(read_trees(), self.node.group)
