@@ -65,7 +65,6 @@ def test_one_that_is_stopped_says_that_the_command_can_be_repeated(tmp_path: Pat
     many = ["--set", "data.simulation.engine=parametrised", "--set", "data.showers=1000000"]
     command = [sys.executable, "-m", "caloscale.cli.main", "simulate", "--preset", "compact", *many]
     with running([*command, "-o", str(tmp_path)], stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
         assert process.stderr.readline()  # the progress display: it is at work
         process.send_signal(number)
         shown = process.stderr.read()

@@ -57,7 +57,6 @@ def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_p
     run = use.run_of()
     status = use.status_of(run)
     for change in ({"estimate_usd": 12.5}, {"estimate_usd": None, "reasons": ("no estimate: no price",)}):
-        assert status.placement is not None
         other = status.model_copy(update={"placement": status.placement.model_copy(update=change)})
         missing = fetch(seen(run, other), tmp_path)
         assert any("estimate" in sentence for sentence in missing)

@@ -128,6 +128,5 @@ def test_accelerators_without_a_worker_are_unallocated() -> None:
     run = run_of()
     placed = placed_of(run).model_copy(update={"accelerators_per_worker": 6})
     use = use_of("gan", status_of(run, placed), END, run)
-    assert use is not None
     made = bill(use, ex.CATALOGUE.prices)
     assert {part.purpose: part.share for part in made.parts}["unallocated"] == pytest.approx(1 / 4, abs=0.001)

@@ -87,7 +87,6 @@ def test_tf_config_of_a_train_job() -> None:
     given = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_MASTER_ADDR": "gan-1-node-0-0.gan-1", "PET_MASTER_PORT": "1"}
     hosts = [f"gan-1-node-0-{index}.gan-1:2222" for index in range(3)]
     made = tf_config_of(given)
-    assert made is not None
     assert json.loads(made) == {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 2}}
     assert tf_config_of({**given, "TF_CONFIG": "{}"}) is None
     assert tf_config_of({**given, "PET_NNODES": "1"}) is None

@@ -283,7 +283,6 @@ def test_a_solver_run_fills_whole_nodes_with_ranks_and_has_no_estimate() -> None
 def test_a_solver_run_without_accelerators_divides_its_ranks_among_nodes(ranks: int, count: int, slots: int) -> None:
     there = ex.pools(*(ex.cpu_node(f"c{i}") for i in range(3)), ex.node("n0", "X"))
     placed = choose_placement(ex.solver_of(f"solver.ranks={ranks}", f"hardware.count={count}"), there, ex.CATALOGUE)
-    assert placed.placed is not None
     assert (placed.placed.nodes, placed.placed.slots, placed.placed.accelerators_per_worker) == (count, slots, 0)
 
 

@@ -86,7 +86,6 @@ def test_a_killed_owner_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=root
     ) as owner:
-        assert owner.stdout is not None
         pids = [int(owner.stdout.readline()) for _ in range(2)]
         assert all(psutil.pid_exists(pid) for pid in pids)
         os.kill(owner.pid, signal.SIGKILL)

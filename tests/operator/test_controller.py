@@ -117,7 +117,6 @@ def controller(server: Server, tmp_path: Path) -> Controller:
 
 def observe(controller: Controller) -> Snapshot:
     observed = controller._observe(RUN, dt.datetime.now(dt.UTC))
-    assert observed is not None
     return observed[0]
 
 

@@ -73,7 +73,6 @@ def test_of_many_attempts_the_oldest_are_summed_up_and_the_bill_stays() -> None:
         100 * usd
     )
     use = use_of("gan", RunStatus.model_validate(w.status), w.now)
-    assert use is not None
     made = bill(use, ex.CATALOGUE.prices)
     assert (made.usd, made.attempts, made.interruptions) == (usd, 46, 45)
     assert w.report is not None and w.status["restarts"] == 45
@@ -287,7 +286,6 @@ def test_money_and_steps_that_time_makes_due_are_routine(report: dict[str, Any],
     w = world().until(lambda w: w.phase == "Running" and "progress" in w.status)
     w.training = False
     w.now += dt.timedelta(hours=1)
-    assert w.report is not None
     w.report = w.report.model_copy(update=report)
     spent, decision = w.status["cost"], w.reconcile()
     assert decision.is_routine is is_routine and w.status["cost"] != spent

@@ -170,7 +170,6 @@ class World:
             job["spec"]["runPolicy"]["suspend"] = True
             for pod in [n for n, pod in self.pods.items() if pod["job"] == name]:
                 self.vanish(pod, 143)
-        assert self.report is not None
         self.report = self.report.model_copy(
             update={"step": self.step, "checkpoint_step": self.saved, "updated": self.now}
         )

@@ -96,7 +96,6 @@ def storage_address(cluster: RealCluster) -> Iterator[str]:
     forward = ["port-forward", "--namespace", NAMESPACE, "deployment/caloscale-storage", ":4443"]
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
     with running([kubectl_program(), *forward], env=environment, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         port = re.search(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
         assert port is not None, "kubectl says where it listens"
         threading.Thread(target=process.stdout.read, daemon=True).start()  # it notes every connection

@@ -32,7 +32,6 @@ def test_workers_are_sent_to_the_emulator() -> None:
     objects = render(STORAGE / "kind")
     address = objects["ConfigMap", ENVIRONMENT]["data"]["STORAGE_EMULATOR_HOST"]
     found = re.fullmatch(r"([\w-]+):(\d+)", address)
-    assert found is not None
     service = objects["Service", found[1]]
     assert [port["port"] for port in service["spec"]["ports"]] == [int(found[2])]
     pod = objects["Deployment", "caloscale-storage"]["spec"]["template"]

@@ -145,7 +145,6 @@ def test_a_run_is_kept_in_its_bucket(bucket_server: str, server: ApiServer, tmp_
     assert fetched == {"train": 8, "validation": 1}
     assert {path.split("/")[-2] for _, path, *_ in server.asked} == {"trainingprogresses"}
     shown = read_progress(server.asked[-1][-1])
-    assert shown is not None
     assert shown.step == shown.checkpoint_step == record(workspace, "train").figures["steps"]
 
     fetch_succeeded(run, workspace, tmp_path / "fetched")

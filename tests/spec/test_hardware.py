@@ -13,7 +13,6 @@ from caloscale.spec.hardware import ACCELERATORS
 def accelerator(name: str, *overrides: str) -> str | None:
     overrides = (f"hardware.accelerator={name}", *overrides)
     hardware = load_run(preset="variable-angle", overrides=overrides).hardware
-    assert hardware is not None
     return hardware.accelerator
 
 

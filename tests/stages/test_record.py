@@ -151,7 +151,6 @@ def test_ctrl_c_is_recorded_as_interrupted(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
     with running(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "in\n"
         process.send_signal(signal.SIGINT)
         process.wait()
@@ -175,7 +174,6 @@ def test_a_step_whose_process_group_is_ended_is_interrupted(tmp_path: Path) -> N
     )
     group = ["sh", "-c", '"$0" -c "$1" "$2" | cat', sys.executable, program, str(tmp_path)]
     with running(group, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == "step\n"
         os.killpg(process.pid, signal.SIGTERM)
         wait_for((tmp_path / "stages/train.json").is_file)

@@ -124,7 +124,6 @@ def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
     page = stages.report(run, tmp_path).html
     assert "The plan" in page and "The plan" not in without_plan
     against = bill_of(tmp_path).against_estimate
-    assert against is not None
     assert sum(cause.usd for cause in against.causes) == pytest.approx(against.difference_usd, abs=1e-9)
     low, high = made.chosen.usd_interval
     for text in (
@@ -247,5 +246,4 @@ def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> N
     billed = bill_of(tmp_path)
     assert made is not None and again is not None and made.per_million_showers is not None
     assert made.nodes[0].capacity_type == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
-    assert billed.per_million_showers is not None
     assert made.per_million_showers.monte_carlo_usd == pytest.approx(billed.per_million_showers.monte_carlo_usd)

@@ -57,7 +57,6 @@ def test_a_killed_owner_leaves_no_process_and_the_next_cluster_removes_the_rest(
         """
     command = [sys.executable, "-c", textwrap.dedent(script)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as owner:
-        assert owner.stdout is not None
         folder, bridge = owner.stdout.readline().split()
         processes = processes_below(owner.pid)
         had = (Path(folder), bridge, processes, own_namespaces(processes))

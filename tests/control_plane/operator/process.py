@@ -70,18 +70,15 @@ class OperatorProcess:
 
     def kill(self) -> None:
         """As a machine that fails."""
-        assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
-        assert self._process is not None
         self._process.send_signal(number)
 
     def wait(self) -> int:
         """Wait until it ends; returns the exit code."""
-        assert self._process is not None
         return self._process.wait()
 
     def stop(self) -> int:
@@ -95,7 +92,6 @@ class OperatorProcess:
     @property
     def pid(self) -> int:
         """Its process."""
-        assert self._process is not None
         return self._process.pid
 
     def _ready(self) -> bool:

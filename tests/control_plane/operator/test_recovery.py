@@ -60,7 +60,6 @@ def test_a_spot_node_goes_and_another_comes(
         10_000 * float(status["cost"]["usd"])
     )
     use = use_of("gan", RunStatus.model_validate(status), dt.datetime.now(dt.UTC))
-    assert use is not None
     made = bill(use, load_prices())
     assert (made.usd, made.interruptions, made.attempts) == (float(status["cost"]["usd"]), 1, 2)
     assert [job["metadata"]["name"] for job in runs.plane.get("tfjobs", "-n", runs.namespace)["items"]] == ["gan-2"]

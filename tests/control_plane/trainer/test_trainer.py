@@ -69,7 +69,6 @@ def test_two_workers_run_to_success_with_the_pods_of_a_job_set(runs: Runs, add_n
     hosts = [f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}:2222" for pod in seen["gan"]]
     for index, pod in enumerate(seen["gan"]):
         made = tf_config_of(environment_of(pod))
-        assert made is not None
         assert json.loads(made) == {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
 
 
