@@ -6,8 +6,6 @@ Sources and tests of each part, and what is not changed, are in pyproject.toml. 
 build/mutants. A run that was interrupted resumes until a file of the tree changes.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib

@@ -1,7 +1,5 @@
 """What pods take of their nodes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

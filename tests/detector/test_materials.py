@@ -1,7 +1,5 @@
 """The table of materials against published values and against itself."""
 
-from __future__ import annotations
-
 from typing import get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How many Geant4 showers generated ones are worth: closed forms of Gaussian toys."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Quantities, fits and bins of drawn showers, one by one in plain numpy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Generators in one table and one page."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

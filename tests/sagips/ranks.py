@@ -5,8 +5,6 @@
 Rank 0 writes what all ranks found into FILE, pickled; a rank that fails writes why into rank-RANK.txt beside it.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import signal

@@ -1,7 +1,5 @@
 """The beam: its observables against plain loops, gradients, and an energy that is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

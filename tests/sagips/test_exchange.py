@@ -1,7 +1,5 @@
 """Exchanges between real ranks: exact on known vectors, waiting for nobody where they say so, with faults."""
 
-from __future__ import annotations
-
 import pickle
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Real ranks under mpiexec: the command, its results, and what happens when a rank fails."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """Ranks that drift and are killed at any point resume within the interval of saving. Each rank is a thread of this
 process that runs the real epochs and saves; a schedule says which one continues."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Sequence
 from functools import cache

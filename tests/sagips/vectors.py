@@ -1,7 +1,5 @@
 """Known vectors, and the exchanges that are tried on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import accumulate

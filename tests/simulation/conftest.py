@@ -1,7 +1,5 @@
 """Real Geant4 showers that several tests look at, simulated once per session."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the physics tests take from showers: fits and sums, written for the tests alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,8 +1,6 @@
 """Showers of Geant4 and of the parametrisation in cells of azimuth, radius and depth, against the same showers in a
 regular grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

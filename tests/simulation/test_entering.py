@@ -1,7 +1,5 @@
 """Which particles a generator takes over, and where their showers are put: closed forms and plain loops."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Material before the calorimeter: where its plates lie, and what they do to showers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Entry and azimuth of the primary: the barycentres of showers against the straight line of the primary."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

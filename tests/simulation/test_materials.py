@@ -1,7 +1,5 @@
 """Showers in calorimeters of all materials, by both engines: what the sensors see of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Two primaries in a shower: their energies, where they enter, and what a generator takes over of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

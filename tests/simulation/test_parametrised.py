@@ -1,7 +1,5 @@
 """Parametrised showers against the paper's closed forms, textbook values and Geant4."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import gamma, kstest

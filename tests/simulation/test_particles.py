@@ -1,7 +1,5 @@
 """Photons and charged pions by Geant4, against the Review of Particle Physics; what a primary changes elsewhere."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

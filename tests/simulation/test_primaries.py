@@ -1,7 +1,5 @@
 """The electrons: uniform, from seed and file number alone, and enough of them after the split."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Simulating files: the same showers whatever happens on the way, and nothing half-written."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The tables that Geant4 reads, against published values and closed forms."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

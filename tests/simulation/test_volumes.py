@@ -1,7 +1,5 @@
 """The calorimeter as volumes of Geant4, and its steps as cells."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A page of headless Chromium for the tests of what people see; programs without which tests are skipped."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

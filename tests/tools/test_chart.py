@@ -1,7 +1,5 @@
 """The chart of an overlay is rendered by helm to the objects of the overlay."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What `make deploy` and `make undeploy` say to the server; it is never asked."""
 
-from __future__ import annotations
-
 import json
 import runpy
 import shutil

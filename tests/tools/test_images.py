@@ -1,7 +1,5 @@
 """``make images`` with a program in the place of Buildah that records its arguments."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """Images that are really built here, by Buildah: looked into, and run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

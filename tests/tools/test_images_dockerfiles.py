@@ -1,7 +1,5 @@
 """The Dockerfiles keep their rules, and what goes to the builder is what the images are made of."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """pip's settings and the certificates of a machine reach a build; real pip writes and reads them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An image that is really pushed to a registry that wants a password, by Buildah."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The pipeline in the UI of Kubeflow Pipelines, in Chromium, on the server of `python -m tools.cluster kubeflow`."""
 
-from __future__ import annotations
-
 import json
 import time
 import urllib.request

@@ -1,7 +1,5 @@
 """Words that pages and messages do not use are found, in text only."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

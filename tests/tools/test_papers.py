@@ -1,7 +1,5 @@
 """The papers' statements: states, reasons and commands of docs/papers.yaml, and the counts of the page."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

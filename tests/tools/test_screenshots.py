@@ -1,7 +1,5 @@
 """The site in headless Chromium: pages fit a phone and a desktop screen, and the search finds a page."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import html

@@ -1,7 +1,5 @@
 """The site: built strictly from docs/, complete, and readable without a network."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

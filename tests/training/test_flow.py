@@ -1,7 +1,5 @@
 """A training of the family flow: resumed bit for bit, released, and cells of a cylinder."""
 
-from __future__ import annotations
-
 import os
 import signal
 from dataclasses import replace

@@ -4,8 +4,6 @@ The store is that of the wheel ml-metadata, in a database in memory. `python -m 
 HOST PORT WEB_PORT`; FOLDER contains the wheel.
 """
 
-from __future__ import annotations
-
 import http.server
 import struct
 import sys

@@ -1,7 +1,5 @@
 """Kubeflow Pipelines and Argo Workflows: pinned sources, and the programs that are built from them once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Stage 1: whitening of known numbers, and a flow of a normal distribution, whose velocity is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

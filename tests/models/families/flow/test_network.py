@@ -1,7 +1,5 @@
 """The generator: energies of the layers, empty cells, files; the losses of a shower do not depend on its neighbours."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

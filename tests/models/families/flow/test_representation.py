@@ -1,7 +1,5 @@
 """Numbers of a shower: the layers come back, moments have their definitions, mirrored showers mirrored numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -1,7 +1,5 @@
 """Scores of cells: both directions agree, the density integrates to the probability of a hit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf

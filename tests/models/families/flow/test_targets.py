@@ -1,7 +1,5 @@
 """Sums of layers are exact, moments and numbers of cells nearly; for all cells and for those that are hit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import tensorflow as tf
