@@ -1,7 +1,5 @@
 """Running a pipeline on this machine: the same steps, each in a process of its own, no cluster, no Docker."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import signal

@@ -1,7 +1,5 @@
 """What a person sees of a pipeline that runs on this machine; all of it goes into a file."""
 
-from __future__ import annotations
-
 import io
 import re
 from typing import TextIO
