@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -198,8 +199,6 @@ def render(
     if not (path / "kustomization.yaml").is_file():
         there = ", ".join(sorted(each.name for each in OVERLAYS.iterdir()))
         raise InputError("no such overlay", field="OVERLAY", value=overlay, remedy=f"one of: {there}")
-    build = ROOT / "build" / "deploy"
-    build.mkdir(parents=True, exist_ok=True)
     document: dict[str, Any] = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
@@ -216,8 +215,10 @@ def render(
         patch = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": DEPLOYMENT}}
         patch["spec"] = {"template": {"spec": pod}}
         document["patches"] = [{"patch": yaml.safe_dump(patch)}]
-    (build / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
-    objects = [each for each in yaml.safe_load_all(kubectl("", "kustomize", str(build))) if each]
+    (build := ROOT / "build").mkdir(exist_ok=True)
+    with TemporaryDirectory(prefix="deploy-", dir=build) as folder:  # two deployments from a clone do not meet
+        (Path(folder) / "kustomization.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+        objects = [each for each in yaml.safe_load_all(kubectl("", "kustomize", folder)) if each]
     for each in objects:
         if _identity(each) == ("Namespace", "", namespace):
             each["metadata"]["labels"] = each["metadata"].get("labels", {}) | MADE

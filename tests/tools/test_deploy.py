@@ -5,6 +5,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,13 @@ def test_an_operator_of_any_namespace_has_its_rights(overlay: str, runs: list[st
     assert [each["metadata"]["namespace"] for each in elsewhere] == runs
     assert all(each["roleRef"] == {**each["roleRef"], "kind": "ClusterRole", "name": "caloscale-operator"}
                for each in elsewhere)  # fmt: skip
+
+
+@pytest.mark.usefixtures("kubectl")
+def test_two_deployments_from_a_clone_do_not_meet() -> None:
+    with ThreadPoolExecutor(4) as threads:
+        first, other, *again = threads.map(lambda name: deploy.render(name, namespace="x"), ["kind", "on-prem"] * 3)
+    assert again == [first, other] * 2 and first != other
 
 
 class Server:
