@@ -33,11 +33,8 @@ def test_an_hour_of_every_node_costs_in_the_bill_what_it_costs_in_the_estimate()
             whole = price * (offer.hardware.chips if sold[0] == "tpu_chip" else 1)
             assert offer.rate.usd_per_hour * offer.hardware.hosts == pytest.approx(whole)
         held = NodeUse(
-            provider=offer.hardware.provider,
-            machine_type=offer.hardware.machine_type,
+            **offer.hardware.values_of("provider", "machine_type", "per_node", "topology"),
             accelerator=offer.accelerator.accelerator,
-            per_node=offer.hardware.per_node,
-            topology=offer.hardware.topology,
             region=offer.region,
             capacity_type=offer.capacity_type,
             nodes=offer.node_counts[0],

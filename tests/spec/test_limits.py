@@ -25,6 +25,13 @@ GRID = {"showers": 9, "geometry": GEOMETRY, "angleDeg": [60, 120], "simulation":
 CYLINDER = {"showers": 9, "geometry": {**GEOMETRY, "cellShape": "cylinder"}, "angleDeg": [90, 90]}
 SLICE = {"accelerator": "tpu-v3", "topology": "2x4x3"}
 BAYESIAN = {"optimizer": "bayesian", "objective": "likelihood"}
+DRAWN = {"ecalSumFit": [1.0], "primaries": "uniform"}
+LINEAR = {"learningRateScaling": "linear", "ranks": 2}
+RANKS = {"solver": {"ranks": 4}}
+
+
+def on_gpus(**fields: int) -> dict[str, Any]:
+    return {"hardware": {**fields, "accelerator": "gpu"}}
 
 
 def build(block: type[Block], values: dict[str, Any]) -> Block:
@@ -48,22 +55,16 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (Data, GRID, {"azimuthDeg": [-180, 180]}, {"azimuthDeg": [-180, 181]}, "azimuthDeg [-180.0, 181.0] is not a range"),
     (Data, GRID, {"mirror": True, "entryMm": [-3, 3]}, {"mirror": True, "entryMm": [-2, 3]}, "such as [-3.0, 3.0]"),
     (Data, GRID, {"entryMm": [-2, 3]}, {"entryMm": [-2, 3], "mirror": True}, "entryMm [-2.0, 3.0] is not symmetric"),
-    (
-        Data,
-        GRID,
-        {"azimuthDeg": [0, 5], "angleDeg": [90, 91]},
-        {"azimuthDeg": [0, 5], "angleDeg": [90, 90]},
-        "no effect",
-    ),
+    (Data, {**GRID, "azimuthDeg": [0, 5]}, {"angleDeg": [90, 91]}, {"angleDeg": [90, 90]}, "no effect"),
     (Data, CYLINDER, {}, {"angleDeg": [90, 91]}, "angleDeg [90.0, 91.0] does not go with geometry.cellShape cylinder"),
     (Data, CYLINDER, {}, {"entryMm": [-1, 1]}, "entryMm [-1.0, 1.0] does not go with geometry.cellShape cylinder"),
     (Data, GRID, {"pairDistanceMm": 79.5}, {"pairDistanceMm": 80}, "pairDistanceMm 80 leaves the window of 80 mm"),
     (Data, GRID, {"pairDistanceMm": 9}, {"pairDistanceMm": 9, "source": "files"}, "Geant4 alone simulates pairs"),
     (
         Data,
-        GRID,
-        {"pairDistanceMm": 9},
-        {"pairDistanceMm": 9, "simulation": {"engine": "parametrised"}},
+        {**GRID, "pairDistanceMm": 9},
+        {},
+        {"simulation": {"engine": "parametrised"}},
         "Geant4 alone simulates pairs",
     ),
     (Data, CYLINDER, {}, {"pairDistanceMm": 9}, "in cells of a grid"),
@@ -83,46 +84,16 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (Hardware, {"perNode": 4}, {"acceleratorsPerWorker": 4}, {"acceleratorsPerWorker": 2}, "differ from perNode 4"),
     (Model, {"preset": "fixed-angle"}, {"dropout": 0.99}, {"dropout": 1}, "less than 1"),
     (Train, {"ecalSumFit": [1.0]}, {"primaries": "uniform"}, {"primaries": "batch"}, "belong together"),
-    (
-        Train,
-        {"ecalSumFit": [1.0], "primaries": "uniform"},
-        {"energyScoreWeight": 0},
-        {"energyScoreWeight": 0.5},
-        "set train.energyScoreWeight to 0",
-    ),
+    (Train, DRAWN, {"energyScoreWeight": 0}, {"energyScoreWeight": 0.5}, "set train.energyScoreWeight to 0"),
     (Solver, {"ranks": 2}, {"groups": 2}, {"groups": 3}, "groups 3 is more than ranks 2"),
-    (
-        Solver,
-        {},
-        {"objective": "my_package.Class_1"},
-        {"objective": "my-package.Class"},
-        "likelihood, energy-distance, or",
-    ),
+    (Solver, {}, {"objective": "my_package.Class_1"}, {"objective": "my-package.Class"}, "energy-distance, or"),
     (DataSet, {}, {"environment": "a.B"}, {"environment": "B"}, "class write a class with its module: package.module"),
     (Solver, {}, {"objective": "likelihood"}, {"objective": "XX"}, "write one of discriminator"),
     (Solver, BAYESIAN, {"ranks": 1}, {"ranks": 2}, "no gradients to exchange"),
-    (
-        Solver,
-        {"learningRateScaling": "linear", "ranks": 2},
-        {"exchange": "ring"},
-        {"exchange": "none"},
-        "linear is for ranks that average their gradients",
-    ),
-    (SolverRun, {"solver": {"ranks": 4}}, {"hardware": {"count": 4}}, {"hardware": {"count": 5}}, "5 is more nodes"),
-    (
-        SolverRun,
-        {"solver": {"ranks": 4}},
-        {"hardware": {"count": 4, "accelerator": "gpu"}},
-        {"hardware": {"count": 2, "accelerator": "gpu"}},
-        "hardware.count 2 is not solver.ranks 4",
-    ),
-    (
-        SolverRun,
-        {"solver": {"ranks": 4}},
-        {"hardware": {"perNode": 2, "accelerator": "gpu"}},
-        {"hardware": {"perNode": 3, "accelerator": "gpu"}},
-        "not a multiple of hardware.perNode 3",
-    ),
+    (Solver, LINEAR, {"exchange": "ring"}, {"exchange": "none"}, "linear is for ranks that average their gradients"),
+    (SolverRun, RANKS, {"hardware": {"count": 4}}, {"hardware": {"count": 5}}, "5 is more nodes"),
+    (SolverRun, RANKS, on_gpus(count=4), on_gpus(count=2), "hardware.count 2 is not solver.ranks 4"),
+    (SolverRun, RANKS, on_gpus(perNode=2), on_gpus(perNode=3), "not a multiple of hardware.perNode 3"),
 ]
 
 
