@@ -1,4 +1,4 @@
-"""A bill in words and tables, for a terminal, for Markdown and for the page of a run; the plan beside it."""
+"""A bill in words and tables, for a terminal, for Markdown and for the page of a run; the plan compared with it."""
 
 from caloscale.planning.billing.bill import SMALL_BILL_USD, AgainstEstimate, Bill, BilledNodes, PerMillionShowers
 from caloscale.planning.search.plan import Candidate, Plan
@@ -40,8 +40,8 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     parts = [(p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in bill.parts if p.usd]
     held = "Machine that the run is priced as" if bill.own_machine else "Machines that the run held"
     against, million = bill.against_estimate, bill.per_million_showers
-    beside = not_billed({part.kind for n in bill.nodes for part in n.rate_parts})
-    notes = [OWN_MACHINE] if bill.own_machine else [*([NO_SPEED] if million is None else []), f"Not in it: {beside}."]
+    others = not_billed({part.kind for n in bill.nodes for part in n.rate_parts})
+    notes = [OWN_MACHINE] if bill.own_machine else [*([NO_SPEED] if million is None else []), f"Not in it: {others}."]
     return (
         Text(whole, "strong"),
         Table(held, ("machines", "node hours", "USD/hour", "USD"), tuple(nodes), total=True),

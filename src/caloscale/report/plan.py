@@ -174,8 +174,8 @@ def _unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
 
 
 def _cloud_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Of each cloud beside that of the choice the cheapest candidate that is not slower, or the cheapest of all, where
-    its price differs from that of the choice by more than `OTHER_CLOUD`."""
+    """The cheapest candidate of each other cloud that is not slower than the choice, or the cheapest of all, where its
+    price differs from the price of the choice by more than `OTHER_CLOUD`."""
     best = plan.chosen or plan.nearest
     if best is None or best.usd is None:
         return []
@@ -246,9 +246,9 @@ def remarks(plan: Plan) -> list[str]:
 def not_billed(kinds: Container[str]) -> str:
     """What a cloud also charges for and prices of these kinds do not include."""
     fields = {"disk_gib": "boot disks (hardware.diskGib)", "control_plane": "control plane (hardware.controlPlane)"}
-    beside = [text for kind, text in fields.items() if kind not in kinds]
+    unset = [text for kind, text in fields.items() if kind not in kinds]
     idle = "nodes without a worker (before it starts, after it ends, and those of the cluster itself)"
-    return ", ".join((*beside, "buckets and other storage", "network traffic", "logs", idle, "discounts", "taxes"))
+    return ", ".join((*unset, "buckets and other storage", "network traffic", "logs", idle, "discounts", "taxes"))
 
 
 def plan_blocks(plan: Plan) -> tuple[Block, ...]:

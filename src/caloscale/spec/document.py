@@ -140,7 +140,7 @@ def parse_value(text: str, *, file: object, field: str) -> Any:
     value, node = parse(text, file=file, field=field)
     if node is not None and node.end_mark.index < len(text):
         remedy = "put the whole value in quotes"
-        raise ConfigurationError("has text behind its value", file=file, field=field, value=text, remedy=remedy)
+        raise ConfigurationError("has text after its value", file=file, field=field, value=text, remedy=remedy)
     return value
 
 

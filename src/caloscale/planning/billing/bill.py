@@ -325,7 +325,7 @@ def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstE
     done = sum(a.training_seconds + a.evaluation_seconds for a in use.attempts)
     started = sum(a.start_up_seconds for a in use.attempts)
     lost = sum(a.lost_seconds + a.waiting_seconds for a in use.attempts)
-    beside = sum(a.shower_seconds + a.validation_seconds for a in use.attempts)
+    not_planned = sum(a.shower_seconds + a.validation_seconds for a in use.attempts)
     planned_work = use.epochs * estimate.epoch_seconds
     not_run = (estimate.epochs - use.epochs) * estimate.epoch_seconds
     planned_lost = estimate.total_seconds - estimate.start_up_seconds - estimate.epochs * estimate.epoch_seconds
@@ -335,8 +335,8 @@ def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstE
         "seconds of an epoch": paid_per_second * (done - planned_work),
         "start-up": paid_per_second * (started - estimate.start_up_seconds),
         "interruptions: lost work and waiting": paid_per_second * (lost - planned_lost),
-        "showers and validation, which are not in the estimate": paid_per_second * beside,
-        "idle and drain": paid_per_second * (held - done - started - lost - beside),
+        "showers and validation, which are not in the estimate": paid_per_second * not_planned,
+        "idle and drain": paid_per_second * (held - done - started - lost - not_planned),
     }
     estimated = _rounded(estimate.usd, unit)
     rounded = _exact([_rounded(usd, unit) for usd in causes.values()], total - estimated)

@@ -69,8 +69,8 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         raise InputError(
             "no run measured its training",
             field="observed",
-            remedy="give fetched runs on rented accelerators whose last attempt made an epoch behind its first "
-            "(the field observed in docs/bill.md), or runs of this machine whose training succeeded",
+            remedy="give fetched runs on rented accelerators whose last attempt completed two epochs (observed in "
+            "docs/bill.md), or runs on this machine whose training succeeded",
         )
     for row in rows:
         if network_of_preset(row.network) is None:

@@ -333,7 +333,7 @@ def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], ad
     new_row = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}"
     if known:
         periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
-        hint = f"there are prices for {periods}: choose such a date, or add a row '{new_row}' that holds on {as_of}"
+        hint = f"there are prices for {periods}: choose such a date, or add a row '{new_row}' in effect on {as_of}"
         hint += f", {added}"
     else:
         regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})

@@ -309,7 +309,7 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
             "time and money are those without any"
         )
     if candidates.expected.seconds[index] >= NEVER_SECONDS:
-        reasons.append("takes ten years or is interrupted faster than it gets on: never chosen")
+        reasons.append("takes ten years, or is interrupted before it makes progress: never chosen")
     if break_even is not None:
         reasons.append(f"cheaper than on demand up to {break_even:.3g} interruptions per node and hour")
     return reasons
@@ -370,8 +370,8 @@ def _notes(candidates: Candidates, binding: Limit | None) -> tuple[str, ...]:
     endless = int((candidates.expected.seconds >= NEVER_SECONDS).sum())
     if endless:
         notes.append(
-            f"{endless} of {len(candidates)} candidates take ten years or are interrupted faster than they get on, and "
-            "are never chosen (train.epochs, hardware.interruptionsPerNodeHour, or own bills)"
+            f"{endless} of {len(candidates)} candidates take ten years, or are interrupted before they make progress, "
+            "and are never chosen (train.epochs, hardware.interruptionsPerNodeHour, or own bills)"
         )
     if not candidates.eligible.any() and endless < len(candidates):
         notes.append(

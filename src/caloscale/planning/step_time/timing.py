@@ -153,7 +153,7 @@ class Timings:
         caveats = [] if own else [f"no measurement of {self.network.network} on {accelerator.accelerator}"]
         if known != self.network.network:
             fixed = timing.test[0] + EPOCH_OVERHEAD_SECONDS
-            caveats.append(f"{fixed:.1f} s of an epoch beside its showers are those of {known}, and may be none")
+            caveats.append(f"{fixed:.1f} s of an epoch in addition to its showers are those of {known}: may be none")
         basis = (
             f"{'scaled' if own else 'unmeasured'}: {base.accelerator} with {known} x {factor:.2g}, "
             f"between the ratios of peak and bandwidth ({low:.2g} to {high:.2g} with a margin)"
