@@ -11,7 +11,7 @@ import pytest
 
 from caloscale.errors import ConfigurationError
 from caloscale.random import EventDraws
-from caloscale.sagips.environment import EVENTS, PARAMETERS, make_environment
+from caloscale.sagips.environment import EVENTS, PARAMETERS, load_class, make_environment
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.spec import load_solver_run
 
@@ -71,6 +71,13 @@ def test_a_pipeline_without_a_gradient_is_refused(monkeypatch: pytest.MonkeyPatc
     optimizer = make_optimizer(load_solver_run(preset="proxy", overrides=overrides).solver, 0)
     with pytest.raises(ConfigurationError, match="have no gradient with respect to the parameters"):
         optimizer.step(0)
+
+
+def test_an_error_of_a_module_of_ones_own_is_no_missing_class(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "own_module.py").write_text("import math\nclass Own: half = math.halve(1)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(AttributeError, match="halve"):
+        load_class("own_module.Own", "solver.objective")
 
 
 @pytest.mark.parametrize(

@@ -58,16 +58,17 @@ class Chain:
 
 def load_class(name: str, field: str) -> Any:
     """The class of a name such as ``mypackage.detector.Smeared``. Raises ConfigurationError naming the field."""
-    module, _, attribute = name.rpartition(".")
+    path, _, attribute = name.rpartition(".")
     try:
-        return getattr(import_module(module), attribute)
+        module = import_module(path)
     except ImportError as error:
         remedy = "install the package on all ranks, or add its folder to PYTHONPATH"
         raise ConfigurationError(f"cannot be imported: {error}", field=field, value=name, remedy=remedy) from error
-    except AttributeError:
-        problem = f"the module {module} has no class {attribute}"
+    if not hasattr(module, attribute):
+        problem = f"the module {path} has no class {attribute}"
         remedy = "write the module and the class as package.module.Class"
-        raise ConfigurationError(problem, field=field, value=name, remedy=remedy) from None
+        raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
+    return getattr(module, attribute)
 
 
 def make_environment(name: str, options: dict[str, Any], events_per_sample: int, field: str) -> Environment:
