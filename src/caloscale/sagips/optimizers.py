@@ -170,7 +170,7 @@ class GeneratorOptimizer:
 
     def propose(self) -> Floats:
         """Parameters of the noise of the analysis."""
-        return self._parameters(self._analysis_noise).numpy()
+        return tf.sigmoid(self.network(self._analysis_noise)).numpy()
 
     def generator(self) -> dict[str, NDArray[Any]]:
         """Weights and biases."""
@@ -190,9 +190,6 @@ class GeneratorOptimizer:
         for index, comparison in enumerate(self._comparisons):
             variables |= {f"objective{index}.{name}": v for name, v in comparison.objective.state().items()}
         return variables
-
-    def _parameters(self, noise: tf.Tensor) -> tf.Tensor:
-        return tf.sigmoid(self.network(noise))
 
     def _scale(self, epoch: int) -> float:
         """Learning rate over its start."""

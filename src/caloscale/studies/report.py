@@ -172,7 +172,10 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
     _require_conclusions(study)
     points = run_points(study, context, folder)
     tables = [SweepTable(sweep, points[sweep.name]) for sweep in study.sweeps]
-    outcome = Outcome(study, context.as_of, tables, _conclude(study, points))
+    statements: list[Statement] = []
+    if study.conclusions is not None and not any(table.problems for table in tables):
+        statements = CONCLUSIONS[study.conclusions][0](points)
+    outcome = Outcome(study, context.as_of, tables, statements)
     for table in (table for table in tables if table.sweep.plot is not None):
         for kind in ("svg", "png"):
             with atomic_writer(folder / f"{table.sweep.name}.{kind}") as temporary:
@@ -230,13 +233,6 @@ def _require_conclusions(study: Study) -> None:
     if missing := set(CONCLUSIONS[name][1]) - {sweep.name for sweep in study.sweeps}:
         problem = f"need a sweep {', '.join(sorted(missing))}"
         raise ConfigurationError(problem, field="conclusions", value=name, remedy="leave them out")
-
-
-def _conclude(study: Study, points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """None where a point failed."""
-    if study.conclusions is None or any(point.error is not None for made in points.values() for point in made):
-        return []
-    return CONCLUSIONS[study.conclusions][0](points)
 
 
 def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
