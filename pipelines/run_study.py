@@ -30,7 +30,7 @@ PARALLEL = 4
 
 
 def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
-    """The pipeline of a study, with at most so many points at a time. Raises ConfigurationError without whole runs."""
+    """The pipeline of a study; ``parallel``: most points at a time. Raises ConfigurationError without whole runs."""
     points = [
         {"point": name, "run": run.model_dump(mode="json", by_alias=True)} for name, run in runs_of(study, context)
     ]

@@ -26,11 +26,11 @@ PAGE = 500
 REQUEST_SECONDS = 60.0
 """Time-out of a request where no other is given, s."""
 SILENT_SECONDS = 120.0
-"""A watch of which nothing is heard for so long, not even a bookmark (one a minute), is ended, s."""
+"""Longest silence of a watch, s; even a quiet one sends a bookmark each minute."""
 WRITE_SECONDS = 5.0
 """Time-out of a write of an operator, s."""
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""Where a pod finds the name of its namespace, beside the credentials of its service account."""
+"""File in which a pod finds the name of its namespace."""
 
 
 class FencedError(ClusterError):
@@ -135,7 +135,7 @@ class Connection:
     def watch(
         self, kind: str, namespace: str | None, version: int, *, selector: str = "", fields: str = "", seconds: float
     ) -> Iterator[Object]:
-        """Events since a version (type, object), for so long; raises ApiException 410 when that is too long ago."""
+        """Events (type, object) since a version, for ``seconds``; raises ApiException 410: the version is too old."""
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
@@ -325,7 +325,7 @@ def _has_kubeconfig() -> bool:
 
 
 def _merged(files: str) -> kube_config.KubeConfigMerger:
-    """What several files say together. As for kubectl, the first that names a current context determines it."""
+    """Several files merged. As for kubectl, the first one that names a current context determines it."""
     merger = kube_config.KubeConfigMerger(files)
     if merger.config is None:
         raise ConfigException("there is no such file")

@@ -53,7 +53,7 @@ _PHILOX = 1
 _PER_COUNT = 4
 """Numbers of 32 bits that a value of the counter gives."""
 CHANCES = 1 << 16
-"""A probability is a multiple of one part in so many: a choice takes 16 random bits."""
+"""Probabilities are multiples of 1 / CHANCES: a choice takes 16 random bits."""
 _SECTIONS = 1 << 8
 _DRAWS = 1 << 8
 """Most draws within a section."""

@@ -46,7 +46,7 @@ Time = Annotated[dt.datetime, PlainSerializer(_as_text, return_type=str, when_us
 
 
 class StatusBlock(Block):
-    """A frozen block of the status; what a newer version wrote beside it is left aside."""
+    """A frozen block of the status; fields of a newer version are ignored."""
 
     model_config = ConfigDict(extra="ignore")
 

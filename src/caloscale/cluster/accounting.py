@@ -12,7 +12,7 @@ from caloscale.planning.catalogue.prices import CENT, SECONDS_PER_HOUR, SMALL_UN
 from caloscale.status import AttemptStatus, NodeTotals, NodeUsage, Placed, RunCost, RunProgress, RunStatus
 
 KEPT_ATTEMPTS = 20
-"""So many attempts are kept one by one."""
+"""Number of the newest attempts that are kept one by one."""
 COUNTED: tuple[str, ...] = ("WorkerLost", "WorkerFailed", "NodeLost", "JobLost")
 """Reasons of an end that count against recovery.maxRestarts."""
 PARTS = ("waiting_seconds", "start_up_seconds", "training_seconds", "lost_seconds")

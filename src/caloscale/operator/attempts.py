@@ -29,8 +29,8 @@ from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed
 
 AUTOSCALER_SECONDS, LONGEST_AUTOSCALER_SECONDS = 600.0, 3600.0
-"""An autoscaler that had no machines is asked again after so long, doubled each time up to an hour, s: the nodes that
-it does add are billed until the attempt is given up."""
+"""First and longest pause before an autoscaler that had no machines is asked again, s; it doubles each time. Nodes that
+the autoscaler does add are billed until the attempt is given up."""
 
 
 def start(draft: Draft, run: AnyRun) -> None:
@@ -125,7 +125,7 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
 
 
 def _needs(draft: Draft, run: AnyRun, placed: Placed, *, smaller: bool) -> dict[PoolKey, Need]:
-    """What the pools would have to have for the next attempt; ``smaller``: on fewer nodes, too."""
+    """Free nodes of each pool with which the next attempt can start; ``smaller``: on fewer nodes, too."""
     pools = draft.seen.pools()[0]
     own, hardware = pool_of(placed, pools), hardware_of(run)
     needs = {pool.key: Need(placed.planned_nodes, True) for pool in pools if fits(hardware, pool)}
@@ -209,7 +209,7 @@ def _choices(draft: Draft, run: AnyRun, placed: Placed) -> list[Placed]:
 
 
 def _take_flavor(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> None:
-    """The placement in the pool that the queue chose: that of the labels of its flavor, or of the workers' nodes."""
+    """Take the placement in the pool that the queue chose, known by the labels of its flavor or the workers' nodes."""
     placed = draft.status.placement
     if placed is None or draft.queue(run) is None or job is None or job.state == "suspended":
         return
@@ -237,7 +237,7 @@ def _make_progress(draft: Draft) -> None:
 
 
 LEAST_WAIT_SECONDS = 60.0
-"""Pods have so long to be made and bound, whatever recovery.waitForCapacity is, s."""
+"""Shortest time in which pods must be made and bound, whatever recovery.waitForCapacity is, s."""
 
 
 def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:

@@ -56,7 +56,7 @@ class Snapshot:
     lost_client: str | None = None
     """Pod of the run's client (a pipeline's step), without which it is to stop, if it has ended or is gone."""
     refresh_seconds: float = 60.0
-    """Money and steps that are all that is new of a run are written after so long, s."""
+    """Shortest time between two writes of a status in which only money and steps are new, s."""
     warnings: Sequence[Diagnostic] = ()
     """Warnings about workers that take long to start, newest first."""
 
@@ -117,7 +117,7 @@ class Decision:
     again: dt.datetime | None = None
     """When to look again even if nothing happens."""
     awaits: Mapping[PoolKey, Need] | None = None
-    """What the pools would have to have for another decision; None: it does not wait for capacity."""
+    """Changes of the pools that call for another decision; None: the run does not wait for capacity."""
     is_routine: bool = False
     """Whether nothing but money and steps is new in the status, and time alone makes it due: it may be put off."""
 
@@ -193,7 +193,7 @@ class Draft:
         self.actions.append(RunEvent(kind, reason, message))
 
     def later(self, seconds: float) -> None:
-        """Look again after so many seconds."""
+        """Look again after a number of seconds."""
         self.times.append(self.now + dt.timedelta(seconds=seconds))
 
     def remove_jobs(self) -> None:

@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 """How a row is added to the operator's prices."""
 ROUTINE_PER_SECOND = 1.25 * REFRESHED_PER_SECOND
-"""Statuses with nothing but money and steps are written at most so often, 1/s: more often than they come due, so that
-those that came due while nobody led are made up for, and seldom enough for others to be written meanwhile."""
+"""Most writes of statuses in which only money and steps are new, 1/s: more than come due, so that those that came due
+while nobody led are caught up, and few enough for other writes."""
 
 
 class Controller:
@@ -335,7 +335,7 @@ class Controller:
             log.info("%s: the cost of an eviction was not published: %s", run, message_of(error))
 
     def catalogue(self, *, look: bool = True) -> Catalogue:
-        """Prices, measurements and labels of today, read anew with the day or (``look``) when a file has changed."""
+        """Prices, measurements and labels of today, read again on a new day or (``look``) when a file has changed."""
         day, last = today(), None if self._catalogue is None else self._catalogue[1]
         if not look and last is not None and last.as_of == day:
             return last

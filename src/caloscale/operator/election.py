@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 
 NAME = "caloscale-operator"
 LEASE_SECONDS = 15.0
-"""A lease that was not renewed for so long may be taken, s."""
+"""Time without a renewal after which a lease may be taken, s."""
 RENEW_SECONDS = LEASE_SECONDS - WRITE_SECONDS
-"""A leader that could not renew for so long stops writing, s: a write that it has begun ends before the lease does."""
+"""Time without a renewal after which a leader stops writing, s: a write that it has begun ends before the lease."""
 RETRY_SECONDS = 2.0
 """Pause between two tries, s."""
 

@@ -17,7 +17,7 @@ from caloscale.spec import AnyRun, seconds_of
 from caloscale.status import AttemptStatus, Phase, Placed, RunStatus
 
 LOOK_AGAIN_SECONDS = 60.0
-"""Money whose rate is not known is looked at so often, s."""
+"""Time between two looks at money whose rate is not known, s."""
 
 
 def limit_reached(draft: Draft, run: AnyRun) -> Outcome | None:
@@ -100,8 +100,8 @@ def _usd(draft: Draft) -> float | None:
 LONGEST_BACKOFF_SECONDS = 300.0
 """Longest pause before a restart, s."""
 LINGER_SECONDS = 30.0
-"""Workers of a run that has failed may end by themselves for so long (logs); while objects are deleted, it is looked at
-again after so long even without an event, s."""
+"""Time in which the workers of a failed run may end by themselves, for their logs, s; and time between two looks at
+objects that are being deleted."""
 
 
 def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> None:
@@ -225,7 +225,7 @@ def expire(draft: Draft, run: AnyRun) -> None:
 
 
 def _has_ended_for(draft: Draft, seconds: float) -> bool:
-    """Whether the run has ended so long ago; if not, it is looked at again then."""
+    """Whether the run ended at least this long ago; if not, it is looked at again then."""
     then = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds)
     if draft.now < then:
         draft.times.append(then)

@@ -1,4 +1,4 @@
-"""What the operator measures of itself and of its runs, for Prometheus."""
+"""Metrics of the operator and of its runs, for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0)
 MOST_RUNS = 200
-"""So many unfinished runs have metrics of their own: each is a few series of Prometheus."""
+"""Number of unfinished runs that have metrics each: a run is a few series of Prometheus."""
 
 
 class Metrics:

@@ -14,7 +14,7 @@ from caloscale.status import AttemptStatus, Reason, RunStatus
 RETRYABLE_FROM = 128
 """Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
 CULPRIT_SECONDS = 5.0
-"""When a worker left because another was lost, that one's end is reported so long after, s."""
+"""Longest time after which the end of the worker is reported because of which another left, s."""
 OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
 LOG_CHARACTERS = 600
 """Longest end of a log in a condition."""
@@ -27,7 +27,7 @@ class Outcome:
     reason: Reason
     message: str
     exit_code: int | None = None
-    """That of the worker that ended first."""
+    """Exit code of the worker that ended first."""
 
 
 def judge(
@@ -79,7 +79,7 @@ def judge(
 
 
 def job_in_doubt(seen: Snapshot, status: RunStatus) -> Job | None:
-    """The job whose newest state has to be read before its attempt ends as lost or queued anew; None: none.
+    """The job whose newest state has to be read before its attempt ends as lost or is queued again; None: none.
 
     Its success, after which its controller deletes workers, or its admission may be known later than its pods' end.
     """
@@ -105,7 +105,7 @@ def _log(pod: Pod) -> str:
 
 
 PATIENCE_SECONDS = 10.0
-"""Workers have so long to start before anybody asks for warnings, and again between two questions, s."""
+"""Time that workers have to start before warnings are reported, and time between two looks, s."""
 MOST_CHARACTERS = 500
 """Longest message in a condition."""
 NO_RUNTIME = re.compile(r"spec\.runtimeref: |runtime '\S+' not found", re.IGNORECASE)
@@ -113,7 +113,7 @@ NO_RUNTIME = re.compile(r"spec\.runtimeref: |runtime '\S+' not found", re.IGNORE
 MOUNT_REASONS = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
 """Reasons of warnings about a bound pod that cannot start; its status does not have them."""
 FRESH_SECONDS = 300.0
-"""A warning that was not repeated for so long may be over: kubelets mount again every two minutes at least, s."""
+"""Time without a repetition after which a warning may be over, s: kubelets mount again every two minutes at least."""
 REFUSED, NAME_TAKEN = REFUSALS = ("Refused", "NameTaken")
 """The API server refused an object, or another object has its name."""
 CONDITION = "Blocked"

@@ -20,8 +20,8 @@ class Parking:
         """How often a pool came, went, or got other nodes."""
 
     def park(self, run: RunKey, group: Hashable, needs: Mapping[PoolKey, Need], *, outdated: bool = False) -> None:
-        """The run waits; ``needs``: what each pool of its kind would have to have free. ``outdated``: they are those of
-        pools that have changed since, so that the run is to be tried again."""
+        """The run waits; ``needs``: changes of the pools after which it is tried. ``outdated``: pools have changed
+        since these were computed, so that it is to be tried again."""
         if self._class_of.get(run, group) != group:
             self.leave(run)
         self._class_of[run] = group

@@ -17,10 +17,10 @@ from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, Phase, RunProgress
 
 REFRESH_SECONDS, REFRESHED_PER_SECOND = 60.0, 20.0
-"""A running meter alone, or a report that brings nothing but steps, makes no status more often than this, s; with many
-runs as seldom as keeps all of them together below so many writes a second."""
+"""Least time between two statuses of a run in which only money or steps are new, s. With many runs it grows, so that
+all together make no more of these writes in a second than the second number."""
 HEARTBEAT_SECONDS = 60.0
-"""A pipeline's step that has ended may be tried again so long before its run stops, s."""
+"""Time in which a pipeline's step that has ended may be tried again before its run stops, s."""
 
 
 def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:

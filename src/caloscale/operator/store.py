@@ -1,4 +1,4 @@
-"""What the operator keeps of the cluster's objects, with an index for each question that a reconcile asks.
+"""The cluster's objects as far as the operator keeps them, with an index for each question that a reconcile asks.
 
 Objects are reduced to the fields that are used before they are kept: 40,000 pods of others take some 20 MB so.
 """
@@ -42,9 +42,9 @@ log = logging.getLogger(__name__)
 ATTEMPT = re.compile(r"-\d+(?=-[a-z]|$)")
 """The number of the attempt in the names of jobs and of their pods; it may be in the name of the run, too."""
 MOST_BLOCKS = 4096
-"""So many different blocks of specs are kept for runs to come; most runs differ in one."""
+"""Number of different blocks of specs that are kept for other runs; most runs differ in one."""
 REMEMBERED_SECONDS = 600.0
-"""Pods that went are remembered so long, s."""
+"""Time for which pods that are gone are remembered, s."""
 
 Name = tuple[str, str]
 """Namespace and name."""
@@ -298,7 +298,7 @@ class Store:
         return set() if following is None else {following}
 
     def _remember(self, pod: Pod) -> None:
-        """A pod as it was last: a list has no events of what ended meanwhile, and who makes pods anew is quick."""
+        """Keep a pod as it was last: a list has no events of what ended meanwhile, and pods are replaced quickly."""
         if pod.run.name:
             ended = pod.ended or dt.datetime.now(dt.UTC).replace(microsecond=0)
             self._went.setdefault(pod.run, {})[pod.uid] = replace(pod, ended=ended)
@@ -449,7 +449,7 @@ class Store:
             return run in self.parking and self.parking.waits(run, self._free)
 
     def _class_of(self, run: RunKey) -> Hashable:
-        """Runs of equal specs that were never launched wait for the same; each other one for something of its own."""
+        """Runs of equal specs that were never launched are one class; each other run is a class."""
         known = self.runs[run]
         text = json.dumps(known.spec, sort_keys=True, separators=(",", ":"))
         return run if known.status.attempts else hashlib.blake2b(text.encode(), digest_size=16).digest()
@@ -477,7 +477,7 @@ class Store:
                 self._count_coming(run)
 
     def forget(self) -> None:
-        """Forget what nobody will ask for any more."""
+        """Forget what no reconcile will ask for any more."""
         with self.lock:
             oldest = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=REMEMBERED_SECONDS)
             for run, pods in self._went.items():

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = 2.0
 """Pause after an error, s."""
 MOST_RESUMED = 3
-"""So many errors in a row a watch is resumed; after them everything is listed, as after GONE."""
+"""Errors in a row after which a watch is still resumed; after more, everything is listed, as after GONE."""
 NOT_INSTALLED_SECONDS = 30.0
-"""A kind that the cluster does not know is looked for so often, s."""
+"""Time between two looks for a kind that the cluster does not know, s."""
 OURS = names.RUN_LABEL
 WATCHED: dict[str, dict[str, str]] = {
     names.KIND: {},
@@ -47,7 +47,7 @@ class Watches:
     def __init__(
         self, connection: Connection, notice: Notice, listed: Listed, namespaces: tuple[str, ...], seconds: float
     ) -> None:
-        """``namespaces``: those of the runs, empty for all. ``seconds``: length of a watch, s."""
+        """``namespaces`` of the runs, empty for all. ``seconds``: length of a watch, s."""
         self._connection, self._notice, self._listed, self._seconds = connection, notice, listed, seconds
         self._stop = threading.Event()
         of_kind = {kind: ("",) if kind in WHOLE_CLUSTER else namespaces or ("",) for kind in WATCHED}
@@ -68,7 +68,7 @@ class Watches:
         self._stop.set()
 
     def list_again(self, kind: str) -> None:
-        """List a kind anew when its watch ends, within `seconds`."""
+        """List a kind again when its watch ends, within `seconds`."""
         self._to_list |= {scope for scope in self._scopes if scope[0] == kind}
 
     def are_listed(self) -> bool:

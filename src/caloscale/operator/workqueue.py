@@ -25,7 +25,7 @@ class Turns(Generic[Key]):
         self._turns: dict[Key, float] = {}
 
     def take(self, key: Key) -> float:
-        """0.0: it is the key's turn, which it has had then. Else: in so many seconds it is, and is kept for it."""
+        """0.0: the key takes its turn now. Else: the seconds until its turn, which is kept for it."""
         with self._lock:
             now = self._clock()
             if key not in self._turns:
@@ -55,7 +55,7 @@ class WorkQueue(Generic[Key]):
         self._failures: dict[Key, int] = {}
 
     def add(self, key: Key, seconds: float = 0.0, *, can_wait: bool = False) -> None:
-        """The key is due in so many seconds, or earlier where it was added so already.
+        """The key is due after ``seconds``, or earlier where it was added so already.
 
         ``can_wait``: after all keys that are due and cannot wait.
         """
@@ -67,7 +67,7 @@ class WorkQueue(Generic[Key]):
                 self._changed.notify()
 
     def get(self, seconds: float) -> Key | None:
-        """The key that is due first, waited for at most so many seconds; nobody else gets it before `done`."""
+        """The key that is due first, waited for at most ``seconds``; no other caller gets it before `done`."""
         until = self._clock() + seconds
         with self._changed:
             while True:
@@ -97,7 +97,7 @@ class WorkQueue(Generic[Key]):
                     self._changed.notify()
 
     def put_off(self, seconds: float) -> None:
-        """What has been due for longer than so many seconds comes after all keys that cannot wait."""
+        """Keys that have been due for longer than ``seconds`` come after all keys that cannot wait."""
         before = self._clock() - seconds
         with self._changed:
             for key in [key for key, due in self._due[False].items() if due < before]:

@@ -111,9 +111,9 @@ class Begun:
     reading: str
     """The id of the pipeline run where the showers are files, which may be others by now; empty: they are simulated."""
     gpu_resource: str
-    """What the pod of a training in its step asks the node for; empty: nothing."""
+    """Resource that the pod of a training in its step requests; empty: none."""
     gpu_count: str
-    """How many of it. Text, as the server takes nothing else for resources of a pod."""
+    """Its number, as text: the server takes nothing else for resources of a pod."""
     plan: str
     """The plan, Markdown."""
 

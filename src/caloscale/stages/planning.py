@@ -32,7 +32,7 @@ from caloscale.storage.atomic import write_text
 from caloscale.storage.lock import one_at_a_time
 
 IN_THE_CONFIGURATION = "to the catalogue, or choose another budget.pricedAs"
-"""What can be done about a missing price where no file of prices is asked for."""
+"""Where a missing price is added if the command takes no file of prices."""
 NO_HARDWARE = (
     "The run configuration has no `hardware` block: the run trains where this step runs, and there is nothing to plan. "
     "With `hardware: {}` the planner chooses machines.\n"

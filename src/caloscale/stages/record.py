@@ -211,7 +211,7 @@ def _remove_failure(stage: str, folder: Path) -> None:
 
 
 def _set_aside(stages: Sequence[str], folder: Path) -> None:
-    """What these stages left of an earlier attempt is no longer true, but it was paid for."""
+    """Move what these stages recorded in an earlier attempt to the earlier records: outdated, but paid for."""
     outdated: tuple[StageRecord, ...] = ()
     with suppress(InputError):  # a record that cannot be read must not keep the stage from making a new one
         outdated = tuple(r for name, r in read_records(folder).items() if name in stages and name != "report")

@@ -110,7 +110,7 @@ def print_rows(folder: Path, rows: Iterable[tuple[str, str]]) -> None:
 
 
 def _rows(summary: Summary) -> list[tuple[str, str]]:
-    """What a run gave: some ten lines, and one for each gate."""
+    """The results of a run: some ten lines, and one for each gate."""
     rows = []
     if data := summary.data:
         rows.append(("showers", f"{data.showers} to train on, {data.validation_showers} held out ({data.source})"))

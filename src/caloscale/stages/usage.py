@@ -59,7 +59,7 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
 
 
 def node_as(priced_as: PricedMachine, seconds: float = 0.0) -> NodeUse:
-    """One machine that seconds are priced as, held for so long, s; a type that the catalogue has not keeps its name."""
+    """The machine that ``seconds`` are priced as; a type that the catalogue does not have keeps its name."""
     node = NodeUse(
         machine_type=priced_as.machine_type,
         region=priced_as.region,

@@ -22,7 +22,7 @@ _READ: tuple[Concept, ...] = (
     *("pool", "accelerator", "tpu", "topology", "machineType", "capacityType"),
     *("region", "count", "memory", "sharing"),
 )
-"""What the labels of a node are read for; node selectors are in this order."""
+"""Concepts that are read from the labels of a node; node selectors are in this order."""
 _MEMORY_SHARE = 0.85
 """Part of the catalogue's memory of a GPU that its driver reports at least."""
 _PASSING = re.compile(r"kubernetes\.io/|ClusterAutoscaler|^karpenter\.sh/|/impending-")
@@ -63,15 +63,15 @@ def kind_of(of: PoolKey | Placed | NodeTotals) -> dict[str, Any]:
 
 
 def node_use(of: NodeTotals, nodes: int, seconds: float) -> NodeUse:
-    """So many nodes of a kind, each used so long (s), as bills and prices take them."""
+    """Nodes of a kind, each used for a time (s), in the form that bills and prices take."""
     known = {
         "provider": provider_of(of.machine_type, of.topology),
         "machine_type": of.machine_type or OWN,
         "accelerator": "" if of.accelerator == CPU else of.accelerator,
         "region": of.region or OWN,
     }
-    beside = {"disk_gib": of.disk_gib, "control_plane_seconds": of.control_plane_seconds}
-    return NodeUse(**(kind_of(of) | known | beside), nodes=nodes, seconds=seconds)
+    extra = {"disk_gib": of.disk_gib, "control_plane_seconds": of.control_plane_seconds}
+    return NodeUse(**(kind_of(of) | known | extra), nodes=nodes, seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Node:
 
 
 def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
-    """The node of an API object; ``table``: what its labels say, that of the package where none is given."""
+    """The node of an API object; ``table``: meaning of its labels; absent: the package's."""
     table = table or load_labels()
     labels: Mapping[str, str] = raw["metadata"].get("labels") or {}
     allocatable = raw.get("status", {}).get("allocatable") or {}

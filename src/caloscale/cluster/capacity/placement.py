@@ -13,15 +13,15 @@ from caloscale.status import Placed
 
 
 class Need(NamedTuple):
-    """When a pool would have to be looked at again for a run that it cannot hold now."""
+    """The change of a pool after which a run that it cannot hold now is planned again."""
 
     nodes: int | None
-    """When so many nodes are free; None: free nodes do not help."""
+    """Number of free nodes; None: free nodes do not help."""
     changed: bool
-    """Whether also when its nodes are others: the plan depends on how many there are."""
+    """Whether also any change of its nodes: the plan depends on their number."""
 
     def is_met(self, free: int, changed: bool) -> bool:
-        """Whether it is to be looked at with so many free nodes."""
+        """Whether the run is to be planned again; ``free``: free nodes; ``changed``: whether the nodes changed."""
         return (self.nodes is not None and self.nodes <= free) or (changed and self.changed)
 
 

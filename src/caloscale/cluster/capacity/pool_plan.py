@@ -154,7 +154,7 @@ def _on_more(
 
 
 def _known(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str | InputError:
-    """The placement on at most so many nodes, from what was planned before where it was."""
+    """The placement on at most ``most_nodes`` nodes; a plan that was made before is taken again."""
     digest = hashlib.blake2b(run.model_dump_json().encode(), digest_size=16).digest()
     key, known = (digest, replace(pool.key, name=""), most_nodes), catalogue.known
     try:
@@ -168,7 +168,7 @@ def _known(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Place
 
 
 def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Placed | str:
-    """The placement on at most so many nodes; a text when its estimate passes the budget."""
+    """The placement on at most ``most_nodes`` nodes; a text when its estimate passes the budget."""
     key = pool.key
     if key.accelerator == CPU:
         return _on_processors(run, pool, catalogue)
@@ -284,7 +284,7 @@ def _on_processors(run: Run, pool: Pool, catalogue: Catalogue) -> Placed:
 
 
 def usd_per_hour_of(run: AnyRun, pool: Pool, nodes: int, catalogue: Catalogue) -> tuple[float, float]:
-    """Price of nodes of a pool with what is billed beside them, and the control plane's part, US dollars per hour.
+    """Price of nodes of a pool with disks and control plane, and the control plane's part, US dollars per hour.
 
     Raises PriceError, an InputError, where there is none.
     """

@@ -17,7 +17,7 @@ SSH_FOLDER = "/home/caloscale/.ssh"
 """Where the mpi-operator mounts the job's own key; docker/solver.Dockerfile configures ssh and sshd for it."""
 SSHD = ["/usr/sbin/sshd", "-D", "-e", "-f", "/etc/caloscale/sshd_config"]
 LAUNCHER_REQUESTS = {"cpu": "250m", "memory": "1Gi"}
-"""What the launcher asks for: it starts the ranks, waits for them and draws the report. Workers leave so much."""
+"""Requests of the launcher: it starts the ranks, waits for them and draws the report. Workers leave room for it."""
 
 
 def render_mpijob(launch: Launch) -> Manifest:
@@ -46,7 +46,7 @@ def render_mpijob(launch: Launch) -> Manifest:
 
 def _template(launch: Launch) -> Manifest:
     template = pod_template(launch)
-    del template["spec"]["restartPolicy"]  # that of the replica decides, and operators warn where there are two
+    del template["spec"]["restartPolicy"]  # the replica's decides, and operators warn where there are two
     return template
 
 
@@ -148,7 +148,7 @@ _PATCHED = (
     *("serviceAccountName", "terminationGracePeriodSeconds", "nodeSelector", "tolerations", "affinity"),
     *("securityContext", "volumes"),
 )
-"""Fields of a pod that a TrainJob may set; the others are those of its runtime."""
+"""Fields of a pod that a TrainJob may set; the runtime has the others."""
 
 
 def render_trainjob(launch: Launch) -> Manifest:
@@ -160,7 +160,7 @@ def render_trainjob(launch: Launch) -> Manifest:
     (container,) = template["spec"]["containers"]
     spec = {field: template["spec"][field] for field in _PATCHED if field in template["spec"]}
     if spec["terminationGracePeriodSeconds"] == GRACE_SECONDS:
-        del spec["terminationGracePeriodSeconds"]  # that of the runtime; Kueue 0.19 loses the field
+        del spec["terminationGracePeriodSeconds"]  # the runtime has it; Kueue 0.19 loses the field
     spec["containers"] = [{"name": names.NODE, "volumeMounts": container["volumeMounts"]}]
     pods = {"name": names.NODE, "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}}}
     metadata = launch.metadata()

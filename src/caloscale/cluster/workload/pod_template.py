@@ -49,12 +49,13 @@ SHARED_MEMORY = "8Gi"
 
 
 def workspace_of(run: AnyRun) -> str | None:
-    """Where a run on a cluster leaves its folder: cluster.workspace; else beside its checkpoints, where these are in a
-    bucket; else nowhere that outlives its pods.
+    """Where a run on a cluster leaves its folder: cluster.workspace, or below checkpoint.uri if that is a bucket.
+
+    None: its folder ends with its pods.
     """
     uri = run.checkpoint.uri if isinstance(run, Run) else None
-    beside = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith(BUCKETS) else None
-    return run.cluster.workspace or beside
+    below = f"{uri.rstrip('/')}/run" if uri is not None and uri.startswith(BUCKETS) else None
+    return run.cluster.workspace or below
 
 
 def pod_template(launch: Launch, environment: Sequence[Manifest] = ()) -> Manifest:
@@ -123,7 +124,7 @@ def _workers(launch: Launch, label: str) -> Manifest:
 
 
 def _selector(launch: Launch) -> dict[str, str]:
-    """Labels of the nodes in whichever pool; Kueue adds those of the flavor that it admits the workers in."""
+    """Labels that the nodes of all offered pools have; Kueue adds the labels of the flavor that it chooses."""
     others = [one.node_selector.items() for one in launch.alternatives]
     return dict(pair for pair in launch.placed.node_selector.items() if all(pair in items for items in others))
 
