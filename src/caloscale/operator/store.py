@@ -99,9 +99,9 @@ class Store:
         self._versions: defaultdict[str, dict[Name, int]] = defaultdict(dict)
         self._gone_versions: defaultdict[str, dict[Name, int]] = defaultdict(dict)
         self._went: dict[RunKey, dict[str, Pod]] = {}
-        self._pods_of: dict[RunKey, set[Name]] = {}
+        self._pods_of: dict[Name, dict[RunKey, set[Name]]] = {}
+        """By namespace and name of a run: pods of all runs that have had this name."""
         self._jobs_of: dict[RunKey, set[tuple[str, str, str]]] = {}
-        self._with_pods: dict[Name, set[RunKey]] = {}
         self._named: dict[Name, RunKey] = {}
         self._clients: dict[Name, set[RunKey]] = {}
         self._progress_objects: dict[Name, RunKey] = {}
@@ -200,8 +200,7 @@ class Store:
             before = None
         self.pods[name] = pod
         self._use(before.use if before is not None else None, pod.use)
-        self._pods_of.setdefault(pod.run, set()).add(name)
-        self._with_pods.setdefault(pod.run[:2], set()).add(pod.run)
+        self._pods_of.setdefault(pod.run[:2], {}).setdefault(pod.run, set()).add(name)
         self._count_coming(pod.run)
         return self._concerned(pod.run)
 
@@ -209,11 +208,7 @@ class Store:
         """A pod of a run is here no more."""
         self.pods.pop(name, None)
         self._use(pod.use, None)
-        own = self._pods_of[pod.run]
-        own.discard(name)
-        if not own:
-            del self._pods_of[pod.run]
-            self._with_pods[pod.run[:2]].discard(pod.run)
+        self._pods_of[pod.run[:2]][pod.run].discard(name)
         self._count_coming(pod.run)
         return self._concerned(pod.run)
 
@@ -342,7 +337,7 @@ class Store:
 
     def pods_of(self, run: RunKey) -> list[Pod]:
         """Pods of a run."""
-        return [self.pods[name] for name in sorted(self._pods_of.get(run, ()))]
+        return [self.pods[name] for name in sorted(self._pods_of.get(run[:2], {}).get(run, ()))]
 
     def jobs_of(self, run: RunKey) -> list[Job]:
         """Jobs of a run."""
@@ -350,7 +345,7 @@ class Store:
 
     def namesakes_of(self, run: RunKey) -> list[Pod]:
         """Pods of earlier runs of the same name."""
-        return [pod for other in sorted(self._with_pods.get(run[:2], set()) - {run}) for pod in self.pods_of(other)]
+        return [pod for other in sorted(self._pods_of.get(run[:2], {})) if other != run for pod in self.pods_of(other)]
 
     def went_of(self, run: RunKey) -> dict[str, Pod]:
         """By uid: pods of a run that are gone, as they were last."""
@@ -484,7 +479,8 @@ class Store:
                 self._went[run] = {uid: pod for uid, pod in pods.items() if pod.ended and pod.ended > oldest}
             self._went = {run: pods for run, pods in self._went.items() if pods}
             self._jobs_of = {run: jobs for run, jobs in self._jobs_of.items() if jobs}
-            self._with_pods = {name: runs for name, runs in self._with_pods.items() if runs}
+            held = {name: {run: pods for run, pods in runs.items() if pods} for name, runs in self._pods_of.items()}
+            self._pods_of = {name: runs for name, runs in held.items() if runs}
             self._clients = {pod: runs for pod, runs in self._clients.items() if runs}
             self._gone_versions.clear()
             waiting = {run for run, known in self.runs.items() if known.status.phase not in FINISHED}
