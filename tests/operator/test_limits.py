@@ -183,18 +183,6 @@ def test_a_queue_without_kueue_is_reported_at_once() -> None:
     assert w.phase == "Succeeded"
 
 
-def test_one_worker_waits_in_a_queue_as_a_suspended_job() -> None:
-    """A bare pod could not be suspended: it was judged unschedulable every ten minutes and used up the restarts."""
-    w = world({"hardware": {"queue": "q", "count": 8}})
-    w.reconcile()
-    (job,) = w.jobs.values()
-    assert job["kind"] == "TFJob" and job["spec"]["runPolicy"]["suspend"] is True
-    for _ in range(180):
-        w.now += dt.timedelta(minutes=1)
-        w.reconcile()
-    assert w.phase == "Waiting" and len(w.attempts) == 1 and w.status.get("restarts", 0) == 0
-
-
 def test_a_run_that_its_queue_preempts_is_admitted_again_and_no_restart_is_counted() -> None:
     """Ten times, with recovery.maxRestarts 1; nothing is lost that was saved, and no pause is made."""
     w = queued({"recovery": {"maxRestarts": 1}})

@@ -71,17 +71,6 @@ def test_it_does_not_grow_while_worker_0_validates() -> None:
     assert w.phase == "Running" and len(w.attempts) == 2
 
 
-def test_below_min_nodes_it_waits() -> None:
-    w = world({"recovery": {"backoff": "5s", "waitForCapacity": "60s", "elastic": {"minNodes": 3}}}, steps=1500)
-    w.until(lambda w: w.phase == "Running")
-    w.lose_node("n0")
-    w.lose_node("n1")
-    for _ in range(300):
-        w.reconcile()
-        w.tick()
-    assert w.phase == "Recovering" and len(w.attempts) == 1
-
-
 ON_DEMAND = {f"d{i}": ex.node(f"d{i}", "on-demand") for i in range(4)}
 
 

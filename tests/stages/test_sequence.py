@@ -97,14 +97,6 @@ def test_a_folder_of_runs_that_cannot_be_written_is_refused(tmp_path: Path) -> N
         stages.new_run_folder(COMPACT, tmp_path / "runs", "mine")
 
 
-def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    stages.new_run_folder(COMPACT, tmp_path, "mine")
-    other = spec.load_run(preset="compact", overrides=["train.seed=2"])
-    with pytest.raises(ConfigurationError, match="another configuration"):
-        stages.new_run_folder(other, tmp_path, "mine")
-    assert spec.load_run(tmp_path / "mine" / "run.yaml") == COMPACT
-
-
 @pytest.mark.parametrize("name", ["latest", "../up", "a/b", ".hidden", "x" * 64, "sp ace"])
 def test_names_that_are_no_folder_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigurationError, match="not a name for a run"):

@@ -65,9 +65,9 @@ def train_on_cluster(
                     log.info("%s", describe(last))
             except (KeyboardInterrupt, Terminated):
                 if pod is None:
+                    delete(connected, where, name)  # first: a workspace that refuses must not leave nodes in use
                     if last is not None:
                         _keep_use(last, configured, workspace)
-                    delete(connected, where, name)
                 raise
         if last is None:
             raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
