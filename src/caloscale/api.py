@@ -140,21 +140,21 @@ def evaluate(
         check_of_run(found.primaries, run.data, field=name)
         return found
 
-    held_out, made = showers(reference, "reference"), showers(generated, "generated")
+    held_out, judged = showers(reference, "reference"), showers(generated, "generated")
     deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev)) if len(held_out) else 0.0
     if deposit > largest_median(run.data):
         problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
         remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"
         raise InputError(problem, field="reference", value=deposit, remedy=remedy)
-    if held_out.source == "generated" != made.source:
+    if held_out.source == "generated" != judged.source:
         problem = "are generated, and those that they would judge are not"
-        raise InputError(problem, field="reference", value=made.source, remedy="exchange generated and reference")
-    refuse_shared("generated", made, held_out)
+        raise InputError(problem, field="reference", value=judged.source, remedy="exchange generated and reference")
+    refuse_shared("generated", judged, held_out)
     if training is None:
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
         trained = showers(training, "training")
         refuse_shared("training", trained, held_out)
-    comparison = compare(held_out, made, training=trained, untrained=None, data=run.data, validation=run.validation)
+    comparison = compare(held_out, judged, training=trained, untrained=None, data=run.data, validation=run.validation)
     return evaluate_comparison(comparison).with_histograms(comparison.histograms())

@@ -144,7 +144,7 @@ def send(job: Mapping[str, Any], workspace: tuple[str, str, str] | None, region:
     or .azureml). Credentials come from azure-identity's default chain. Serverless compute runs in the workspace's
     region: raises InputError when that is not the ``region`` of the plan, or when Azure refuses.
     """
-    made = checked(job)
+    command_job = checked(job)
     with _sdk():
         from azure.ai.ml import MLClient
         from azure.ai.ml.exceptions import MlException
@@ -162,7 +162,7 @@ def send(job: Mapping[str, Any], workspace: tuple[str, str, str] | None, region:
                     value=region,
                     remedy=f"--set hardware.region={there}, or another workspace",
                 )
-            sent = client.jobs.create_or_update(made)
+            sent = client.jobs.create_or_update(command_job)
         except ClientAuthenticationError as problem:
             remedy = "az login, or the environment variables of azure-identity (AZURE_CLIENT_ID, ...)"
             raise InputError("no credentials for Azure: " + problem.message.splitlines()[0], remedy=remedy) from problem

@@ -213,8 +213,8 @@ class Connection:
         self, kind: str, namespace: str, name: str, *, uid: str | None = None, version: str | None = None
     ) -> None:
         """Delete an object, what it owns after it; nothing happens where there is none, or not that one any more."""
-        given = {"uid": uid, "resourceVersion": version}
-        preconditions = {key: value for key, value in given.items() if value is not None}
+        versions = {"uid": uid, "resourceVersion": version}
+        preconditions = {key: value for key, value in versions.items() if value is not None}
         options = {"propagationPolicy": "Background", **({"preconditions": preconditions} if preconditions else {})}
         try:
             self._call("DELETE", kind, RESOURCES[kind].path(namespace, name), {}, options)
@@ -262,20 +262,20 @@ class Connection:
     def _document(self, method: str, kind: str, content: bytes, *, listed: bool) -> Object:
         """The object or list of an answer. kind: empty for one of the API itself, which has no metadata."""
         try:
-            found = json.loads(content)
+            answer = json.loads(content)
             if method == "DELETE" or not kind:
-                sound = isinstance(found["kind"], str)
+                sound = isinstance(answer["kind"], str)
             else:
-                objects = found["items"] if listed else [found]
-                sound = found["kind"] == (f"{kind}List" if listed else kind) and isinstance(objects, list)
-                sound &= isinstance(found["metadata"], dict)
-                sound &= not listed or found["metadata"]["resourceVersion"].isdecimal()
+                objects = answer["items"] if listed else [answer]
+                sound = answer["kind"] == (f"{kind}List" if listed else kind) and isinstance(objects, list)
+                sound &= isinstance(answer["metadata"], dict)
+                sound &= not listed or answer["metadata"]["resourceVersion"].isdecimal()
                 sound &= method == "POST" or all(_is_named(one) for one in objects)  # a review has no name
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
             raise self._of_no_api_server()
-        return dict(found)
+        return dict(answer)
 
     def _of_no_api_server(self) -> ApiException:
         reason = "does not answer as an API server (a proxy or its login page?)"
@@ -425,7 +425,7 @@ def message_of(error: Exception) -> str:
 def status_of(error: ApiException) -> Object:
     """The Status that an API server answers with; empty where the answer is none, but a page."""
     try:
-        found = json.loads(error.body)
+        status = json.loads(error.body)
     except (TypeError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return status if isinstance(status, dict) else {}

@@ -35,11 +35,11 @@ def extras_with(module: str, command: str = "") -> tuple[str, ...]:
     and ``cpu`` come together.
     """
     name = module.partition(".")[0]
-    wanted = _DISTRIBUTIONS.get(name, name).replace("_", "-")
-    found = [extra for extra, package in _required() if package == wanted and extra not in ("dev", "docs")]
-    if not found:
+    package_name = _DISTRIBUTIONS.get(name, name).replace("_", "-")
+    extras = [extra for extra, package in _required() if package == package_name and extra not in ("dev", "docs")]
+    if not extras:
         return ()
-    extra = _ALONE[command] if _ALONE.get(command) in found else found[0]
+    extra = _ALONE[command] if _ALONE.get(command) in extras else extras[0]
     return ("train", "cpu") if extra in ("train", "cpu") else (extra,)
 
 
@@ -85,9 +85,9 @@ def install_command(*extras: str) -> str:
     image: pip with the requirements of the extras, because caloscale itself is in no package registry.
     """
     if not (ROOT / "pyproject.toml").is_file():
-        wanted = re.compile(rf"extra == [\"']({'|'.join(map(re.escape, extras))})[\"']")
-        found = [line.partition(";")[0].strip() for line in requires("caloscale") or () if wanted.search(line)]
-        return f"{_pip()} install {shlex.join(found)}"
+        of_extras = re.compile(rf"extra == [\"']({'|'.join(map(re.escape, extras))})[\"']")
+        packages = [line.partition(";")[0].strip() for line in requires("caloscale") or () if of_extras.search(line)]
+        return f"{_pip()} install {shlex.join(packages)}"
     clone = "." if Path.cwd() == ROOT else str(ROOT)
     return f"{_pip()} install -e '{clone}[{','.join(extras)}]'"
 

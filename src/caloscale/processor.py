@@ -76,9 +76,9 @@ def peak_memory_mib() -> float:
     """
     status = Path("/proc/self/status")
     if status.exists():
-        found = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8", errors="replace"))
-        if found is not None:
-            return int(found[1]) / 1024
+        match = re.search(r"VmHWM:\s+(\d+) kB", status.read_text(encoding="utf-8", errors="replace"))
+        if match is not None:
+            return int(match[1]) / 1024
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**20
 

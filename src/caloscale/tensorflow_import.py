@@ -26,12 +26,12 @@ def set_environment() -> None:
             f"keras was imported with {backend} and cannot change to tensorflow: start Python again and import "
             "caloscale before keras"
         )
-    wanted = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(KERAS_HOME)}
+    variables = {"KERAS_BACKEND": "tensorflow", "KERAS_HOME": str(KERAS_HOME)}
     for name in ("KERAS_MAX_EPOCHS", "KERAS_MAX_STEPS_PER_EPOCH", "KERAS_NNX_ENABLED", "TF_USE_LEGACY_KERAS"):
         if os.environ.pop(name, None) is not None:
             OVERRIDDEN.append(name)
-    OVERRIDDEN.extend(name for name, value in wanted.items() if os.environ.get(name, value) != value)
-    os.environ.update(wanted)
+    OVERRIDDEN.extend(name for name, value in variables.items() if os.environ.get(name, value) != value)
+    os.environ.update(variables)
 
 
 def load_tensorflow_quietly() -> None:

@@ -126,5 +126,5 @@ def logs(
 
 def _pods(connection: Connection, namespace: str, run_uid: str) -> list[Object]:
     selector = f"{names.UID_LABEL}={run_uid}"
-    found = ask(lambda: list(connection.each("Pod", namespace, selector=selector)), "its workers cannot be listed")
-    return sorted(found, key=lambda pod: str(pod["metadata"]["name"]))
+    pods = ask(lambda: list(connection.each("Pod", namespace, selector=selector)), "its workers cannot be listed")
+    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))

@@ -33,10 +33,10 @@ class ProgressReporter:
     """
 
     def __init__(self, file: Path, environment: Mapping[str, str] | None = None) -> None:
-        given = os.environ if environment is None else environment
-        namespace, _, name = given.get(PROGRESS_VARIABLE, "").partition("/")
+        variables = os.environ if environment is None else environment
+        namespace, _, name = variables.get(PROGRESS_VARIABLE, "").partition("/")
         self._file, self._namespace, self._name = file, namespace, name
-        self._index, self._attempt = worker_index(given), attempt_of(given)
+        self._index, self._attempt = worker_index(variables), attempt_of(variables)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._reported: str | None = None

@@ -91,13 +91,13 @@ def submit(connection: Connection, manifest: dict[str, Any], *, dry_run: bool = 
     return ask(lambda: connection.apply(manifest, manager=MANAGER, dry_run=dry_run), "the run cannot be submitted")
 
 
-def submit_checked(connection: Connection, manifest: dict[str, Any], found: RunOnCluster | None) -> None:
+def submit_checked(connection: Connection, manifest: dict[str, Any], checked: RunOnCluster | None) -> None:
     """Submit a run that `check` has let pass, where the cluster still has what that found.
 
     Raises ClusterError, and InputError when another one has made, changed or deleted the run since.
     """
     while True:
-        version = NEVER_STORED if found is None else found.version
+        version = NEVER_STORED if checked is None else checked.version
         try:
             submit(connection, {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": version}})
             return
@@ -106,10 +106,10 @@ def submit_checked(connection: Connection, manifest: dict[str, Any], found: RunO
                 raise
             namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
             now = _look(connection, namespace, name)
-            if now is not None and found is not None and (now.uid, now.spec) == (found.uid, found.spec):
-                found = now  # only its status has changed
+            if now is not None and checked is not None and (now.uid, now.spec) == (checked.uid, checked.spec):
+                checked = now  # only its status has changed
                 continue
-            done = "made" if found is None else "deleted" if now is None else "changed"
+            done = "made" if checked is None else "deleted" if now is None else "changed"
             problem = f"was {done} in namespace {namespace} by another submission or command meanwhile"
             remedy = "submit it again to see what that changes"
             raise InputError(problem, field="--name", value=name, remedy=remedy) from error
@@ -175,8 +175,8 @@ def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
 
 def list_runs(connection: Connection, namespace: str | None) -> list[RunOnCluster]:
     """All runs of a namespace, or of the cluster; the newest last. Raises ClusterError."""
-    found = ask(lambda: list(connection.each(names.KIND, namespace)), "runs cannot be listed")
-    return sorted((_run_of(raw) for raw in found), key=lambda run: run.created)
+    objects = ask(lambda: list(connection.each(names.KIND, namespace)), "runs cannot be listed")
+    return sorted((_run_of(raw) for raw in objects), key=lambda run: run.created)
 
 
 def follow(connection: Connection, namespace: str, name: str) -> Iterator[RunOnCluster]:

@@ -41,13 +41,13 @@ def _estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
     hardware = placed_run.hardware and placed_run.hardware.model_copy(update={"cloud": cloud})
     day = status.attempts[0].launched.date()
     try:
-        made = plan(placed_run.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
+        planned = plan(placed_run.model_copy(update={"hardware": hardware}), load_prices(), load_measurements(), day)
     except InputError as problem:
         return f"the estimate of {placed.estimate_usd:.2f} USD cannot be made here: {problem.problem}"
-    if (known := made.chosen or made.nearest) is not None and known.usd is not None:
+    if (known := planned.chosen or planned.nearest) is not None and known.usd is not None:
         same_usd = math.isclose(known.usd, placed.estimate_usd, rel_tol=ROUNDING)
         if same_usd and math.isclose(known.total_seconds, placed.estimate_seconds, rel_tol=ROUNDING):
-            return made
+            return planned
     return (
         f"the operator estimated {placed.estimate_usd:.2f} USD, which the prices and measurements of this package "
         "do not give: there is no estimate beside the bill"

@@ -174,9 +174,9 @@ def with_steps(attempt: AttemptStatus, progress: RunProgress | None, now: dt.dat
     waiting = max(((attempt.running or attempt.launched) - first).total_seconds(), 0.0)
     step = progress.step_seconds or 0.0
     kept, lost = saved - attempt.first_step, reached - saved
-    wanted = (waiting, progress.seconds_first_step or 0.0, step * kept, step * lost)
-    scale = min(1.0, whole / sum(wanted)) if sum(wanted) > 0 else 1.0
-    seconds = dict(zip(PARTS, (round(part * scale, 3) for part in wanted)))
+    parts = (waiting, progress.seconds_first_step or 0.0, step * kept, step * lost)
+    scale = min(1.0, whole / sum(parts)) if sum(parts) > 0 else 1.0
+    seconds = dict(zip(PARTS, (round(part * scale, 3) for part in parts)))
     return attempt.model_copy(update={"steps_kept": kept, "steps_lost": lost, **seconds})
 
 

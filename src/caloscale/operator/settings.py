@@ -56,9 +56,9 @@ class Settings(BaseModel):
 
 def settings_of(environment: Mapping[str, str] | None = None) -> Settings:
     """The settings of an environment; raises ConfigurationError that names the variable."""
-    given = os.environ if environment is None else environment
+    variables = os.environ if environment is None else environment
     try:
-        return Settings.model_validate({name: value for name, value in given.items() if value})
+        return Settings.model_validate({name: value for name, value in variables.items() if value})
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigurationError(

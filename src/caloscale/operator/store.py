@@ -488,10 +488,10 @@ class Store:
 
     def _warned_of(self, namespace: str, name: str) -> RunKey | None:
         """The live run whose job or worker a warning is about."""
-        for found in ATTEMPT.finditer(name):
-            run = self._named.get((namespace, name[: found.start()]))
+        for number in ATTEMPT.finditer(name):
+            run = self._named.get((namespace, name[: number.start()]))
             live = self.runs[run].status.live if run is not None else None
-            if live is not None and live.job == name[: found.end()]:
+            if live is not None and live.job == name[: number.end()]:
                 return run
         return None
 

@@ -47,13 +47,13 @@ def plan(run: Run, workspace: str | Path) -> str:
     """The plan of a run as Markdown, kept in its folder for the bill, or why there is none. Raises as `plan_of`."""
     with open_workspace(workspace, shared=True) as folder:
         refuse_another(run, folder)
-        made = plan_of(run)
+        planned = plan_of(run)
         keep_configuration(run, folder)
-        if made is None:
+        if planned is None:
             (folder / PLAN_FILE).unlink(missing_ok=True)
             return NO_HARDWARE if run.hardware is None else ON_PROCESSORS
-        write_text(folder / PLAN_FILE, made.as_json())
-        return markdown(*plan_blocks(made))
+        write_text(folder / PLAN_FILE, planned.as_json())
+        return markdown(*plan_blocks(planned))
 
 
 def plan_of(run: Run) -> Plan | None:
@@ -175,22 +175,22 @@ def calibrate_runs(
         raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
     own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
     rented = [use for use in uses.values() if not use.own_machine]
-    made = Calibration()
+    calibration = Calibration()
     if rented:
         if file is None:
             remedy = "name a CSV, such as -o mine.csv"
             raise InputError("is needed for runs on rented machines", field="--output", remedy=remedy)
-        given = {f"run {name}" for name in names}
+        sources = {f"run {name}" for name in names}
         with one_at_a_time(file.parent):
             held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
-            others = [row for row in held if row.source not in given]
+            others = [row for row in held if row.source not in sources]
             known = dict.fromkeys((*load_measurements(measurements), *others))
-            made = calibrate(rented, [row for row in known if row.source not in given])
+            calibration = calibrate(rented, [row for row in known if row.source not in sources])
             rows = [row for row in map(measurement_of, rented) if row is not None]
             write_text(file, rows_csv(Measurement, [*others, *rows]))
     if own:
         keep_speeds(own, speeds)
-    return made.model_copy(update={"own_machines": tuple(own)})
+    return calibration.model_copy(update={"own_machines": tuple(own)})
 
 
 def local_speed(folder: Path, use: RunUse) -> MachineSpeed:

@@ -73,16 +73,16 @@ class Report:
     def metrics(self) -> dict[str, float | str]:
         """Verdict, AUC, dollars and showers per second, as far as they are known."""
         summary = self.summary
-        found: dict[str, float | str | None] = {"verdict": "failed" if summary.outcome == "failed" else None}
+        figures: dict[str, float | str | None] = {"verdict": "failed" if summary.outcome == "failed" else None}
         if summary.physics is not None:
-            found |= {"verdict": summary.physics.decision, "classifierAuc": summary.physics.classifier_auc}
+            figures |= {"verdict": summary.physics.decision, "classifierAuc": summary.physics.classifier_auc}
         if summary.bill is not None:
-            found["usd"] = summary.bill.usd
+            figures["usd"] = summary.bill.usd
         if summary.train is not None:
-            found["trainingShowersPerSecond"] = summary.train.showers_per_second
+            figures["trainingShowersPerSecond"] = summary.train.showers_per_second
         if summary.generate is not None:
-            found["generatedShowersPerSecond"] = summary.generate.showers_per_second
-        return {name: value for name, value in found.items() if value is not None}
+            figures["generatedShowersPerSecond"] = summary.generate.showers_per_second
+        return {name: value for name, value in figures.items() if value is not None}
 
 
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
@@ -97,11 +97,11 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
         failure = None if ended_well(folder) else failure
         with recorded("report", folder):
             keep_use(run, folder, today())
-            made = _make(run, folder, failure)
-            bill = bill_json(made.summary.bill or made.summary.no_price or "")
-            for name, text in zip(RESULT_FILES, (made.summary.as_json(), bill, made.html)):
+            result = _make(run, folder, failure)
+            bill = bill_json(result.summary.bill or result.summary.no_price or "")
+            for name, text in zip(RESULT_FILES, (result.summary.as_json(), bill, result.html)):
                 write_text(folder / name, text)
-        return made
+        return result
 
 
 def report_of_refusal(error: str, workspace: str | Path) -> Report:

@@ -115,9 +115,9 @@ def provide_shards(
         if not chief:
             _wait_for(shards)
         elif is_remote(shards):
-            made = _prepare(run, str(workspace), scratch / "showers", scratch / DATASET)
-            upload(made, shards)
-            return ShardFolder(made)
+            prepared = _prepare(run, str(workspace), scratch / "showers", scratch / DATASET)
+            upload(prepared, shards)
+            return ShardFolder(prepared)
         else:
             _prepare(run, str(workspace), scratch / "showers", Path(shards))
     return ShardFolder(scratch / DATASET, shards) if is_remote(shards) else ShardFolder(Path(shards))

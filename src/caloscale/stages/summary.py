@@ -153,18 +153,18 @@ class Summary(Block):
 
 def speeds(summary: Summary) -> list[Fact]:
     """The measured speeds, for the report and the terminal."""
-    found = []
+    facts = []
     if simulation := summary.simulation:
         reused = ", from the cache" if simulation.reused else ""
         detail = f"{simulation.core_seconds_per_shower:.3g} core seconds per shower{reused}"
-        found.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
+        facts.append(Fact("simulation", f"{simulation.showers_per_second:.3g} showers/s", detail))
     if train := summary.train:
         ended = "; ended by train.maxMinutes" if train.stopped == "maxMinutes" else ""
         detail = f"{train.steps} steps, {train.epochs} epochs{ended}"
-        found.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
+        facts.append(Fact("training", f"{train.showers_per_second:.3g} showers/s", detail))
     if generate := summary.generate:
-        found.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
+        facts.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
         if generate.speedup_over_geant4:
             detail = "generated over simulated showers per second, this machine"
-            found.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
-    return found
+            facts.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
+    return facts

@@ -65,8 +65,8 @@ def validate(
     ):
         (folder / AMPLIFICATION_FILE).unlink(missing_ok=True)  # of other networks or another comparison
         generator = load_generator(trained)
-        comparison, made = _compared(run, shards, generator, trained)
-        figures.update(made)
+        comparison, measured = _compared(run, shards, generator, trained)
+        figures.update(measured)
         evaluation = evaluate(comparison)
         write_text(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
         write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
@@ -137,8 +137,8 @@ def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     """Numbers of the validation showers that did not select the generator, ascending."""
     chose = selection_showers([shard.showers for shard in manifest.shards_of("validation")])
     others = np.setdiff1d(np.arange(manifest.splits["validation"]), chose)
-    wanted = min(len(others), run.validation.reference_showers)
-    return np.sort(np.random.default_rng(run.validation.seed).choice(others, wanted, replace=False))
+    count = min(len(others), run.validation.reference_showers)
+    return np.sort(np.random.default_rng(run.validation.seed).choice(others, count, replace=False))
 
 
 def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:

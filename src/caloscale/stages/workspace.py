@@ -132,5 +132,5 @@ def _times(folder: Path) -> dict[Path, int]:
 
 def dataset_of(folder: Path) -> Path:
     """The shards of a run on this machine: those of its own stages, or of the newest pipeline that made some there."""
-    made = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
-    return made[-1].parent if made and not (folder / DATASET).exists() else folder / DATASET
+    manifests = sorted(folder.glob(f"pipeline/*/preprocess/{DATASET}/manifest.json"))
+    return manifests[-1].parent if manifests and not (folder / DATASET).exists() else folder / DATASET

@@ -105,8 +105,8 @@ def storage_error(error: OSError, path: str | Path) -> StorageError:
 
 def _hidden_errno(message: str) -> int | None:
     """HDF5 reports the number only inside its message."""
-    found = re.search(r"errno = (\d+)", message)
-    return int(found.group(1)) if found else None
+    match = re.search(r"errno = (\d+)", message)
+    return int(match.group(1)) if match else None
 
 
 def _exchange(new: Path, old: Path) -> None:

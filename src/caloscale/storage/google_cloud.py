@@ -75,14 +75,14 @@ class GoogleStore(VersionedStore):
         with self._explained(name):
             lost: int | None = None
             # A download that fails leaves its response unread, and with it a connection.
-            while (found := client().bucket(self._bucket).get_blob(name, **self._options())) is not None:
-                blob = client().bucket(self._bucket).blob(name, generation=found.generation)
+            while (newest := client().bucket(self._bucket).get_blob(name, **self._options())) is not None:
+                blob = client().bucket(self._bucket).blob(name, generation=newest.generation)
                 try:
-                    return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(found.generation)
+                    return bytes(blob.download_as_bytes(checksum="auto", **self._options())), str(newest.generation)
                 except NotFound:  # another process has written a newer version meanwhile
-                    if found.generation == lost:
+                    if newest.generation == lost:
                         raise
-                    lost = found.generation
+                    lost = newest.generation
             # Raises where the bucket is missing, too; listing needs no permission for the bucket itself.
             next(iter(client().list_blobs(self._bucket, prefix=name, max_results=1, **self._options())), None)
             return None, NO_VERSION

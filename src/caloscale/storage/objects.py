@@ -112,13 +112,13 @@ def download(
     StorageError with the URI: missing bucket, refused, damaged on the way, disk full; UnreachableError: no answer.
     """
     store, prefix = locate(uri)
-    wanted = [
-        (found, relative)
-        for found in store.list(prefix)
-        if any(fnmatch((relative := _relative(found.name, prefix, uri)).name, p) for p in patterns)
+    chosen = [
+        (stored, relative)
+        for stored in store.list(prefix)
+        if any(fnmatch((relative := _relative(stored.name, prefix, uri)).name, p) for p in patterns)
         and not any(relative.is_relative_to(one) for one in without)
     ]
-    with _transfer_bar("download", sum(found.size for found, _ in wanted)) as progress:
+    with _transfer_bar("download", sum(stored.size for stored, _ in chosen)) as progress:
 
         def fetch(one: tuple[StoredObject, PurePosixPath]) -> Path:
             path = folder / one[1]
@@ -126,7 +126,7 @@ def download(
                 store.get_file(one[0].name, temporary, progress.update)
             return path
 
-        return sorted(_concurrently(fetch, wanted))
+        return sorted(_concurrently(fetch, chosen))
 
 
 def upload(source: Path, uri: str) -> None:

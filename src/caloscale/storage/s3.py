@@ -52,8 +52,8 @@ _A = TypeVar("_A")
 
 
 def _endpoint(scheme: str) -> str | None:
-    given = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    return given or (KUBEFLOW_ENDPOINT if scheme == "minio" else None)
+    named = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    return named or (KUBEFLOW_ENDPOINT if scheme == "minio" else None)
 
 
 def client(scheme: str) -> Any:
@@ -156,14 +156,14 @@ class S3Store(VersionedStore):
 
     def _put(self, name: str, content: bytes, **condition: str) -> str:
         metadata = {_SHA256: hashlib.sha256(content).hexdigest()}
-        given = {"Bucket": self._bucket, "Key": name, "Body": content, "Metadata": metadata, **condition}
-        answered = self._ask(name, lambda: client(self._scheme).put_object(**given))
+        request = {"Bucket": self._bucket, "Key": name, "Body": content, "Metadata": metadata, **condition}
+        answered = self._ask(name, lambda: client(self._scheme).put_object(**request))
         return str(self._of_store(answered, "ETag", name)["ETag"])
 
-    def _check(self, answered: Any, found: str, name: str) -> None:
-        wanted = answered["Metadata"].get(_SHA256, found)
-        if wanted != found:
-            raise PASSING.error(self._uri(name), self._host, f"its content has the SHA-256 {found}, not {wanted}")
+    def _check(self, answered: Any, digest: str, name: str) -> None:
+        stated = answered["Metadata"].get(_SHA256, digest)
+        if stated != digest:
+            raise PASSING.error(self._uri(name), self._host, f"its content has the SHA-256 {digest}, not {stated}")
 
     def _ask(self, name: str, request: Callable[[], _A]) -> _A:
         """Repeat a request that fails temporarily. A write whose answer was lost may meet its own result: ChangedError,

@@ -89,8 +89,8 @@ class NodeLabels:
         """Keys and values of the taints of GPU nodes and of spot nodes; None: any value."""
         rows = self._of_concept["taint"] if gpu else []
         rows = [*rows, *(row for row in self._of_concept["capacityType"] if spot and row.means == "spot")]
-        found = [(row.label, row.value if row.value == re.escape(row.value) else None) for row in rows]
-        return list(dict.fromkeys(found))
+        taints = [(row.label, row.value if row.value == re.escape(row.value) else None) for row in rows]
+        return list(dict.fromkeys(taints))
 
 
 @functools.cache

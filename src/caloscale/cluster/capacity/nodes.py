@@ -101,12 +101,12 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
     allocatable = raw.get("status", {}).get("allocatable") or {}
     spec = raw.get("spec") or {}
     conditions = raw.get("status", {}).get("conditions") or ()
-    said = {concept: found for concept in _READ if (found := table.find(labels, concept)) is not None}
-    accelerator, resource, topology = _accelerator(said, allocatable)
-    means = {concept: found.means for concept, found in said.items()}
+    meanings = {concept: meaning for concept in _READ if (meaning := table.find(labels, concept)) is not None}
+    accelerator, resource, topology = _accelerator(meanings, allocatable)
+    means = {concept: meaning.means for concept, meaning in meanings.items()}
     capacity_type: CapacityType = "spot" if means.get("capacityType") == "spot" else "on-demand"
     machine_type = means.get("machineType", "")
-    product = said["accelerator"].value if "accelerator" in said else ""
+    product = meanings["accelerator"].value if "accelerator" in meanings else ""
     kinds = dict.fromkeys((machine_type, "" if product in (accelerator, machine_type) else product))
     key = PoolKey(
         name=means.get("pool") or " ".join(filter(None, kinds)) or "nodes",
@@ -122,26 +122,26 @@ def node_of(raw: Mapping[str, Any], table: NodeLabels | None = None) -> Node:
     return Node(
         name=raw["metadata"]["name"],
         key=key,
-        selector=tuple({one.row.label: one.value for one in said.values() if one.row.selects}.items()),
+        selector=tuple({one.row.label: one.value for one in meanings.values() if one.row.selects}.items()),
         cpus=quantity_of(allocatable.get("cpu", 0)),
         memory_gib=quantity_of(allocatable.get("memory", 0)) / 2**30,
         ready=any(c["type"] == "Ready" and c["status"] == "True" for c in conditions),
         open=not spec.get("unschedulable", False) and not strange,
-        refused=table.problem or _refusal(said, key) or _refusal_by_taint(strange, key),
+        refused=table.problem or _refusal(meanings, key) or _refusal_by_taint(strange, key),
     )
 
 
 def tolerated(accelerator: str, topology: str | None, capacity_type: str, table: NodeLabels) -> list[dict[str, str]]:
     """Tolerations of our pods: of the taints of GPU, TPU and spot nodes. Nodes with others are not for us."""
-    found: list[tuple[str, str | None]] = [(TPU, None)] if topology is not None else []
-    found += table.taints(gpu=accelerator != CPU and topology is None, spot=capacity_type == "spot")
+    taints: list[tuple[str, str | None]] = [(TPU, None)] if topology is not None else []
+    taints += table.taints(gpu=accelerator != CPU and topology is None, spot=capacity_type == "spot")
     return [
         {
             "key": key,
             **({"operator": "Exists"} if value is None else {"operator": "Equal", "value": value}),
             "effect": "NoSchedule",
         }
-        for key, value in found
+        for key, value in taints
     ]
 
 
@@ -334,12 +334,12 @@ class Capacity:
             if name not in self._members[node.key].whole:
                 returned.setdefault(node.key, set()).add(name)
         self._taken |= before
-        found = []
+        pools = []
         for key in sorted(self._members, key=lambda key: (key.name, key.per_node)):
             pool, more = self._pool(key), len(returned.get(key, ()))
             expected = (coming or {}).get(key.name, 0)
-            found.append(replace(pool, whole=pool.whole + more, coming=expected) if more or expected else pool)
-        return found, list(self._refused)
+            pools.append(replace(pool, whole=pool.whole + more, coming=expected) if more or expected else pool)
+        return pools, list(self._refused)
 
     def _pool(self, key: PoolKey) -> Pool:
         members = self._members[key]

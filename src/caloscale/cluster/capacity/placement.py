@@ -87,7 +87,7 @@ def fits(hardware: Hardware, pool: Pool) -> bool:
     key = pool.key
     if hardware.accelerator is None and key.accelerator == CPU:
         return False
-    wanted = (
+    fields = (
         (hardware.cloud, cloud_of(key.machine_type, key.topology)),
         (hardware.accelerator, key.accelerator),
         (hardware.machine_type, key.machine_type),
@@ -97,7 +97,7 @@ def fits(hardware: Hardware, pool: Pool) -> bool:
         (hardware.capacity_type, key.capacity_type),
     )
     whole = hardware.count is None or hardware.count % key.workers_per_node == 0
-    return whole and all(given in (None, there) for given, there in wanted)
+    return whole and all(asked_for in (None, there) for asked_for, there in fields)
 
 
 def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
@@ -105,9 +105,9 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
     per_node = hardware.per_node
     nodes = hardware.nodes or (hardware.count // per_node if hardware.count and per_node else None)
     named = {"none": "own", "gcp": None}.get(hardware.cloud or "", hardware.cloud)
-    wanted = (hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
-    kind = " ".join(filter(None, (named, *wanted)))
-    there = []
+    fields = (hardware.capacity_type, hardware.accelerator, hardware.machine_type, hardware.topology, hardware.region)
+    kind = " ".join(filter(None, (named, *fields)))
+    known = []
     for pool in pools:
         key = pool.key
         if key.accelerator != CPU:
@@ -116,10 +116,10 @@ def _nothing(hardware: Hardware, pools: Sequence[Pool]) -> str:
             if hardware.cloud not in (None, cloud):  # a machine type that the catalogue does not have is of no cloud
                 machine = f"its cloud is {cloud} by machine type {key.machine_type or 'unknown'}"
             where = ", ".join(filter(None, (machine, key.capacity_type, key.region)))
-            there.append(f"{key.name} ({len(pool.nodes)} x {key.per_node} {key.accelerator}, {where})")
+            known.append(f"{key.name} ({len(pool.nodes)} x {key.per_node} {key.accelerator}, {where})")
     return (
         f"{nodes or 'any number of'} nodes with {per_node or 'all'} free {kind or 'accelerators'} needed, 0 present: "
-        + (f"the pools are {', '.join(there)}" if there else "the cluster has no pool with accelerators that is ready")
+        + (f"the pools are {', '.join(known)}" if known else "the cluster has no pool with accelerators that is ready")
     )
 
 

@@ -146,9 +146,9 @@ def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
 
 
-def _add(total: dict[str, float], asked: Mapping[str, Any]) -> None:
-    for name in total.keys() & asked:
-        total[name] += quantity_of(asked[name])
+def _add(total: dict[str, float], requests: Mapping[str, Any]) -> None:
+    for name in total.keys() & requests:
+        total[name] += quantity_of(requests[name])
 
 
 def _terminated(status: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -240,12 +240,12 @@ def _pods_of(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if "tfReplicaSpecs" in spec:
         return [replica["template"]["spec"] for replica in spec["tfReplicaSpecs"].values()]
     patches = [each.get("trainingRuntimeSpec") or {} for each in spec.get("runtimePatches") or ()]
-    found = []
+    specs = []
     for part in (spec, *((patch.get("template") or {}).get("spec") or {} for patch in patches)):
         for job in part.get("replicatedJobs") or ():
             pod = ((job.get("template") or {}).get("spec") or {}).get("template") or {}
-            found.append(pod.get("spec") or {})
-    return found
+            specs.append(pod.get("spec") or {})
+    return specs
 
 
 def warning_of(event: Mapping[str, Any]) -> Diagnostic | None:

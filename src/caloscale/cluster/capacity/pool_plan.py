@@ -50,9 +50,9 @@ class Catalogue:
 
 def hardware_of(run: AnyRun) -> Hardware:
     """The machines that a run asks for; a solver run that names no accelerator has processors."""
-    given = run.hardware or Hardware()
-    on_processors = isinstance(run, SolverRun) and given.accelerator is None
-    return given.model_copy(update={"accelerator": CPU}) if on_processors else given
+    hardware = run.hardware or Hardware()
+    on_processors = isinstance(run, SolverRun) and hardware.accelerator is None
+    return hardware.model_copy(update={"accelerator": CPU}) if on_processors else hardware
 
 
 def backend_of(run: AnyRun, topology: str | None) -> Backend:
@@ -104,12 +104,12 @@ def plan_on(run: AnyRun, pool: Pool, catalogue: Catalogue) -> Placed | str | Inp
 
 def _for_ranks(run: SolverRun, pool: Pool, catalogue: Catalogue) -> Placed | InputError:
     """The placement of a solver run, which its configuration sets; how long an epoch takes was not measured."""
-    solver, per_node, given = run.solver, pool.key.per_node, _given_nodes(run, pool)
-    nodes = solver.ranks // per_node if per_node else given or 1
+    solver, per_node, given_nodes = run.solver, pool.key.per_node, _given_nodes(run, pool)
+    nodes = solver.ranks // per_node if per_node else given_nodes or 1
     slots = per_node or math.ceil(solver.ranks / nodes)
     without_ranks = (nodes - 1) * slots >= solver.ranks
-    if (per_node and solver.ranks % per_node) or given not in (None, nodes) or without_ranks:
-        problem = f"{solver.ranks} do not fill {given or 'whole'} nodes of pool {pool.key.name} with {slots} each"
+    if (per_node and solver.ranks % per_node) or given_nodes not in (None, nodes) or without_ranks:
+        problem = f"{solver.ranks} do not fill {given_nodes or 'whole'} nodes of pool {pool.key.name} with {slots} each"
         return InputError(problem, field="solver.ranks", remedy="change solver.ranks, or hardware.nodes or count")
     cluster_usd, usd_per_hour, reasons = 0.0, None, ["no estimate: the time of an epoch was not measured"]
     try:
@@ -176,12 +176,12 @@ def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Pla
     narrowed |= {"cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
     try:
         narrow = run.model_copy(update={"hardware": hardware_of(run).model_copy(update=narrowed)})
-        made = plan(narrow, catalogue.prices, catalogue.measurements, catalogue.as_of, unpriced=True)
+        planned = plan(narrow, catalogue.prices, catalogue.measurements, catalogue.as_of, unpriced=True)
     except InputError as error:
         return _unpriced(run, pool, error, _given_nodes(run, pool))
-    if made.chosen is None:
-        return _over(run, made.nearest, made.notes)
-    return _from_candidate(run, pool, made.chosen, made.prices)
+    if planned.chosen is None:
+        return _over(run, planned.nearest, planned.notes)
+    return _from_candidate(run, pool, planned.chosen, planned.prices)
 
 
 def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:

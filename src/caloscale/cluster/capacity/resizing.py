@@ -73,11 +73,11 @@ def pool_label(placements: Sequence[Placed]) -> str | None:
 
 def _elsewhere(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Catalogue) -> list[Placed]:
     """The layout on as many equal accelerators of other pools that are allowed: cheapest first, unpriced last."""
-    wanted, own = (placed.accelerator, placed.per_node, placed.topology), pool_of(placed, pools)
-    found = []
+    kind, own = (placed.accelerator, placed.per_node, placed.topology), pool_of(placed, pools)
+    placements = []
     for pool in pools:
         key = pool.key
-        alike = (key.accelerator, key.per_node, key.topology) == wanted and fits(hardware_of(run), pool)
+        alike = (key.accelerator, key.per_node, key.topology) == kind and fits(hardware_of(run), pool)
         if not alike or pool is own:
             continue
         try:
@@ -93,8 +93,8 @@ def _elsewhere(run: AnyRun, placed: Placed, pools: Sequence[Pool], catalogue: Ca
             "estimate_usd": placed.estimate_usd * ratio if ratio and placed.estimate_usd is not None else None,
             **requests_of(pool, placed.workers // placed.nodes),
         }
-        found.append(placed.model_copy(update=changes))
-    return sorted(found, key=lambda one: (one.usd_per_hour is None, one.usd_per_hour or 0.0, one.pool))
+        placements.append(placed.model_copy(update=changes))
+    return sorted(placements, key=lambda one: (one.usd_per_hour is None, one.usd_per_hour or 0.0, one.pool))
 
 
 def resize(run: AnyRun, placed: Placed, nodes: int) -> Placed | None:
@@ -149,11 +149,11 @@ def worker_configuration(spec: Mapping[str, Any], placed: Placed) -> dict[str, A
         "acceleratorsPerWorker": max(placed.accelerators_per_worker, 1),
     }
     share = placed.global_batch // replicas_of(placed.accelerator, nodes * max(placed.per_node, 1))
-    given = dict(spec.get("train") or {})
-    most = given.get("maxBatchPerReplica") or share
+    train = dict(spec.get("train") or {})
+    most = train.get("maxBatchPerReplica") or share
     return {
         **spec,
         "hardware": {**(spec.get("hardware") or {}), **hardware},
-        "train": {**given, "globalBatchSize": placed.global_batch, "maxBatchPerReplica": most},
+        "train": {**train, "globalBatchSize": placed.global_batch, "maxBatchPerReplica": most},
         "cluster": cluster,
     }

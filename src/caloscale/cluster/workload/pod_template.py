@@ -77,8 +77,8 @@ def worker_templates(image: str = "") -> dict[str, Manifest]:
     text = resources.files("caloscale.cluster.workload").joinpath("worker.yaml").read_text(encoding="utf-8")
     values = {"user": USER, "environment": ENVIRONMENT, "port": names.WORKER_PORT, "runtime": RUNTIME}
     values |= {"grace": GRACE_SECONDS, "scratch": SCRATCH, "shared_memory": SHARED_MEMORY, "image": image}
-    made: dict[str, Manifest] = yaml.safe_load(Template(text).substitute(values))
-    return made
+    templates: dict[str, Manifest] = yaml.safe_load(Template(text).substitute(values))
+    return templates
 
 
 _WORKER = worker_templates()
