@@ -7,6 +7,7 @@ takes no TensorFlow.
 from importlib import import_module
 from typing import Any
 
+from caloscale.lazy_names import modules_of
 from caloscale.tensorflow_import import set_environment
 
 set_environment()
@@ -18,17 +19,7 @@ IMAGE = f"caloscale/trainer:{__version__}"
 SOLVER_IMAGE = f"caloscale/solver:{__version__}"
 """Image of launcher and ranks of a solver run where none is named."""
 
-_MODULES = {
-    "Evaluation": "caloscale.physics.result",
-    "Generator": "caloscale.inference.generator",
-    "Run": "caloscale.spec",
-    "Showers": "caloscale.showers.arrays",
-    "write_showers": "caloscale.showers.files",
-    **dict.fromkeys(
-        ("bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"),
-        "caloscale.api",
-    ),
-}
+_MODULES = modules_of(__file__)
 __all__ = list(_MODULES)
 
 
@@ -38,7 +29,7 @@ def __dir__() -> list[str]:
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used; __init__.pyi has the types."""
+    """Load a public name when it is first used; __init__.pyi has modules and types."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

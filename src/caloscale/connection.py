@@ -270,7 +270,8 @@ class Connection:
                 sound = answer["kind"] == (f"{kind}List" if listed else kind) and isinstance(objects, list)
                 sound &= isinstance(answer["metadata"], dict)
                 sound &= not listed or answer["metadata"]["resourceVersion"].isdecimal()
-                sound &= method == "POST" or all(_is_named(one) for one in objects)  # a review has no name
+                titles = [] if method == "POST" else [each["metadata"]["name"] for each in objects]  # reviews have none
+                sound &= all(isinstance(title, str) and title for title in titles)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             sound = False
         if not sound:
@@ -280,10 +281,6 @@ class Connection:
     def _of_no_api_server(self) -> ApiException:
         reason = "does not answer as an API server (a proxy or its login page?)"
         return ApiException(0, f"the server at {self.api.configuration.host} {reason}")
-
-
-def _is_named(found: Object) -> bool:
-    return isinstance(name := found["metadata"]["name"], str) and name != ""
 
 
 def connect(context: str | None = None, *, kubeconfig: str | None = None, seconds: float | None = None) -> Connection:
