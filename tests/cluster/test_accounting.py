@@ -82,7 +82,17 @@ def test_a_node_is_used_from_the_binding_of_a_worker_to_its_end(
 ) -> None:
     """Looked at after 100 s."""
     gone = {one.uid: one for one in gone_pods}
-    assert list(accounting.track(before, pods, frozenset(gone_nodes), at(100), gone)) == after
+    assert list(accounting.track(before, pods, frozenset(gone_nodes), at(100), gone, None)) == after
+
+
+@pytest.mark.parametrize(("counted", "since", "ends"), [(80, 10, 80), (80, 90, 90), (15, 10, 20), (3600, 10, 100)])
+def test_what_was_counted_is_not_taken_back_by_a_kubelet_whose_clock_is_behind(
+    counted: float, since: float, ends: float
+) -> None:
+    """The worker has ended at 20 s by its clock; a leader before had a clock that was ahead."""
+    left = pod("a", phase="Failed", ended=20)
+    (found,) = accounting.track([usage("a", "n0", since)], [left], frozenset(), at(100), {}, at(counted))
+    assert found.until == at(ends)
 
 
 def placed(**changes: Any) -> Placed:

@@ -25,18 +25,20 @@ def track(
     gone_nodes: frozenset[str],
     now: dt.datetime,
     gone_pods: Mapping[str, Pod],
+    counted: dt.datetime | None,
 ) -> tuple[NodeUsage, ...]:
     """The node usage of an attempt, updated by the state of its pods.
 
     The usage of a node begins when a pod is bound to it, and ends when the worker ends or the pod or the node is gone.
     ``gone_pods``: by uid, pods of the attempt that were seen to go, as they were last: one that was never noted has
-    used its node all the same. What ended while nobody watched has ended now, and nothing ended later than that: the
-    clock of a kubelet may be ahead. The launcher of an MPIJob has no node of the plan.
+    used its node all the same. What ended while nobody watched has ended now. The clock of a kubelet may be ahead or
+    behind: nothing ended later than now, or before the time ``counted`` up to which it was in the cost as in use.
+    The launcher of an MPIJob has no node of the plan.
     """
 
-    def until_of(pod: Pod | None, since: dt.datetime) -> dt.datetime:
+    def until_of(pod: Pod | None, least: dt.datetime) -> dt.datetime:
         ended = pod.ended if pod is not None else None
-        return max(min(ended or now, now), since)
+        return max(min(ended or now, now), least)
 
     by_uid = {pod.uid: pod for pod in pods}
     noted = {usage.uid for usage in before}
@@ -50,7 +52,8 @@ def track(
                 pod = gone_pods.get(usage.uid)
             if gone or (pod is not None and not pod.alive):
                 done = pod is not None and pod.phase == "Succeeded"
-                usage = usage.model_copy(update={"until": until_of(pod, usage.since), "done": done})
+                least = max(usage.since, min(counted or usage.since, now))
+                usage = usage.model_copy(update={"until": until_of(pod, least), "done": done})
         followed.append(usage)
     for pod in sorted((*by_uid.values(), *unnoted), key=lambda pod: pod.name):
         if pod.works and pod.node and pod.bound is not None and (pod.node not in gone_nodes or pod.uid not in by_uid):

@@ -103,11 +103,12 @@ def _observe(draft: Draft) -> None:
     if report is not None and (known is None or known.updated is None or report.updated != known.updated):
         draft.put(progress=report)
     gone = frozenset({h.node for a in draft.status.attempts for h in a.node_usage if h.node not in draft.seen.nodes})
+    counted = draft.status.cost.updated if draft.status.cost is not None else None
     attempts = []
     for attempt in draft.status.attempts:
         if attempt.ended is None or attempt.node_usage:
             went = {uid: pod for uid, pod in draft.seen.gone_pods.items() if pod.attempt == attempt.number}
-            usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, went)
+            usage = track(attempt.node_usage, draft.pods_of(attempt), gone, draft.now, went, counted)
             attempt = attempt.model_copy(update={"node_usage": usage})
             if attempt.ended is not None:
                 if attempt.number == draft.status.attempts[-1].number:  # a later report is the next one's
