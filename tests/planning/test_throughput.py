@@ -145,6 +145,8 @@ def test_machines_without_measurement_are_estimates_with_a_wide_interval():
 def test_another_network_is_estimated_and_an_unknown_one_refused():
     timing = Timings(ALL, load_networks()["fixed-angle"]).of("gcp", "nvidia-tesla-v100")
     assert not timing.measured and "variable-angle" in timing.basis
+    alone, many = (timing.models[0].predict(one(n, n)) for n in (1, 32))
+    assert many.low[0] < alone.seconds[0] < many.seconds[0] < many.high[0]  # it may have no time to agree
     with pytest.raises(InputError, match="no measurement to estimate"):
         Timings((), load_networks()["compact"]).of("gcp", "nvidia-l4")
 

@@ -119,6 +119,8 @@ class StepModel:
     scaled: tuple[float, float, float] | None = None
     """Of an accelerator, or a network, that was not measured: the arithmetic is so many times that of the measured one,
     with the ends of the 90% interval of this factor; the time to agree is as it was."""
+    agreement_error: float = 0.0
+    """Relative error of the time to agree: another network may have fewer or more all-reduces."""
 
     def predict(self, setups: Setups) -> StepTimes:
         """Expected step time of setups, with its interval."""
@@ -137,7 +139,8 @@ class StepModel:
             arithmetic = columns[:, :2] @ self.coefficients[:2]  # and waiting for the slowest
             rest = seconds - arithmetic
             factor, least, most = self.scaled
-            low, high = (least * arithmetic + rest) * low / seconds, (most * arithmetic + rest) * high / seconds
+            fewest, largest = (1 - self.agreement_error) * rest, (1 + self.agreement_error) * rest
+            low, high = (least * arithmetic + fewest) * low / seconds, (most * arithmetic + largest) * high / seconds
             seconds = factor * arithmetic + rest
         return StepTimes(seconds, low, high, self._outside(setups))
 

@@ -16,8 +16,8 @@ EPOCH_OVERHEAD_SECONDS = 4.0
 epochs), 1.3 to 2.2 in the short ones (time stamps of recardoso/ISC_HPC_3DGAN kubeflow/results/tfjobs_runs.csv)."""
 TEST_PASS_ERROR = 0.5
 """Relative error that is allowed for the test pass: the study's scatter by that much, and it is a few per cent."""
-OTHER_FIXED_ERROR = 1.0
-"""The same for test pass and fixed cost of an epoch of another network: an epoch of few showers has almost none."""
+OTHER_NETWORK_ERROR = 1.0
+"""The same where another network was measured, also for the time to agree: each may be none, or double."""
 UNMEASURED_MARGIN = 1.5
 """An estimate lies between the ratio of the peaks and that of the bandwidths, or this factor beyond."""
 OTHER_NETWORK_MARGIN = 3.0
@@ -148,10 +148,11 @@ class Timings:
             arithmetic * base_bandwidth / (accelerator.bandwidth_gb_per_s / accelerator.replicas),
         ]
         factor = float(np.sqrt(ratios[0] * ratios[1]))
-        margin = UNMEASURED_MARGIN if known == self.network.network else OTHER_NETWORK_MARGIN
+        is_other = known != self.network.network
+        margin, error = (OTHER_NETWORK_MARGIN, OTHER_NETWORK_ERROR) if is_other else (UNMEASURED_MARGIN, 0.0)
         low, high = min(ratios) / margin, max(ratios) * margin
         caveats = [] if own else [f"no measurement of {self.network.network} on {accelerator.accelerator}"]
-        if known != self.network.network:
+        if is_other:
             fixed = timing.test[0] + EPOCH_OVERHEAD_SECONDS
             caveats.append(f"{fixed:.1f} s of an epoch in addition to its showers are those of {known}: may be none")
         basis = (
@@ -159,13 +160,13 @@ class Timings:
             f"between the ratios of peak and bandwidth ({low:.2g} to {high:.2g} with a margin)"
         )
         return Timing(
-            models=tuple(replace(model, scaled=(factor, low, high)) for model in timing.models),
+            models=tuple(replace(m, scaled=(factor, low, high), agreement_error=error) for m in timing.models),
             test=timing.test * [1, factor],
             start=timing.start,
             measured=False,
             basis=basis,
             caveats=tuple(caveats),
-            fixed_error=TEST_PASS_ERROR if known == self.network.network else OTHER_FIXED_ERROR,
+            fixed_error=error or TEST_PASS_ERROR,
         )
 
 
