@@ -8,6 +8,7 @@ import pytest
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
+from caloscale.planning.search.candidates import Basis
 from caloscale.planning.search.own_machine import (
     MachineSpeed,
     cells_of,
@@ -31,6 +32,10 @@ def run_of(*overrides: str) -> Run:
     return load_run(preset="compact", overrides=("train.maxMinutes=null", "data.showers=1000000", *overrides))
 
 
+def basis(run: Run) -> Basis:
+    return Basis(run, PRICES, (), DAY)
+
+
 def speed_of(run: Run, **fields: Any) -> MachineSpeed:
     usual: dict[str, Any] = {
         "machine_type": "n1-standard-2",
@@ -52,14 +57,14 @@ def speed_of(run: Run, **fields: Any) -> MachineSpeed:
 def test_the_generator_pays_from_where_both_cost_the_same() -> None:
     """n g + T + M m = n m."""
     run = run_of("data.showers=9000", "data.validationFraction=0.1")
-    made = plan_making(run, 3_600_000, [speed_of(run)], PRICES, DAY, training_usd=2.0, is_planned=True)
+    made = plan_making(basis(run), 3_600_000, [speed_of(run)], training_usd=2.0, is_planned=True)
     generated, simulated = 4 * N1_STANDARD_2 / 3.6e6, 100 * N1_STANDARD_2 / 3.6e6
     assert made.training_showers_usd == pytest.approx(10_000 * simulated)
     n = made.break_even_showers
     assert n is not None and n * simulated >= n * generated + 2 + 10_000 * simulated > (n - 1) * (simulated - generated)
     assert break_even_in_words(made).startswith(f"cheaper than Monte Carlo from {n:,} showers on: training 2.00 USD")
     own = run_of("data.source=mine.h5")
-    of_files = plan_making(own, 3_600_000, [speed_of(own)], PRICES, DAY, training_usd=2.0, is_planned=True)
+    of_files = plan_making(basis(own), 3_600_000, [speed_of(own)], training_usd=2.0, is_planned=True)
     assert of_files.training_showers_usd == 0
     assert of_files.break_even_showers == pytest.approx(2 / (simulated - generated), abs=1)
 
@@ -67,13 +72,13 @@ def test_the_generator_pays_from_where_both_cost_the_same() -> None:
 def test_a_generator_that_costs_more_than_monte_carlo_never_pays() -> None:
     run = run_of()
     slow = speed_of(run, generated_per_second=5.0)
-    made = plan_making(run, 1000, [slow], PRICES, DAY, training_usd=2.0, is_planned=True)
+    made = plan_making(basis(run), 1000, [slow], training_usd=2.0, is_planned=True)
     assert made.break_even_showers is None and "never cheaper" in break_even_in_words(made)
 
 
 def test_a_machine_that_has_measured_nothing_has_an_answer() -> None:
     run = load_run(preset="compact")
-    made = plan_making(run, 1000, [], PRICES, DAY)
+    made = plan_making(basis(run), 1000, [])
     (row,) = (r for r in reference_speeds() if r.network == "compact")
     generator, geant4 = made.offers
     assert generator.reference and geant4.reference and made.training_reference
@@ -96,11 +101,11 @@ def test_hours_of_a_machine_without_a_price_are_no_dollars() -> None:
 def test_what_was_measured_replaces_the_reference() -> None:
     run = load_run(preset="compact")
     measured = speed_of(run, simulated_per_second=None)
-    offers = {o.method: o for o in plan_making(run, 1000, [measured], PRICES, DAY).offers}
+    offers = {o.method: o for o in plan_making(basis(run), 1000, [measured]).offers}
     assert not offers["generator"].reference and offers["generator"].showers_per_second == 250
     assert offers["Monte Carlo"].reference
     other = load_run(preset="compact", overrides=["data.energyGev=[1, 2]"])
-    of_other = {o.method: o for o in plan_making(other, 1000, [], PRICES, DAY).offers}
+    of_other = {o.method: o for o in plan_making(basis(other), 1000, []).offers}
     assert of_other["generator"].reference and of_other["Monte Carlo"].showers_per_second is None  # another detector
 
 
@@ -111,7 +116,7 @@ def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> 
     plates = run_of("data.front=[{material: iron, thicknessMm: 200}]")
     fine = run_of("data.preprocessing.rebin=[1,1,1]")
     for other, expected in ((lead, {"generator"}), (plates, {"generator"}), (fine, set())):
-        made = plan_making(other, 1000, [speed_of(run)], PRICES, DAY, rented=("a2-highgpu-1g",))
+        made = plan_making(basis(other), 1000, [speed_of(run)], rented=("a2-highgpu-1g",))
         assert {o.method for o in made.offers if o.showers_per_second} == expected
         absent = [o for o in made.offers if o.showers_per_second is None]
         assert (absent[0].hours, absent[0].usd, absent[0].machines) == (None, None, None)
@@ -130,7 +135,7 @@ def test_a_machine_type_that_does_not_exist_is_refused_where_seconds_are_priced_
 def test_machines_are_listed_cheapest_first() -> None:
     run = run_of()
     fast = speed_of(run, machine_type="n1-standard-8", generated_per_second=1500.0, simulated_per_second=20.0)
-    offers = plan_making(run, 3_600_000, [speed_of(run), fast], PRICES, DAY).offers
+    offers = plan_making(basis(run), 3_600_000, [speed_of(run), fast]).offers
     assert [(o.method, o.machine_type) for o in offers] == [
         ("generator", "n1-standard-8"),
         ("generator", "n1-standard-2"),
@@ -142,13 +147,13 @@ def test_machines_are_listed_cheapest_first() -> None:
 
 def test_training_on_the_machine_at_hand_in_closed_form() -> None:
     run = run_of("train.epochs=9")
-    made = plan_training(run, [speed_of(run)], PRICES, DAY)
+    made = plan_training(basis(run), [speed_of(run)])
     assert made is not None and made.seconds == pytest.approx(9 * 1e6 / 500) and made.epochs == 9
     assert made.usd == pytest.approx(5 * N1_STANDARD_2) and made.meets_limits
-    capped = plan_training(run_of("train.epochs=9", "train.maxMinutes=60"), [speed_of(run)], PRICES, DAY)
+    capped = plan_training(basis(run_of("train.epochs=9", "train.maxMinutes=60")), [speed_of(run)])
     assert capped is not None and (capped.seconds, capped.epochs) == (3600, pytest.approx(1.8))
     for limit, met in (("maxUsd=.4", False), ("maxUsd=.5", True), ("deadline=4h", False), ("deadline=6h", True)):
-        limited = plan_training(run_of("train.epochs=9", f"budget.{limit}"), [speed_of(run)], PRICES, DAY)
+        limited = plan_training(basis(run_of("train.epochs=9", f"budget.{limit}")), [speed_of(run)])
         assert limited is not None and limited.meets_limits is met, limit
 
 
@@ -167,9 +172,9 @@ def test_the_newest_measurement_with_the_nearest_batch_counts() -> None:
         speed_of(run, batch=64, trained_per_second=200.0),
         speed_of(run, batch=32, trained_per_second=400.0),
     ]
-    made = plan_training(run, rows, PRICES, DAY)
+    made = plan_training(basis(run), rows)
     assert made is not None and made.seconds == pytest.approx(run.train.epochs * 1e6 / 200)
-    assert plan_training(run_of("budget.pricedAs.machineType=n1-standard-8"), rows, PRICES, DAY) is None
+    assert plan_training(basis(run_of("budget.pricedAs.machineType=n1-standard-8")), rows) is None
 
 
 def test_a_plan_says_what_the_machine_at_hand_can_do() -> None:

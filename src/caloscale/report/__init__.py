@@ -1,5 +1,1 @@
-"""The report of a run: typed blocks, figures, and their rendering as one HTML page.
-
-`blocks` knows neither physics nor money; `physics_sections` and `run` make blocks from results; `html` renders
-them.
-"""
+"""The report of a run: blocks that know neither physics nor money, made from results, and rendered as one HTML page."""

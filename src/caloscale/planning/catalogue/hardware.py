@@ -221,9 +221,9 @@ def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0)
             remedy=suggest(machine_type, {machine.machine_type for machine in machines})
             or "see caloscale prices --machines",
         )
+    if not accelerator and len(of_type) == 1:
+        return of_type[0]
     matching = [m for m in of_type if (m.accelerator, m.per_node) == (accelerator, per_node)]
-    if not matching and not accelerator:
-        matching = of_type if len(of_type) == 1 else []
     if not matching:
         problem = f"has no {per_node} x {accelerator or 'GPU'} in the catalogue"
         remedy = "it comes as " + ", ".join(m.title for m in of_type)

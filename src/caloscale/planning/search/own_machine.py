@@ -10,8 +10,9 @@ from pydantic import Field
 
 from caloscale.errors import InputError
 from caloscale.planning.catalogue.hardware import Machine, find_machine
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Prices, Rate, node_rate, usd_of
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Rate, node_rate, usd_of
 from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
+from caloscale.planning.search.candidates import Basis
 from caloscale.spec import Data, Run
 from caloscale.spec.block import Block
 
@@ -133,11 +134,12 @@ def priced_machine(run: Run) -> Machine:
         raise
 
 
-def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_of: dt.date) -> OwnTraining | None:
+def plan_training(basis: Basis, speeds: Sequence[MachineSpeed]) -> OwnTraining | None:
     """The training on the machine that ``budget.pricedAs`` names; None where it was not measured with this network and
     these cells. Of several measurements the one with the nearest batch counts, and of those the newest.
     """
-    batch, budget = run.train.replica_batch(1), run.budget
+    run, budget = basis.run, basis.run.budget
+    batch = run.train.replica_batch(1)
     own = [s for s in _measured(run, speeds) if s.machine_type == budget.priced_as.machine_type]
     newest_first = sorted((s for s in own if s.trained_per_second), key=lambda s: s.observed_on, reverse=True)
     speed = min(newest_first, key=lambda s: abs(s.batch - batch), default=None)
@@ -146,7 +148,7 @@ def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_o
     epoch = run.data.showers / speed.trained_per_second
     most = math.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
     seconds = min(run.train.epochs * epoch, most)
-    rate = _rate(run, speed.machine_type, prices, as_of)
+    rate = _rate(basis, speed.machine_type)
     usd = None if rate is None else usd_of(rate.usd_per_hour, seconds)
     return OwnTraining(
         **speed.values_of("machine_type", "processor", "batch", "source"),
@@ -159,11 +161,9 @@ def plan_training(run: Run, speeds: Sequence[MachineSpeed], prices: Prices, as_o
 
 
 def plan_making(
-    run: Run,
+    basis: Basis,
     showers: int,
     speeds: Sequence[MachineSpeed],
-    prices: Prices,
-    as_of: dt.date,
     *,
     rented: Sequence[str] = (),
     training_usd: float | None = None,
@@ -177,32 +177,30 @@ def plan_making(
     is one of these showers. ``rented``: other machine types to list. ``training_usd``: of the training that is planned,
     None where it has no price; that on the reference machine counts where none ``is_planned``.
     """
+    run, priced = basis.run, basis.run.budget.priced_as
     measured, references = _measured(run, speeds), _measured(run, reference_speeds())
     offers = []
-    for machine_type in dict.fromkeys(
-        [*(row.machine_type for row in measured), run.budget.priced_as.machine_type, *rented]
-    ):
+    for machine_type in dict.fromkeys([*(row.machine_type for row in measured), priced.machine_type, *rented]):
         rows = [row for row in measured if row.machine_type == machine_type]
-        both = [_offer(run, showers, method, machine_type, rows, prices, as_of) for method in METHODS]
+        both = [_offer(basis, showers, method, machine_type, rows) for method in METHODS]
         offers += [o for o in both if o.showers_per_second or o.method == GENERATOR or machine_type not in rented]
     for method in METHODS:
         if any(o.method == method and o.showers_per_second for o in offers):
             continue
         for row in references:
-            known = _offer(run, showers, method, row.machine_type, [row], prices, as_of)
+            known = _offer(basis, showers, method, row.machine_type, [row])
             if known.showers_per_second:
                 offers = [o for o in offers if (o.method, o.machine_type) != (method, row.machine_type)]
                 offers.append(known.model_copy(update={"reference": True}))
     offers.sort(key=lambda o: (o.hours is None, o.usd is None, o.usd or 0, o.hours or 0, o.method != GENERATOR))
-    priced = run.budget.priced_as
-    reference = None if is_planned else plan_training(run, references, prices, as_of)
+    reference = None if is_planned else plan_training(basis, references)
     training_usd = training_usd if reference is None else reference.usd
     needed_usd, break_even = _break_even(run, showers, offers, training_usd)
     return Making(
         showers=showers,
         region=priced.region,
         capacity_type=priced.capacity_type,
-        as_of=as_of,
+        as_of=basis.as_of,
         break_even_showers=break_even,
         training_usd=training_usd,
         training_reference=reference,
@@ -211,13 +209,11 @@ def plan_making(
     )
 
 
-def rates_used(
-    run: Run, training: OwnTraining | None, making: Making | None, prices: Prices, as_of: dt.date
-) -> list[Rate]:
-    """The rates behind the dollars of a training on the machine at hand and of making showers, each once."""
+def rates_used(basis: Basis, training: OwnTraining | None, making: Making | None) -> list[Rate]:
+    """The rates of the dollars of a training on the machine at hand and of making showers, each once."""
     priced = [training, *(() if making is None else (making.training_reference, *making.offers))]
     types = dict.fromkeys(one.machine_type for one in priced if one is not None and one.usd is not None)
-    rates = (_rate(run, machine_type, prices, as_of) for machine_type in types)
+    rates = (_rate(basis, machine_type) for machine_type in types)
     return [rate for rate in rates if rate is not None]
 
 
@@ -261,29 +257,26 @@ def _speed(run: Run, row: MachineSpeed, method: str) -> float | None:
     return row.simulated_per_second if row.detector == detector_of(run.data) else None
 
 
-def _rate(run: Run, machine_type: str, prices: Prices, as_of: dt.date) -> Rate | None:
+def _rate(basis: Basis, machine_type: str) -> Rate | None:
     """The rate of a machine type where ``budget.pricedAs`` is priced; None where there is none."""
-    priced = run.budget.priced_as
+    priced = basis.run.budget.priced_as
     try:
-        return node_rate(prices, find_machine(machine_type), priced.region, priced.capacity_type, as_of)
+        return node_rate(basis.prices, find_machine(machine_type), priced.region, priced.capacity_type, basis.as_of)
     except InputError:
         return None
 
 
-def _offer(
-    run: Run, showers: int, method: str, machine_type: str, rows: Sequence[MachineSpeed], prices: Prices, as_of: dt.date
-) -> MakingOffer:
+def _offer(basis: Basis, showers: int, method: str, machine_type: str, rows: Sequence[MachineSpeed]) -> MakingOffer:
     """Making showers on a machine type by its fastest measurement, or the command that measures it."""
-    speeds = [(speed, f"{row.source}, {row.observed_on}") for row in rows if (speed := _speed(run, row, method))]
+    speeds = [(speed, f"{row.source}, {row.observed_on}") for row in rows if (speed := _speed(basis.run, row, method))]
     if not speeds:
         command = f"caloscale plan ... --measure --set budget.pricedAs.machineType={machine_type}"
         extra = " (with the extra simulate)" if method == MONTE_CARLO else ""
-        basis = f"not measured; on such a machine: {command}{extra}"
-        return MakingOffer(method=method, machine_type=machine_type, basis=basis)
-    speed, basis = max(speeds)
-    rate = _rate(run, machine_type, prices, as_of)
+        advice = f"not measured; on such a machine: {command}{extra}"
+        return MakingOffer(method=method, machine_type=machine_type, basis=advice)
+    speed, source = max(speeds)
+    rate, deadline = _rate(basis, machine_type), basis.run.budget.deadline_seconds
     seconds = showers / speed
-    deadline = run.budget.deadline_seconds
     machines = 1 if deadline is None else max(1, math.ceil(seconds / deadline))
     return MakingOffer(
         method=method,
@@ -292,5 +285,5 @@ def _offer(
         machines=machines,
         hours=seconds / machines / SECONDS_PER_HOUR,
         usd=None if rate is None else usd_of(rate.usd_per_hour, seconds),
-        basis=basis,
+        basis=source,
     )

@@ -184,7 +184,7 @@ def plan(
     rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
     on_front = {int(i): _describe(candidates, int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(candidates, best)}, key=lambda i: (usd[i], seconds[i], i))
-    own = plan_training(run, speeds, prices, as_of)
+    own = plan_training(basis, speeds)
     described = None if best is None else on_front[best]
     chosen, nearest = (described, None) if binding is None else (None, described)
     own_counts = own is not None and chosen is None and (own.meets_limits or described is None)
@@ -192,8 +192,8 @@ def plan(
     making = None
     if generate is not None:
         cost, planned = (None, False) if trained is None else (trained.usd, True)
-        making = plan_making(run, generate, speeds, prices, as_of, rented=rented, training_usd=cost, is_planned=planned)
-    rates = ([] if rate is None else [rate]) + rates_used(run, own, making, prices, as_of)
+        making = plan_making(basis, generate, speeds, rented=rented, training_usd=cost, is_planned=planned)
+    rates = ([] if rate is None else [rate]) + rates_used(basis, own, making)
     if offer is not None and basis.hardware.control_plane:
         rates.append(cluster_rate(prices, offer.hardware.provider, offer.region, as_of))
     return Plan(
