@@ -15,13 +15,13 @@ CARD = "model.json"
 GENERATOR = "generator.keras"
 """Networks are files by the name of their role."""
 REJECTED = "REJECTED.md"
-"""What a validation leaves in place of a model that it rejected."""
+"""File that a validation writes instead of a model that it rejected."""
 VERDICT = "verdict.json"
-"""What a validation decided about the model in the same folder."""
+"""File with the decision of a validation about the model in the same folder."""
 
 
 class ModelCard(PrimaryRanges):
-    """What is needed to use a generator."""
+    """Description of a trained generator, as programs that use it need it."""
 
     preset: str
     """The preset."""
@@ -30,7 +30,7 @@ class ModelCard(PrimaryRanges):
     latent_size: int
     """Length of the generator's input."""
     preprocessing: Preprocessing
-    """What network units mean."""
+    """From energies to network units."""
     geometry: Geometry
     """The detector, before re-binning."""
     source: str
@@ -52,8 +52,8 @@ class ModelCard(PrimaryRanges):
 
     @classmethod
     def of(cls, run: Run, **given: Any) -> "ModelCard":
-        """The card of a generator of this run. given: the fields that do not follow from it; without them `step`,
-        `epoch` and `deviation` are 0."""
+        """The card of a generator of this run. given: the fields that do not follow from the run; `step`, `epoch` and
+        `deviation` are 0 where they are absent."""
         data = run.data
         return cls(
             preset=run.model.preset,
@@ -68,7 +68,7 @@ class ModelCard(PrimaryRanges):
 
 
 def read_card(folder: Path) -> ModelCard:
-    """What a model folder says of itself. Raises CheckpointError."""
+    """The card of a model folder. Raises CheckpointError."""
     path, remedy = folder / CARD, "give the folder `model` of a training"
     if not path.exists() and (folder / REJECTED).is_file():
         remedy = f"its validation rejected it, {REJECTED} says why; the model is in `training/model` of the run"

@@ -2,8 +2,8 @@
 
 RMSprop and Adam work on one vector: the gradients of a network are packed for their all-reduce anyway.
 
-The arithmetic is that of Keras, with a few operations for a network instead of a few for each of its weights. The slots
-do not depend on the version of Keras.
+They compute as Keras' optimisers, with a few operations for a network instead of a few for each of its weights. The
+slots do not depend on the version of Keras.
 """
 
 import math
@@ -37,7 +37,7 @@ class PackedOptimizer(tf.Module):  # type: ignore[misc]
         self.mean = tf.Variable(tf.zeros(size), trainable=False, name="mean") if kind == "adam" else None
 
     def slots(self) -> dict[str, tf.Variable]:
-        """The slots, tf.Variables by name."""
+        """Averages of the gradients and of their squares, by name."""
         return {"square": self.square} | ({} if self.mean is None else {"mean": self.mean})
 
     def apply(self, gradient: tf.Tensor, rate: float | tf.Tensor, number: int | tf.Tensor) -> None:

@@ -1,7 +1,7 @@
 """Where the time of a training step goes, and how close its arithmetic is to the peak of the machine.
 
 Every instant of the profiled steps belongs to the operations that run at that instant, in equal parts; to all-reduces
-only when nothing else runs beside them; to the input when nothing runs and the loop waits for a batch; else it is idle.
+only when nothing else runs; to the input when nothing runs and the loop waits for a batch; else it is idle.
 So the shares add up to the step.
 """
 
@@ -162,8 +162,8 @@ class StepProfiler:
     waiting for input. A profile that cannot be made is a warning: it never ends a training.
 
     keep: gets the trace; absent, nothing is recorded. first, count: steps that are recorded, numbered from 0. start:
-    steps of the training before those of this loop. per_epoch: steps of an epoch, at whose end other things are done:
-    the recorded steps are then those after it.
+    steps of the training before this loop. per_epoch: steps of an epoch, at whose end other things are done: the
+    steps after it are recorded then.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class TrainingShowers:
             serialised = tf.ensure_shape(tf.numpy_function(read, (step, first), tf.string), (count,))
             return self._prepare(step, first, serialised)
 
-        # One where the processor trains too, more beside accelerators' many cores.
+        # One where the processor trains too, more on the many cores of a machine with accelerators.
         threads = max(1, (os.cpu_count() or 1) // 8)
         dataset = tf.data.Dataset.range(start * slices, stop * slices)
         dataset = dataset.map(element, num_parallel_calls=threads, deterministic=True).prefetch(2 * slices)

@@ -221,7 +221,7 @@ def fit(
 
 
 class _Model(tf.keras.Model):  # type: ignore[misc]
-    """Has no weights of its own; `train_step` updates the networks."""
+    """A model without weights, whose `train_step` updates the networks."""
 
     def __init__(self, step: Callable[[Batch], Losses]) -> None:
         super().__init__(name="step")

@@ -27,7 +27,7 @@ def set_processor(run: Run, environment: MutableMapping[str, str], modules: Mapp
     differing = {name: value for name, value in wanted.items() if environment.get(name) != value}
     if differing and "tensorflow" in modules:
         problem = "are read when TensorFlow is loaded, and this process has loaded it"
-        remedy = "start `caloscale train` in a process of its own, or set these variables before"
+        remedy = "start `caloscale train` in another process, or set these variables before TensorFlow is loaded"
         raise ConfigurationError(problem, field="train.threads, train.oneDnn", value=differing, remedy=remedy)
     environment.update(wanted)
     set_suitable_threads(run, environment)

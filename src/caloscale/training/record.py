@@ -14,13 +14,13 @@ class StartedFrom(Block):
     model: str
     """Its folder, train.startFrom."""
     weights: int
-    """Numbers that were taken over."""
+    """Numbers that were taken from it."""
     new: tuple[str, ...]
-    """Variables that began anew, by network and layer: they have other shapes."""
+    """Variables that began with random values, as they have other shapes, by network and layer."""
 
     def __str__(self) -> str:
-        anew = f"; {len(self.new)} variables of other shapes begin anew" if self.new else ""
-        return f"{self.weights} weights are those of {self.model}{anew}"
+        others = f"; {len(self.new)} variables of other shapes begin with random values" if self.new else ""
+        return f"{self.weights} weights are taken from {self.model}{others}"
 
 
 class TrainingRecord(Block):
@@ -61,7 +61,7 @@ class TrainingRecord(Block):
     parameters: dict[str, int]
     """Trainable parameters of each network, by role."""
     started_from: StartedFrom | None = None
-    """The model whose weights the first step began with; null when all began anew, and after a resumption."""
+    """The model whose weights the first step began with; null for random weights, and after a resumption."""
     resumed_from_step: int | None
     """Step from which the last attempt resumed; null when it began at the first step."""
     restarts: int

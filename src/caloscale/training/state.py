@@ -71,7 +71,7 @@ class TrainingState:
         return {**named, "step": self.step}
 
     def adapted_variables(self) -> dict[str, tf.Variable]:
-        """Those of `variables` of the networks that `Family.adapt` sets, without the average, by role and position."""
+        """The variables that `Family.adapt` sets, without the average, by role and position."""
         return {
             f"{role}/{position}": unwrap(weight)
             for role, network in self.networks.items()
@@ -100,7 +100,7 @@ def _precision(precision: str) -> Iterator[None]:
 
 
 def replica_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch], Losses]:
-    """The step of one replica on its batch: that of the family, the average, the counters. The same for both loops."""
+    """The step of one replica on its batch: the family's step, then average and counters. The same for both loops."""
     run, placement = state.run, state.distribution.placement
 
     def step(batch: Batch) -> Losses:

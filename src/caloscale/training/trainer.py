@@ -200,7 +200,7 @@ class Trainer:
         self.checkpoints.save(self.state.variables(), self._progress())
 
     def release(self) -> None:
-        """Write the selected generator to the model folder; where it is lost, that of the last step."""
+        """Write the selected generator to the model folder; where it is lost, the generator of the last step."""
         selected = self.checkpoints.restore_selected(self._released_variables())
         if selected is None:
             last = {"selected_epoch": self.calendar.epoch(self.number), "selected_step": self.number}

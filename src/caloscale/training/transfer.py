@@ -72,7 +72,7 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
 
 
 def _taken_over(trained: NDArray[Any], fresh: NDArray[Any], began: NDArray[Any]) -> NDArray[Any]:
-    """The value at the start of this run. fresh: that of a new network of this run; began: of the model's."""
+    """The value at the start of this run. fresh: of a new network of this run; began: of a new network of the model."""
     constant = np.ptp(fresh) == np.ptp(began) == 0
     return trained + (fresh - began) if constant else trained
 
@@ -113,7 +113,7 @@ def calibrate(state: TrainingState, dataset: ShardFolder) -> None:
 
 
 def _draw(state: TrainingState, dataset: ShardFolder, most: int) -> Mapping[str, NDArray[np.float32]]:
-    """At most so many training showers, at equal distances among all."""
+    """At most this number of training showers, at equal distances among all."""
     number = dataset.manifest.splits["train"]
     chosen = np.unique(np.linspace(0, number - 1, min(most, number)).astype(np.intp))
     showers = dataset.read("train", chosen)

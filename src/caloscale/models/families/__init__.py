@@ -1,1 +1,1 @@
-"""Families of generators: one folder each, or a package of its own (`family`)."""
+"""Families of generators (`family`), one folder for each. Other packages may add families."""

@@ -34,21 +34,21 @@ GENERATOR = "generator"
 Table = Mapping[str, NDArray[np.float32]]
 """Showers: cells (N, X, Y, Z) in network units, and the columns of the table of primaries (N,)."""
 Draw = Callable[[int], Table]
-"""From a number to at most so many training showers, the same at every call."""
+"""From a number to at most that number of training showers, the same ones at every call."""
 Weights = Sequence[NDArray[np.float32]]
 
 
 class FastForm(NamedTuple):
-    """A generator's function in fewer operations."""
+    """The function of a generator, computed by fewer operations."""
 
     cells: Callable[[tf.Tensor], tf.Tensor]
-    """From the generator's input (B, `Family.latent_size`) to cells (B, X, Y, Z), with the weights of now."""
+    """From the generator's input (B, `Family.latent_size`) to cells (B, X, Y, Z), with its present weights."""
     unit: Literal["network", "GeV"]
     """Network units, or GeV before the threshold is applied."""
 
 
 class Arithmetic(NamedTuple):
-    """What the planner must know of a training step."""
+    """Sizes of a training step that the planner needs."""
 
     gflop_per_shower: float
     """Of a step for each of its showers, GFLOP; a multiply-add counts 2."""
@@ -74,7 +74,7 @@ class Family(ABC):
     phases: ClassVar[tuple[str, ...]] = (GENERATOR,)
     """Names of the phases of its step (`models.scopes.phase_scope`), in their order, for the profile."""
     losses_shown: ClassVar[tuple[str, ...]] = (GENERATOR,)
-    """Names of the losses beside the progress bar, as far as a step returns them."""
+    """Names of the losses that the progress bar shows, where a step returns them."""
     short_operations: ClassVar[bool] = False
     """Operations of its networks are so short that two cores compute two at the same time rather than share one."""
     updates_overlap: ClassVar[bool] = False
@@ -82,7 +82,7 @@ class Family(ABC):
     trains_on_tpus: ClassVar[bool] = True
     """XLA can compile its step, which a TPU needs: the planner offers TPUs."""
     batch_of_measurements: ClassVar[int] = 8
-    """Showers of a batch of a bench or a profile without a number of its own."""
+    """Showers of a batch of a bench or a profile for which the user gives no number."""
 
     def settings(self, model: Model) -> Any:
         """The settings of a run, an object of `Settings`."""
@@ -92,7 +92,7 @@ class Family(ABC):
         """Raise InvalidValueError, with a remedy, for showers or fields that the networks cannot be made for."""
         if self.noise_size(model, data) < 1:
             raise InvalidValueError(
-                f"model.latentSize {model.latent_size} leaves no random numbers beside the "
+                f"model.latentSize {model.latent_size} leaves no random numbers in addition to the "
                 f"{model.latent_size - self.noise_size(model, data)} that describe the primary",
                 remedy=f"write at least {model.latent_size - self.noise_size(model, data) + 8} in model.latentSize",
             )
@@ -107,10 +107,10 @@ class Family(ABC):
 
     @abstractmethod
     def train_step(self, step: Step) -> Losses:
-        """One step of a replica on its batch: updates weights by the methods of ``step``; returns what its `finish`
-        does.
+        """One step of a replica on its batch: updates weights by the methods of ``step``; returns the losses that
+        `Step.finish` returns, of any names.
 
-        All random numbers are those of `Step.draws`. The losses have any names.
+        All random numbers are drawn by `Step.draws`.
         """
 
     def latent_size(self, model: Model, data: Data) -> int:
@@ -148,7 +148,7 @@ class Family(ABC):
         """By role the values of `adapted_weights`, in their order, from training showers.
 
         Called before the first step of a training, by one worker, whose values all others get; never on resuming: they
-        are in the checkpoint. It must not draw random numbers of its own.
+        are in the checkpoint. It must not draw random numbers.
         """
         return {}
 
@@ -186,7 +186,7 @@ class Family(ABC):
         return (GENERATOR,)
 
     def arithmetic(self, model: Model, data: Data) -> Arithmetic | None:
-        """What the planner must know, without TensorFlow; None: the planner refuses a run that has no row in its own
+        """Sizes of a training step, without TensorFlow; None: the planner refuses a run that has no row in its
         catalogue."""
         return None
 

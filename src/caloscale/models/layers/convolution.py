@@ -28,7 +28,7 @@ from caloscale.models.layers.plain import Differentiable, differentiable, regist
 from caloscale.processor import CPUINFO, instructions
 
 VECTOR = 16
-"""Numbers of type float32 in a register of AVX-512. A kernel of oneDNN computes so many output channels at once."""
+"""Numbers of type float32 in a register of AVX-512. A kernel of oneDNN computes as many output channels at once."""
 CELLS: Mapping[int, Triple] = MappingProxyType({1: (4, 2, 2), 6: (1, 1, 2), 8: (1, 1, 2)})
 """Cells along x, y and z that a pass of a training computes at once with such registers, by the number of its channels
 (of the output; for the gradient with respect to the input, of the input); others: one.

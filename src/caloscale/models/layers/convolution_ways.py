@@ -184,7 +184,7 @@ def _with_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
 
 
 def with_own_zeros(x: Tensor, before: Triple, behind: Triple) -> Tensor:
-    """As `_with_zeros`, by an operation of its own.
+    """As `_with_zeros`, by an operation that TensorFlow does not merge with the convolution.
 
     TensorFlow's remapper makes zeros in front of a convolution part of it, without asking who else reads them. If the
     gradient did, the remapper would fail and leave the graph of the step as it is. It also loses the slope of a leaky

@@ -9,7 +9,7 @@ import tensorflow as tf
 from caloscale.models.layers.plain import Differentiable, differentiable, register
 from caloscale.random import CHANCES, EventDraws
 
-# Strategies trace a step in a thread for each replica, which has a context of its own.
+# Strategies trace a step in a thread for each replica, and each thread has another context.
 _random: ContextVar[EventDraws | None] = ContextVar("random", default=None)
 
 
@@ -25,7 +25,7 @@ def drawing_from(random: EventDraws) -> Iterator[None]:
 
 @register
 class EventDropout(tf.keras.layers.Dropout):  # type: ignore[misc]
-    """Keras' dropout outside of `drawing_from`; within it, the mask of a shower is that of its position in the global
+    """Keras' dropout outside of `drawing_from`; within it, the mask of a shower follows from its position in the global
     batch, whichever replica has it.
     """
 

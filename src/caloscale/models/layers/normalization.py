@@ -11,9 +11,9 @@ COLUMNS = 16
 """Numbers of float32 in a register of AVX-512, of which the width of the fused operations is a multiple."""
 
 ROWS = 2048
-"""About so many numbers the fused operation adds up one after the other, in float32. The sum of 400,000 of them makes a
-variance wrong by 1e-3, and gradients of the variable-angle networks by 2.5e-2; sums of so many, and then of these sums,
-by 1e-6 and 2e-3."""
+"""Approximate number of rows, which the fused operation adds up one after the other, in float32. A sum of 400,000
+numbers makes a variance wrong by 1e-3, and gradients of the variable-angle networks by 2.5e-2; sums of this many
+numbers, and then the sum of these sums, by 1e-6 and 2e-3."""
 
 
 def batch_normalization(*, synchronized: bool, **options: object) -> tf.keras.layers.Layer:
@@ -96,7 +96,8 @@ class _Columns:
         return tf.reshape(values, (self.cells, self.channels))
 
     def moments(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance (C,). Those of a column lack nothing but what columns of a channel differ by."""
+        """Mean and variance (C,): the variance of a channel is the mean of the variances of its columns, and the
+        variance of their means."""
         one, nothing = tf.ones(self.cells * self.channels), tf.zeros(0)
         _, means, variances, *_ = tf.raw_ops.FusedBatchNormV3(
             x=self.of(x), scale=one, offset=one, mean=nothing, variance=nothing, is_training=True

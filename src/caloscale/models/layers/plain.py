@@ -22,9 +22,9 @@ ABOVE_ROUNDING = 1 + 1e-5
 empty cell exactly 0 is larger by this."""
 
 Function: TypeAlias = Callable[..., tf.Tensor]
-"""Of tensors, to one or several."""
+"""From tensors to one tensor or several."""
 Differentiable: TypeAlias = tuple[tf.Tensor, Function]
-"""What a function gives, one tensor or several, and the function of their gradients to those of the inputs."""
+"""Result of a function, one tensor or several, and the function from its gradients to the gradients of the inputs."""
 
 
 def differentiable(function: Callable[..., Differentiable]) -> Function:
@@ -83,7 +83,7 @@ def _arguments(layer: type[PlainLayer]) -> tuple[dict[str, Any], Signature]:
 
 
 def _as_kind(value: Any, kind: Any) -> Any:
-    """A value as float, int, bool, or a list or tuple of these: files hold no numbers of NumPy."""
+    """A value as float, int, bool, or a list or tuple of these, which JSON can write."""
     inner = get_args(kind)
     return get_origin(kind)(_as_kind(one, inner[0]) for one in value) if inner else kind(value)
 
@@ -99,8 +99,7 @@ def centred(cells: int) -> NDArray[np.float32]:
 
 
 def wavelengths_of(*cells: int) -> list[float]:
-    """Wavelengths in cells, each half of the one before, that show places in a window of so many cells along its
-    axes."""
+    """Wavelengths in cells, each half of the one before, for places in a window. cells: its sizes along its axes."""
     longest = 2 ** math.ceil(math.log2(2 * max(*cells, 2)))
     return [longest / 2**n for n in range(int(math.log2(longest)))]
 

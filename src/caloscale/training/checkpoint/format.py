@@ -1,7 +1,7 @@
 """One checkpoint as one file: named arrays and a description, with a checksum over all of it.
 
 A safetensors file (https://github.com/huggingface/safetensors), which any of its readers opens. Its metadata has one
-entry, ``caloscale``: ``{"sha256": ..., "description": ...}`` as JSON. The checksum is that of the file with zeros in
+entry, ``caloscale``: ``{"sha256": ..., "description": ...}`` as JSON. The checksum is computed with zeros in
 its position, so that a single changed byte anywhere is found. (Several entries would be written in no fixed order.)
 """
 

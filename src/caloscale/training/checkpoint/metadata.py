@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside the weights: how far the training is, and the identity of the training."""
+"""Content of a checkpoint in addition to the weights: how far the training is, and its identity."""
 
 from typing import Any, Literal
 
@@ -17,7 +17,7 @@ CHANGEABLE: dict[str, Any] = {
 
 
 class Progress(Block):
-    """How far a training is: what a checkpoint holds beside the weights."""
+    """How far a training is: content of a checkpoint in addition to the weights."""
 
     format: Literal[3] = 3
     """Version of the content of a checkpoint."""

@@ -42,7 +42,7 @@ RELEASE_SECONDS = 5.0
 LOOK_SECONDS = 2.0
 """Pause between two looks for a sign, s."""
 _OBJECT = re.compile(r"(step-\d{9}|selected)-([0-9a-f]{16})\.safetensors")
-"""Name of an object in a bucket: that of the file, and the holder's token with the beginning of its checksum."""
+"""Name of an object in a bucket: the file's name, the holder's token, and the beginning of its checksum."""
 _NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 
@@ -59,7 +59,7 @@ class Saved:
     arrays: Arrays
     """Values of all variables by name."""
     progress: Progress
-    """What the checkpoint holds beside them."""
+    """Content of the checkpoint in addition to them."""
     path: Path | str
     """Its file, in a bucket its URI."""
 
@@ -71,8 +71,8 @@ class CheckpointFolder:
         self.path, self.keep, self.identity = path, keep, dict(identity)
 
     def write(self, arrays: Arrays, progress: Progress) -> Path:
-        """Write the checkpoint of a step, then remove the oldest beyond ``keep``, and those of later steps: they are
-        damaged, and the training resumed from a step before them. Raises StorageError.
+        """Write the checkpoint of a step, then remove the oldest beyond ``keep``, and checkpoints of later steps: they
+        are damaged, and the training resumed from a step before them. Raises StorageError.
         """
         path = self._write(f"step-{progress.step:09d}{SUFFIX}", arrays, progress)
         later = [other for other in self.steps() if other.name > path.name]
@@ -194,7 +194,7 @@ class Holder(Block):
     """The process that writes the checkpoints of a bucket."""
 
     token: str
-    """A random name of its own, also in the names of its objects."""
+    """A random name, also in the names of its objects."""
     machine: str
     """Machine or container within which its number is unique."""
     host: str
@@ -254,13 +254,13 @@ class BucketCopy:
 
     The pointer lists them. It is written only in the version that its writer has read or written itself: who has lost
     it, to a later attempt for example, changes nothing any more and gets a SupersededError. Objects have the holder's
-    token in their names, so that nobody writes over those of another.
+    token in their names, so that no process writes over objects of another.
     """
 
     def __init__(
         self, uri: str, *, keep: int, holder: Holder | None = None, wait: Callable[[float], object] = time.sleep
     ) -> None:
-        """``wait``: waits for so many s."""
+        """wait: waits for a number of seconds."""
         self.uri, self.keep_entries, self.holder = uri.rstrip("/"), keep, holder or this_process()
         self._wait = wait
         self._pointer, self._version = Pointer(), NO_VERSION

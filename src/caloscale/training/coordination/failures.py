@@ -1,4 +1,4 @@
-"""Errors of TensorFlow in a training: which are those of its input, and what the user can do."""
+"""Errors of TensorFlow in a training: whether its input failed, and what the user can do."""
 
 from pathlib import Path
 

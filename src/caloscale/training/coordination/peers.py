@@ -1,4 +1,4 @@
-"""Messages between the workers of a training beside those of TensorFlow: one short message after every step.
+"""Messages between the workers of a training, in addition to TensorFlow's: one short message after every step.
 
 Every worker has one connection to worker 0. By it they agree on when to save and to stop, worker 0 sends the checkpoint
 that all resume from (only worker 0 needs the disk), and the failure of a worker is noticed at once (its connection

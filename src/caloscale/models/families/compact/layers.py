@@ -1,7 +1,7 @@
-"""Layers of the compact networks beside dense layers and 2D convolutions. None of them has weights.
+"""Layers of the compact networks, in addition to dense layers and 2D convolutions. None of them has weights.
 
-Those of the generator come first, then measurements of a shower beside the published constraints: profiles and counts,
-with gradients.
+Layers of the generator come first, then measurements of a shower in addition to the published constraints: profiles and
+counts, with gradients.
 
 B showers, X and Y cells across, L layers. Layers of the calorimeter are the channels of 2D convolutions.
 """
@@ -101,7 +101,7 @@ class Line(PlainLayer):
 
     Slope and entry along x, slope and entry along y: the axis crosses a layer at a distance slope * depth from its
     entry, with the slopes cot a cos p and cot a sin p at the azimuth p. Without azimuth p is 0, without entry both are
-    0. The rest of the condition, a number for each primary, is passed on. size: that of the condition.
+    0. The rest of the condition, a number for each primary, is passed on. size: numbers of the condition.
     """
 
     azimuth: bool
@@ -281,8 +281,8 @@ class Scaled(PlainLayer):
 class QuickCellEnergy(PlainLayer):
     """x^(1/power) as `constraints.CellEnergy`, by exponential and logarithm: several times faster on a CPU.
 
-    A cell of at most `SMALLEST_CELL` is empty: its energy is 0, and its gradient. The energy of any other cell is less
-    than that of `CellEnergy` by SMALLEST_CELL^(1/power), which is 1e-10 of a MeV in the published units.
+    A cell of at most `SMALLEST_CELL` is empty: its energy and its gradient are 0. The energy of any other cell is less
+    than `CellEnergy` gives by SMALLEST_CELL^(1/power), which is 1e-10 MeV in the published units.
     """
 
     power: float

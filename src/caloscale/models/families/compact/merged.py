@@ -32,7 +32,7 @@ Chebyshev points."""
 
 @dataclass(frozen=True)
 class Form:
-    """How a runtime computes it fastest."""
+    """The operations that are fastest in a runtime."""
 
     channels_first: bool = False
     """Cells as (B, layers, X, Y) in between, as ONNX Runtime and OpenVINO want them."""
@@ -41,7 +41,7 @@ class Form:
     softplus_logarithm: bool = False
     """log(1 + exp(x)) instead of the operation, which ONNX Runtime and TensorFlow compute one number at a time."""
     whole_channels: int = 1
-    """A convolution reads a multiple of it as input channels; what is left over has a convolution of its own."""
+    """A convolution reads a multiple of this number of input channels; another one reads the remaining channels."""
 
 
 FORMS = {
@@ -55,7 +55,7 @@ FORMS = {
 def merged_compact(
     network: tf.keras.Model, data: Data, form: Form, precision: str = "float32"
 ) -> Callable[[Tensor], Tensor]:
-    """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the weights of now.
+    """From latent (B, latentSize) to cells before the threshold, GeV, (B, X, Y, Z), with the present weights.
 
     precision: float32 or bfloat16, of the convolutions: sines, exponentials and sums stay in float32.
     Raises ValueError for a network with other layers.

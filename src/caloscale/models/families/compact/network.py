@@ -84,7 +84,7 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
     x = own.BroadcastAdd(name="styled")([x, layers.Dense(CHANNELS, name="conv1_style", use_bias=False)(style)])
     x = _convolve(x, CHANNELS, data, name="conv2")
     x = layers.LeakyReLU(own.SLOPE, name="leaky2")(x)
-    # Three layers, not one that is split: a split of so many cells costs as much as the product.
+    # Three layers, not one that is split: to split all cells costs as much as the product.
     shift, width, bend = (
         layers.Conv2D(cells_z, 1, kernel_initializer=small(stddev=0.01), name=name)(x)
         for name in ("shift", "width", "bend")

@@ -9,15 +9,15 @@ from caloscale.models.families.flow.scores import hit_energies
 
 
 class AllCells:
-    """All cells of showers; shapes follow from that of the batch. like (B, L, X, Y). cylinder: each cell of a layer has
-    places of its own along x and y, so that their values are (B, L, X Y)."""
+    """All cells of showers; shapes follow from the batch. like (B, L, X, Y). cylinder: no two cells of a layer have the
+    same place along x or y, so that values of places are (B, L, X Y)."""
 
     def __init__(self, like: tf.Tensor, *, cylinder: bool = False) -> None:
         self._shape, self._cylinder = tf.shape(like), cylinder
         self._flat = (-1, like.shape[1], like.shape[2] * like.shape[3])
 
     def of(self, values: tf.Tensor) -> tf.Tensor:
-        """Values of all cells (B, L, X, Y) -> those of these cells."""
+        """Values of all cells (B, L, X, Y) -> values of these cells."""
         return values
 
     def energies(self, depths: tf.Tensor, factors: Factors, widths: tf.Tensor) -> tf.Tensor:
@@ -27,15 +27,15 @@ class AllCells:
         return tf.reshape(hit_energies(flat, hazards, widths[..., None]), self._shape)
 
     def of_layers(self, values: tf.Tensor) -> tf.Tensor:
-        """Of each cell that of its layer. values (B, L)."""
+        """For each cell the value of its layer. values (B, L)."""
         return values[..., None, None]
 
     def of_showers(self, values: tf.Tensor) -> tf.Tensor:
-        """Of each cell that of its shower. values (B, 1)."""
+        """For each cell the value of its shower. values (B, 1)."""
         return values[..., None, None]
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
-        """Of each cell that of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
+        """For each cell the value of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""
         return tf.reshape(values, self._shape) if self._cylinder else tf.expand_dims(values, 3 - at)
 
     def sum_layers(self, values: tf.Tensor) -> tf.Tensor:

@@ -27,7 +27,7 @@ from caloscale.models.layers.plain import PlainLayer, compressed
 from caloscale.random import EventDraws
 
 REPETITIONS = 24
-"""Points of the path of the layers' flow for each shower of a batch: they cost little beside its cells."""
+"""Points of the path of the layers' flow for each shower of a batch: they cost little compared with its cells."""
 _LIKELIHOOD_UNIT = 300.0
 """Logarithm of the likelihood of a shower's cells is divided by this: the loss is then of the order of the others."""
 
@@ -99,8 +99,8 @@ class ShowerFlow(PlainLayer):
         numbers: tuple[tf.Tensor, tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """Latent (B, N) -> energies of the cells (B, X, Y, Z) in GeV. sparse: energies are computed for the cells that
-        are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from that of the
-        latent, as exported files need. finish: other values than the weights; numbers: other whitened numbers and
+        are hit, 3% of all, whose number differs from batch to batch; otherwise all shapes follow from the shape of
+        the latent, as exported files need. finish: other values than the weights; numbers: other whitened numbers and
         numbers of a shower than those of stage 1."""
         detector = self.detector
         cells_x, cells_y, depth = detector.shape
@@ -181,7 +181,7 @@ class ShowerFlow(PlainLayer):
         factors = self.marginals.call(whitened, across, layers, primary, axis, training=True)
         logits = factors.logits()
         hits, energies_of_hits = self._hits(tf.transpose(cells, (0, 3, 1, 2)), layers, factors)
-        # Of all cells the probability of no hit; that of a hit has the logit besides.
+        # For each cell the logarithm of the probability of no hit; for a hit the logit is added.
         of_hits = scores.log_density(*energies_of_hits) + tf.gather_nd(logits, hits)
         likelihood = tf.math.unsorted_segment_sum(of_hits, hits[:, 0], cells.shape[0])
         of_marginals = tf.reduce_sum(scores.softplus(logits), axis=(1, 2, 3)) - likelihood

@@ -21,9 +21,9 @@ import numpy as np
 import tensorflow as tf
 
 EDGES_MIP = (0, 0.25, 0.45, 0.65, 1, 1.6, 3.6, 7, 10, 12, *[13] * 8)
-"""Lower edges of the bins above the faintest cell: so many minimum-ionising particles ..."""
+"""Lower edges of the bins above the faintest cell: this number of minimum-ionising particles ..."""
 EDGES_LAYER = (0, 0, 0, 0, 0, 0, 0.005, 0.02, 0.05, 0.1, 0.17, 0.26, 0.36, 0.47, 0.58, 0.69, 0.8, 0.92)
-"""... and such a share of the layer's energy."""
+"""... and this share of the layer's energy."""
 FAINT_BINS = 5
 """Bins below the energy from which a cell counts as a hit; what is in others is decided by the sums of layers."""
 BINS = len(EDGES_MIP)

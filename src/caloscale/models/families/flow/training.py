@@ -320,7 +320,7 @@ def _corrected(flow: ShowerFlow, numbers: Doubles, design: Doubles, correction: 
 
 def _fit(design: Doubles, numbers: Doubles, width_terms: int | None = None) -> tuple[Doubles, Doubles]:
     """Coefficients (T, D) of the mean and of the logarithm of the width of numbers (N, D) in a design (N, T).
-    width_terms: the width depends on so many of its terms; absent: on all."""
+    width_terms: number of its first terms on which the width depends; absent: all."""
     mean = np.asarray(np.linalg.lstsq(design, numbers, rcond=None)[0], np.float64)
     rest = numbers - design @ mean
     log_width = np.zeros_like(mean)

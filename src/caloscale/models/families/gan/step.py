@@ -78,7 +78,7 @@ def drawn_targets(energy_gev: tf.Tensor, run: Run) -> Outputs:
 
 
 def flipped(labels: tf.Tensor, share: float, random: EventDraws) -> tf.Tensor:
-    """Labels (B, 1), of which a share is flipped: y becomes 1 - y. Drawn anew in every step."""
+    """Labels (B, 1), of which a share is flipped: y becomes 1 - y. Each step flips others."""
     flip = tf.cast(random.uniform((1,)) < share, labels.dtype)
     return labels * (1 - flip) + (1 - labels) * flip
 

@@ -77,9 +77,9 @@ class BlockConvolution:
 class UpsampledBlocks:
     """A convolution behind nearest upsampling (see `folding`) whose output is in blocks.
 
-    Along x and y it is folded: short kernels for each phase of the upsampling. Along the depth each block has a kernel
-    of its own, on the `taps` original depths that its window meets. All blocks are one batch of matrix products: rows
-    are the original positions, columns (phase x, phase y, T, O).
+    Along x and y it is folded: short kernels for each phase of the upsampling. Along the depth each block has
+    another kernel, on the `taps` original depths that its window meets. All blocks are one batch of matrix products,
+    with original positions as rows and (phase x, phase y, T, O) as columns.
     """
 
     def __init__(self, shape: Triple, factor: Triple, kernel: Triple, pad: Triple, size: int, phase: int) -> None:
