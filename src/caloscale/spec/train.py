@@ -48,7 +48,7 @@ class Threads(Block):
     inter: int | None = Field(None, ge=1, le=1024)
     """Operations that are computed at the same time; absent: as many as cores."""
     intra: int | None = Field(None, ge=1, le=1024)
-    """Threads of one operation; absent: as many as cores, but one for the compact network on two cores."""
+    """Threads of one operation; absent: as many as cores, but one on two cores for the families compact and flow."""
 
 
 class Train(Block):
