@@ -23,8 +23,6 @@ class Job:
     steps: int = 3
     processors: int = 1
     """Logical devices that the processor is split into."""
-    networks: str = "normalised"
-    """normalised: convolutions with batch normalisation and dropout; or compact."""
 
 
 def normalised(model, data, *, synchronized=False):
@@ -74,7 +72,6 @@ def work(job: Job) -> None:
 def train_case(job, name, run):
     import numpy as np
 
-    from caloscale.models import build
     from caloscale.models.optimizers import Schedule
     from caloscale.showers.tfrecord.manifest import read_manifest
     from caloscale.training.input import TrainingShowers
@@ -89,7 +86,7 @@ def train_case(job, name, run):
     showers = TrainingShowers(
         shards, read_manifest(shards), batch, train.seed, run.data.mirror, place.workers, place.worker
     )
-    state = TrainingState(run, distribution, normalised if job.networks == "normalised" else build)
+    state = TrainingState(run, distribution, normalised)
     set_weights(state)
     losses = []
     make = fit if train.loop == "builtin" else make_steps

@@ -51,17 +51,15 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     adapted = {id(variable) for variable in state.adapted_variables().values()}
     for name, began in before.items():
         network = state.networks[name]
-        values = {f"{index:03d}": value for index, value in enumerate(weights[name])}
-        begun = {index: variable.numpy() for index, variable in network_variables(began, state.family).items()}
-        labels = {f"{index:03d}": weight.path for index, weight in enumerate(network.weights)}
+        begun = network_variables(began, state.family)
         for index, variable in network_variables(network, state.family).items():
             if id(variable) in adapted:
                 continue
-            if index in begun and tuple(variable.shape) == begun[index].shape == values[index].shape:
-                variable.assign(_taken_over(values[index], variable.numpy(), begun[index]))
+            if index in begun and variable.shape == begun[index].shape == weights[name][int(index)].shape:
+                variable.assign(_taken_over(weights[name][int(index)], variable.numpy(), begun[index].numpy()))
                 taken += int(np.prod(variable.shape))
             else:
-                new.append(f"{name}: {labels[index]}")
+                new.append(f"{name}: {network.weights[int(index)].path}")
     if not taken:
         problem = "none of its weights has the shape of one of this run"
         remedy = "give a model of a more similar detector, or leave train.startFrom out"

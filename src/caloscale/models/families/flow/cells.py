@@ -32,7 +32,7 @@ class AllCells:
 
     def of_showers(self, values: tf.Tensor) -> tf.Tensor:
         """For each cell the value of its shower. values (B, 1)."""
-        return values[..., None, None]
+        return self.of_layers(values)
 
     def of_lines(self, values: tf.Tensor, at: int) -> tf.Tensor:
         """For each cell the value of its place along x (at 0) or y (1). values (B, L, X) or (B, L, Y)."""

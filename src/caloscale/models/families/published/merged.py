@@ -45,8 +45,7 @@ class Stage:
     @property
     def sizes(self) -> Triple:
         """kx, ky, kz."""
-        x, y, z = self.kernel.shape[:3]
-        return x, y, z
+        return triple(self.kernel.shape[:3])
 
 
 def merged(
