@@ -116,44 +116,41 @@ def divide(run: Run, placement: Placement) -> int:
 
 def worker_of(environment: Mapping[str, str]) -> tuple[int, list[str]]:
     """Number of this worker and addresses of all, by TF_CONFIG. Raises ConfigurationError when that makes no sense."""
-    text = environment.get("TF_CONFIG")
-    if not text:
-        return 0, []
-    problem = _problem_of_cluster(text)
-    if problem is not None:
+    text = environment.get("TF_CONFIG", "")
+    try:
+        return _worker_of(text) if text else (0, [])
+    except ValueError as error:
         remedy = (
             'write {"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}, or '
             "unset it to train with one worker; docs/training.md"
         )
-        raise ConfigurationError(problem, field="TF_CONFIG", value=text[:200], remedy=remedy)
-    config = json.loads(text)
-    return config.get("task", {"index": 0})["index"], config.get("cluster", {}).get("worker", [])
+        raise ConfigurationError(str(error), field="TF_CONFIG", value=text[:200], remedy=remedy) from error
 
 
-def _problem_of_cluster(text: str) -> str | None:
-    """What of a TF_CONFIG makes no sense; None: nothing."""
+def _worker_of(text: str) -> tuple[int, list[str]]:
+    """Number and addresses from the text of TF_CONFIG. ValueError with the problem when it makes no sense."""
     try:
         config = json.loads(text)
     except ValueError as error:
-        return f"is not JSON: {error}"
+        raise ValueError(f"is not JSON: {error}") from error
     cluster = config.get("cluster", {}) if isinstance(config, dict) else None
     if not isinstance(cluster, dict):
-        return "is no object with the objects cluster and task"
+        raise ValueError("is no object with the objects cluster and task")
     if set(cluster) - {"worker"}:
-        return "must name workers only (no chief, evaluator or parameter server)"
+        raise ValueError("must name workers only (no chief, evaluator or parameter server)")
     hosts = cluster.get("worker", [])
     addresses = [_ADDRESS.fullmatch(str(host)) for host in hosts] if isinstance(hosts, list) else [None]
-    if not all(found and int(found[2]) < _PORTS for found in addresses):
-        return "does not have a list of addresses host:port as cluster.worker"
+    if not all(address and int(address[2]) < _PORTS for address in addresses):
+        raise ValueError("does not have a list of addresses host:port as cluster.worker")
     if len({host.lower() for host in hosts}) < len(hosts):
-        return "names one address for two workers"
+        raise ValueError("names one address for two workers")
     task = config.get("task", None if cluster else {"type": "worker", "index": 0})
     index = task.get("index") if isinstance(task, dict) else None
     if not isinstance(task, dict) or task.get("type") != "worker" or type(index) is not int:
-        return "has no task with the type worker and a whole number as index"
+        raise ValueError("has no task with the type worker and a whole number as index")
     if not 0 <= index < max(1, len(hosts)):
-        return f"has the index {index} for {max(1, len(hosts))} workers, which are counted from 0"
-    return None
+        raise ValueError(f"has the index {index} for {max(1, len(hosts))} workers, which are counted from 0")
+    return index, hosts
 
 
 def visible_devices() -> Devices:
