@@ -22,11 +22,13 @@ def batch_of(values, ecal_sum=1.0):
     }
 
 
-def loss_of(generated, partner, real, weight, **weights):
-    """Loss of each shower (B,). Arguments but the last: outputs of the discriminator; targets are those of real."""
+def loss_of(generated, partner, real, energy_score_weight, targets=None, **weights):
+    """Loss of each shower (B,). generated, partner, real: outputs of the discriminator; targets: absent: real."""
     weights = LossWeights(**{"real_fake": 0, "energy": 0, "angle": 0, "ecal_sum": 0, **weights})
-    ones = tf.ones_like(generated["energy"])
-    return generator_loss(generated, real, ones, weights, real=real, partner=partner, energy_score_weight=weight)[0]
+    ones, others = tf.ones_like(generated["energy"]), {"real": real, "partner": partner}
+    return generator_loss(generated, targets or real, ones, weights, **others, energy_score_weight=energy_score_weight)[
+        0
+    ]
 
 
 def normal(width, seed, mean=1.0):
@@ -73,15 +75,7 @@ def energy_loss(width, energy_score_weight):
         {**batch_of(np.ones(N)), "energy": tf.constant(normal(each, seed))[:, None]}
         for each, seed in ((width, 1), (width, 2), (0.1, 3))
     )
-    total, _ = generator_loss(
-        generated,
-        batch_of(np.ones(N)),
-        tf.ones((N, 1)),
-        LossWeights(real_fake=0, energy=1, angle=0, ecal_sum=0),
-        real=real,
-        partner=partner,
-        energy_score_weight=energy_score_weight,
-    )
+    total = loss_of(generated, partner, real, energy_score_weight, batch_of(np.ones(N)), energy=1)
     # The gradient of the expected score: the partner's distance counts half there.
     half = energy_score_weight * distance("energy", generated, partner, 1.0) / 2
     return float(tf.reduce_mean(total + half))
@@ -128,20 +122,11 @@ def test_gradients_stay_finite_where_showers_are_empty_or_alike():
 @pytest.mark.parametrize(("weight", "changes"), [(1.0, False), (0.0, True)])
 def test_a_target_of_the_measured_angle_matters_without_the_energy_score_only(weight, changes):
     """With it the angle of a generated shower is compared with those of showers, whatever the target is."""
-    weights = LossWeights(real_fake=1, energy=1, angle=5, ecal_sum=1)
-    outputs = batch_of(normal(0.1, 1)[:100])
-    totals = []
-    for target in (1.0, 1.5):
-        targets = {**batch_of(normal(0.1, 2)[:100]), "angle": tf.fill((100, 1), target)}
-        total, _ = generator_loss(
-            outputs,
-            targets,
-            tf.ones((100, 1)),
-            weights,
-            real=batch_of(normal(0.1, 3)[:100]),
-            partner=batch_of(normal(0.1, 4)[:100]),
-            energy_score_weight=weight,
-        )
-        totals.append(total.numpy())
+    outputs, of_targets, real, partner = (batch_of(normal(0.1, seed)[:100]) for seed in (1, 2, 3, 4))
+    weights = {"real_fake": 1, "energy": 1, "angle": 5, "ecal_sum": 1}
+    totals = [
+        loss_of(outputs, partner, real, weight, {**of_targets, "angle": tf.fill((100, 1), target)}, **weights)
+        for target in (1.0, 1.5)
+    ]
     difference = np.abs(totals[1] - totals[0]).max()
     assert difference > 1 if changes else difference < 1e-4
