@@ -61,8 +61,8 @@ def showers(run):
 
 
 @pytest.fixture(scope="module")
-def network(run, showers):
-    """Adapted, with weights far from zero where they begin at zero."""
+def adapted(run, showers):
+    """The network, with what is measured on the showers."""
     tf.keras.utils.set_random_seed(3)
     network = build(run.model, run.data)["generator"]
     family = family_of(run.model)
@@ -70,6 +70,14 @@ def network(run, showers):
     for weight, value in zip(family.adapted_weights(network), values["generator"], strict=True):
         weight.assign(value)
     return network
+
+
+@pytest.fixture
+def network(adapted):
+    """The same; weights that a test changes are set again afterwards."""
+    before = adapted.get_weights()
+    yield adapted
+    adapted.set_weights(before)
 
 
 def cylinder(run):
@@ -139,14 +147,10 @@ def test_the_fast_form_makes_the_showers_of_the_network(run, network, runtime):
 
     assert_same()
     bias = network.get_layer("flow").marginals.offset.bias
-    before = bias.numpy().copy()
-    try:
-        bias.assign(before + 1.5)
-        assert_same()
-        bias.assign(np.where(np.arange(len(before)) == 0, np.nan, before))
-        assert not np.isfinite(compute(inputs)).all(axis=(1, 2, 3)).any()
-    finally:
-        bias.assign(before)
+    bias.assign_add(tf.fill(bias.shape, 1.5))
+    assert_same()
+    bias.assign(np.where(np.arange(bias.shape[0]) == 0, np.nan, bias))
+    assert not np.isfinite(compute(inputs)).all(axis=(1, 2, 3)).any()
 
 
 def test_a_file_holds_the_network(run, network, tmp_path):
@@ -183,24 +187,20 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
         whitening.mean.assign(before[1] + shift * width * np.eye(len(before[1]))[:, :1])
         return training.calibrate(run, network, showers)
 
-    try:
-        kernel.assign(np.zeros_like(before[0]))
-        right, narrow, far = calibrated(1.0, 0.0), calibrated(0.9, 0.1), calibrated(0.3, 2.0)
-        changes = [whitened - start for whitened, start in zip(right, before[1:])]
-        assert np.abs(changes[0][0] / width).mean() < 0.1 and np.abs(changes[1][0]).mean() < 0.1
-        differences = [(design @ (ours - truth)).mean(axis=0) for ours, truth in zip(narrow, right[:2])]
-        np.testing.assert_allclose(differences[0] / width, 0, atol=0.05)
-        np.testing.assert_allclose(differences[1], 0, atol=0.05)
-        assert ((far[0] - right[0])[0] / width > 1.5).all() and ((far[1] - right[1])[0] < -0.8).all()
-        more_hits = np.eye(len(before[1]))[:, :1] * ([0.0] * 11 + [0.05]) * width[-12:]
-        monkeypatch.setattr(training, "_excess", lambda *_: np.stack([more_hits, np.zeros_like(more_hits)]))
-        # The rounds approach a constant excess as a geometric series.
-        np.testing.assert_allclose(
-            right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 12, 0))) * 15 / 16, atol=1e-5
-        )
-    finally:
-        for weight, value in zip((kernel, whitening.mean, whitening.log_width), before):
-            weight.assign(value)
+    kernel.assign(np.zeros_like(before[0]))
+    right, narrow, far = calibrated(1.0, 0.0), calibrated(0.9, 0.1), calibrated(0.3, 2.0)
+    changes = [whitened - start for whitened, start in zip(right, before[1:])]
+    assert np.abs(changes[0][0] / width).mean() < 0.1 and np.abs(changes[1][0]).mean() < 0.1
+    differences = [(design @ (ours - truth)).mean(axis=0) for ours, truth in zip(narrow, right[:2])]
+    np.testing.assert_allclose(differences[0] / width, 0, atol=0.05)
+    np.testing.assert_allclose(differences[1], 0, atol=0.05)
+    assert ((far[0] - right[0])[0] / width > 1.5).all() and ((far[1] - right[1])[0] < -0.8).all()
+    more_hits = np.eye(len(before[1]))[:, :1] * ([0.0] * 11 + [0.05]) * width[-12:]
+    monkeypatch.setattr(training, "_excess", lambda *_: np.stack([more_hits, np.zeros_like(more_hits)]))
+    # The rounds approach a constant excess as a geometric series.
+    np.testing.assert_allclose(
+        right[0] - calibrated(1.0, 0.0)[0], np.pad(more_hits, ((0, 0), (len(width) - 12, 0))) * 15 / 16, atol=1e-5
+    )
 
 
 def test_finished_showers_have_the_moments_of_the_training_showers(run, network, monkeypatch):
@@ -208,10 +208,8 @@ def test_finished_showers_have_the_moments_of_the_training_showers(run, network,
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(network.get_layer("flow")))
     flow, held = network.get_layer("flow"), [2, 6, 8, 10, 11]
     kernel, bias = flow.layer_flow.out.kernel, flow.marginals.offset.bias
-    weights = (kernel, bias, flow.whitening.mean, flow.whitening.log_width)
-    before = [weight.numpy() for weight in weights]
-    kernel.assign(np.zeros_like(before[0]))
-    bias.assign(before[1] + 4 * (np.arange(len(before[1])) % scores.PARAMETERS == 0))
+    kernel.assign(tf.zeros_like(kernel))
+    bias.assign_add(4.0 * (np.arange(bias.shape[0]) % scores.PARAMETERS == 0))
     inputs = latent(run, 1500, seed=7)
     _, primary, axis = describe_primary(inputs, flow.detector)
     start = inputs.shape[1] - flow.numbers - int(np.prod(flow.detector.shape))
@@ -226,23 +224,24 @@ def test_finished_showers_have_the_moments_of_the_training_showers(run, network,
         return training._fit(design, moments(cells, axis, flow.detector).numpy().astype(np.float64))
 
     cells = flow.cells_gev(inputs, sparse=True, numbers=(whitened, other))
-    made = {
-        "cells": to_network(cells.numpy(), run.data.preprocessing),
-        "energy_gev": inputs[:, 0].numpy() * run.data.preprocessing.energy_scale_gev,
-        "angle_rad": inputs[:, 1].numpy(),
-    }
     truth, plain = moments_of(cells), moments_of(flow.cells_gev(inputs, sparse=True))
-    try:
-        for weight, value in zip(weights[2:], training.calibrate(run, network, made)):
-            weight.assign(value)
-        found = moments_of(flow.cells_gev(latent(run, 1500, seed=7), sparse=True))
-    finally:
-        for weight, value in zip(weights, before):
-            weight.assign(value)
+    calibrated = training.calibrate(run, network, table_of(run, cells, inputs))
+    for weight, value in zip((flow.whitening.mean, flow.whitening.log_width), calibrated):
+        weight.assign(value)
+    found = moments_of(flow.cells_gev(latent(run, 1500, seed=7), sparse=True))
     width, first = np.exp(truth[1][0]), design.mean(axis=0)
     for at, scale, most in ((0, width, 0.1), (1, 1.0, 0.06)):
         missing, without = (np.abs(first @ (one[at] - truth[at]) / scale)[held] for one in (found, plain))
         assert missing.max() < most and missing.mean() < 0.75 * without.mean(), (missing, without)
+
+
+def table_of(run, cells, inputs):
+    """Showers of the generator's inputs, in GeV, as a family gets them."""
+    return {
+        "cells": to_network(np.asarray(cells), run.data.preprocessing),
+        "energy_gev": inputs[:, 0].numpy() * run.data.preprocessing.energy_scale_gev,
+        "angle_rad": inputs[:, 1].numpy(),
+    }
 
 
 def with_finish(run, network, truth, logit, count=700):
@@ -250,21 +249,12 @@ def with_finish(run, network, truth, logit, count=700):
     finish and with the measured one. logit: added to those of a hit."""
     flow = network.get_layer("flow")
     bias = flow.marginals.offset.bias
-    before = bias.numpy()
-    try:
-        bias.assign(before + logit * (np.arange(len(before)) % scores.PARAMETERS == 0))
-        inputs = latent(run, count, seed=4)
-        cells = flow.cells_gev(inputs, sparse=True, finish=truth).numpy()
-        plain = flow.cells_gev(inputs, sparse=True).numpy()
-        made = {
-            "cells": to_network(cells, run.data.preprocessing),
-            "energy_gev": inputs[:, 0].numpy() * run.data.preprocessing.energy_scale_gev,
-            "angle_rad": inputs[:, 1].numpy(),
-        }
-        found = training._measure_finish(run, network, made, np.random.default_rng(5))
-        again = flow.cells_gev(latent(run, count, seed=6), sparse=True, finish=found).numpy()
-    finally:
-        bias.assign(before)
+    bias.assign_add(1.0 * logit * (np.arange(bias.shape[0]) % scores.PARAMETERS == 0))
+    inputs = latent(run, count, seed=4)
+    cells = flow.cells_gev(inputs, sparse=True, finish=truth).numpy()
+    plain = flow.cells_gev(inputs, sparse=True).numpy()
+    found = training._measure_finish(run, network, table_of(run, cells, inputs), np.random.default_rng(5))
+    again = flow.cells_gev(latent(run, count, seed=6), sparse=True, finish=found).numpy()
     return found, (cells, plain, again)
 
 
