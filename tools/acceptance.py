@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.bench.results import describe_machine, machine_text
 from caloscale.detector.axes import Axes, Floats, axes_of
-from caloscale.physics.binning import choose_binning
+from caloscale.physics.binning import choose_edges, fill_histograms
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.gates import ERROR, decide
 from caloscale.physics.observables import Observed, choose_cuts, observe
@@ -178,7 +178,7 @@ def cases_of(kind: Kind, pool: Observed, run: Run) -> list[list[Case]]:
         ]
     separations = {name: gate for name, gate in gates.items() if name.endswith("Separation")}
     others = [gate for name, gate in gates.items() if name not in (*separations, *CHANGED_BY_REPETITION)]
-    histograms = choose_binning(pool).histograms(pool)
+    histograms = fill_histograms(pool, choose_edges(pool))
     cases: list[Case] = [(tuple(others), (pool, pool))]
     for name, gate in separations.items():
         own = histograms[name.removesuffix("Separation")]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from caloscale.physics.binning import SCALAR_BINS, _edges, _one_hot, choose_binning
+from caloscale.physics.binning import SCALAR_BINS, _edges, _one_hot, choose_edges, fill_histograms
 from caloscale.physics.classifier import distance_features, energy_regression
 from caloscale.physics.comparison import Comparison, Weighted, compare
 from caloscale.physics.correlation import compare_correlations, correlation_features, weighted_correlation
@@ -342,8 +342,7 @@ def test_a_number_is_in_one_bin_and_edges_hold_ninety_nine_per_cent():
 
 def test_histograms_count_each_shower_once(comparison):
     observed = comparison.samples.reference
-    binning = choose_binning(observed)
-    found = binning.histograms(observed)
+    found = fill_histograms(observed, choose_edges(observed))
     assert found["showerMaximum"].shape[2] == observed.longitudinal.shape[1] + 3
     assert (found["showerMaximum"][:, 0].argmax(axis=1) == observed.maximum_layer + 1).all()
     for name in ("ecalSum", "momentsLongitudinal", "momentsTransverse", "hits"):

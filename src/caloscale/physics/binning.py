@@ -1,7 +1,6 @@
 """Observables as histograms per shower, so that a bootstrap is a matrix product and never sees a cell."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -55,24 +54,16 @@ DEFINITIONS = {
     "primary's direction. With cells wider than a Molière radius the size of the cells dominates it",
 }
 """What each observable of a shower is. Pages and reports have these sentences."""
-ORDER = tuple(DEFINITIONS)
 TITLES = {name: title for name, (title, _) in (PROFILES | SCALARS).items()}
 
 
-@dataclass(frozen=True)
-class Binning:
-    """Edges of the scalar observables (K, B + 1), from Monte Carlo only, the same for all samples."""
-
-    edges: dict[str, Floats]
-
-    def histograms(self, observed: Observed) -> dict[str, Floats]:
-        """The observables of N showers as histograms (N, K, B): K of them, whose separations are averaged."""
-        result = {name: values(observed)[:, None, :] for name, (_, values) in PROFILES.items()}
-        for name in SCALARS:
-            columns = scalar_columns(name, observed)
-            per_column = [_one_hot(column, edges) for column, edges in zip(columns.T, self.edges[name])]
-            result[name] = np.stack(per_column, axis=1)
-        return result
+def fill_histograms(observed: Observed, edges: Mapping[str, Floats]) -> dict[str, Floats]:
+    """The observables of N showers as histograms (N, K, B): K of them, whose separations are averaged."""
+    result = {name: values(observed)[:, None, :] for name, (_, values) in PROFILES.items()}
+    for name in SCALARS:
+        columns = zip(scalar_columns(name, observed).T, edges[name])
+        result[name] = np.stack([_one_hot(column, bins) for column, bins in columns], axis=1)
+    return result
 
 
 def scalar_columns(name: str, observed: Observed) -> Floats:
@@ -81,14 +72,15 @@ def scalar_columns(name: str, observed: Observed) -> Floats:
     return values[:, None] if values.ndim == 1 else values
 
 
-def choose_binning(monte_carlo: Observed) -> Binning:
-    """Edges from the quantiles of Monte Carlo showers; of the shower maximum a bin for each layer."""
+def choose_edges(monte_carlo: Observed) -> dict[str, Floats]:
+    """Edges of the scalar observables (K, B + 1), the same for all samples: from the quantiles of Monte Carlo showers;
+    of the shower maximum a bin for each layer."""
     by_quantiles = [name for name in SCALARS if name != "showerMaximum"]
     edges = {
         name: np.stack([_edges(column) for column in scalar_columns(name, monte_carlo).T]) for name in by_quantiles
     }
     layers = np.arange(monte_carlo.longitudinal.shape[1] + 1) - 0.5
-    return Binning(edges | {"showerMaximum": layers[None]})
+    return edges | {"showerMaximum": layers[None]}
 
 
 def _edges(values: Floats) -> Floats:

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
-from caloscale.physics.binning import PROFILES, TITLES, UNITS, Binning, choose_binning, scalar_columns
+from caloscale.physics.binning import PROFILES, TITLES, UNITS, choose_edges, scalar_columns
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
 from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
@@ -93,13 +93,14 @@ class Comparison:
     """Everything that statistics and figures are computed from.
 
     weighted: by sample: reference, generated, baseline, and untrained where it is compared.
+    bin_edges (K, B + 1) by scalar observable.
     range_edges_gev (R + 1,): edges of the ranges of energy.
     """
 
     samples: Samples
     weighted: dict[str, Weighted]
     resampling: Resampling
-    binning: Binning
+    bin_edges: dict[str, Floats]
     range_edges_gev: Floats
     validation: Validation
 
@@ -145,7 +146,7 @@ class Comparison:
                 length = profile(self.samples.reference).shape[1]
                 kind = axis.Regular(length, -0.5, length - 0.5, name=name, label=f"{TITLES[name]} [cell]")
             yield name, kind, profile
-        for name, edges in self.binning.edges.items():
+        for name, edges in self.bin_edges.items():
             label = f"{TITLES[name]} [{UNITS[name]}]" if name in UNITS else TITLES[name]
             for column, bins in enumerate(edges):
                 own = name if len(edges) == 1 else f"{name}{column + 1}"
@@ -187,8 +188,8 @@ def compare(
         )
         for name, observed in samples.by_name.items()
     }
-    binning = choose_binning(concatenate([samples.reference, samples.training]))
-    return Comparison(samples, weighted, resampling, binning, edges, validation)
+    bin_edges = choose_edges(concatenate([samples.reference, samples.training]))
+    return Comparison(samples, weighted, resampling, bin_edges, edges, validation)
 
 
 def sort_by_particle(observed: Observed, data: Data) -> dict[str, Floats]:

@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Floats
 from caloscale.physics.amplification import measure_worth
-from caloscale.physics.binning import ORDER, TITLES, Binning
+from caloscale.physics.binning import DEFINITIONS, TITLES, fill_histograms
 from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd
@@ -32,7 +32,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
     labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
-        observables, separations = _observables(weighted, resampling, comparison.binning)
+        observables, separations = _observables(weighted, resampling, comparison.bin_edges)
         progress.update(1)
         response = _respond(samples, weighted)
         particles = _sort_by_particle(samples, weighted)
@@ -148,10 +148,10 @@ def _sort_by_particle(samples: Samples, weighted: Mapping[str, Weighted]) -> tup
 
 
 def _observables(
-    weighted: Mapping[str, Weighted], resampling: Resampling, binning: Binning
+    weighted: Mapping[str, Weighted], resampling: Resampling, edges: Mapping[str, Floats]
 ) -> tuple[dict[str, ObservableResult], dict[str, dict[str, Floats]]]:
     """By name: the result, and the separations of the samples over all energies in each bootstrap."""
-    histograms = {name: binning.histograms(sample.observed) for name, sample in weighted.items()}
+    histograms = {name: fill_histograms(sample.observed, edges) for name, sample in weighted.items()}
     everywhere = {name: np.ones(len(sample.ranges), dtype=bool) for name, sample in weighted.items()}
     inside = [
         {name: sample.ranges[:, k] > 0 for name, sample in weighted.items()}
@@ -166,7 +166,7 @@ def _observables(
         return separate(parts.pop("reference"), resampling.halves[:, members["reference"]], parts)
 
     results, separations = {}, {}
-    for name in ORDER:
+    for name in DEFINITIONS:
         overall, separations[name] = separation(name, everywhere)
         ranges = tuple(separation(name, members)[0] for members in inside)
         results[name] = ObservableResult(**dict(overall), title=TITLES[name], ranges=ranges)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator
 
 from caloscale.detector.axes import Axes, Floats
-from caloscale.physics.binning import TITLES, Binning, scalar_columns
+from caloscale.physics.binning import TITLES, scalar_columns
 from caloscale.physics.classifier import energy_regression
 from caloscale.physics.comparison import Comparison, Samples, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
@@ -110,7 +110,7 @@ class FigureData(Block):
 
 def figure_data(comparison: Comparison) -> FigureData:
     """Everything that is drawn."""
-    samples, weighted, binning = comparison.samples, comparison.weighted, comparison.binning
+    samples, weighted, bin_edges = comparison.samples, comparison.weighted, comparison.bin_edges
     observed = {name: sample.observed for name, sample in weighted.items()}
     axes = samples.axes
     cylinder = axes.geometry.cell_shape == "cylinder"
@@ -132,8 +132,8 @@ def figure_data(comparison: Comparison) -> FigureData:
         occupancy=_means(
             {name: o.above / np.prod(axes.shape) for name, o in observed.items()}, 1e3 * samples.cuts.thresholds_gev
         ),
-        distributions=_distributions(observed, binning),
-        moments=_moments(observed, binning),
+        distributions=_distributions(observed, bin_edges),
+        moments=_moments(observed, bin_edges),
         sums=_against_energy(weighted, lambda o: 1e3 * o.ecal_sum_gev),
         response=_against_energy(weighted, lambda o: 1e3 * o.sampling_fraction),
         resolution=_bootstrapped(weighted, lambda s: relative_widths(s.weights, s.observed.sampling_fraction, s.bins)),
@@ -186,17 +186,17 @@ def _shares(values: Mapping[str, Floats], edges: Floats, title: str = "") -> Pan
     return Panel(title=title, edges=edges, curves=curves)
 
 
-def _distributions(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
+def _distributions(observed: Mapping[str, Observed], bin_edges: Mapping[str, Floats]) -> dict[str, Panel]:
     panels = {}
-    for name, edges in binning.edges.items():
+    for name, edges in bin_edges.items():
         if len(edges) == 1:
             values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
             panels[name] = _shares(values, edges[0], TITLES[name])
     return panels
 
 
-def _moments(observed: Mapping[str, Observed], binning: Binning) -> dict[str, Panel]:
-    edges = np.concatenate([binning.edges["momentsLongitudinal"], binning.edges["momentsTransverse"]])
+def _moments(observed: Mapping[str, Observed], bin_edges: Mapping[str, Floats]) -> dict[str, Panel]:
+    edges = np.concatenate([bin_edges["momentsLongitudinal"], bin_edges["momentsTransverse"]])
     panels = {}
     for group, (attribute, titles) in enumerate(MOMENTS):
         for order, title in enumerate(titles):
