@@ -44,7 +44,7 @@ def test_monte_carlo_as_generator_has_no_excess(undistorted):
     found = undistorted.evaluation
     assert abs(found.classifier.value - 0.5) < 4 * found.classifier.uncertainty
     assert (found.decision, found.warnings, found.ungated) == ("not assessed", (), tuple(found.quantities))
-    assert found.linearity_deviation < 0.03
+    assert found.linearity.deviation.generated.value < 0.03
     assert all(abs(r.ratio.value - 1) < 4 * r.ratio.uncertainty for r in found.response)
     assert found.largest_maximum_difference <= 0.5
     assert abs(found.regression.bias.generated.value) < 0.03
@@ -116,7 +116,7 @@ def test_a_distorted_generator_is_found(distorted):
         assert distorted.observables[name].excess_sigmas > 5, name
     assert distorted.classifier.value > 0.8
     # Brighter, not bent: the linearity does not see it.
-    assert distorted.linearity_deviation < 0.03
+    assert distorted.linearity.deviation.generated.value < 0.03
 
 
 def test_gates_decide(distorted):

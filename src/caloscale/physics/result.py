@@ -411,16 +411,6 @@ class Evaluation(Block):
         return f"<b>{html.escape(repr(self))}</b><table>{rows}</table>"
 
     @property
-    def classifier_auc(self) -> float | None:
-        """AUC of the classifier; absent: see `classifier.reason`."""
-        return self.classifier.value
-
-    @property
-    def linearity_deviation(self) -> float | None:
-        """Largest deviation of the generator's mean sum from a straight line."""
-        return self.linearity.deviation.generated.value
-
-    @property
     def largest_maximum_difference(self) -> float | None:
         """Largest |generated - Monte Carlo| position of the fitted maximum over the ranges, layers."""
         # The top of the profile is flat: which layer has most changes by two with a few hundred showers.
@@ -433,10 +423,10 @@ class Evaluation(Block):
         for name, result in self.observables.items():
             found |= {f"{name}Separation": result.separation, f"{name}SelfSeparation": result.self_separation}
         found |= {
-            "classifierAuc": self.classifier_auc,
+            "classifierAuc": self.classifier.value,
             "fpd": self.fpd.value,
             "kpd": self.kpd.value,
-            "linearityDeviation": self.linearity_deviation,
+            "linearityDeviation": self.linearity.deviation.generated.value,
             "resolutionDeviation": self.resolution.deviation.value,
             "showerMaximumDifferenceLayers": self.largest_maximum_difference,
             "accepted": float(self.decision == "accepted"),

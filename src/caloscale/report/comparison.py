@@ -115,7 +115,7 @@ def _overview(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
     return [
         ("verdict", *decisions),
         row("network", lambda each: each.network),
-        row("AUC of the classifier", lambda each: optional(each.evaluation.classifier_auc, "{:.3f}")),
+        row("AUC of the classifier", lambda each: optional(each.evaluation.classifier.value, "{:.3f}")),
         row("showers compared", lambda e: f"{e.evaluation.showers.generated} / {e.evaluation.showers.reference}"),
         row("worth of a million showers", _worth),
         row("generation, ms a shower", lambda each: optional(each.milliseconds_per_shower, "{:.3g}")),

@@ -90,7 +90,7 @@ def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
                 "folder": each.folder,
                 "network": each.network,
                 "decision": each.evaluation.decision,
-                "classifierAuc": each.evaluation.classifier_auc,
+                "classifierAuc": each.evaluation.classifier.value,
                 "millisecondsPerShower": each.milliseconds_per_shower,
                 "trainingSeconds": each.training_seconds,
                 "usd": each.usd,

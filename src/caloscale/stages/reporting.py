@@ -254,8 +254,8 @@ def _physics(evaluation: Evaluation) -> PhysicsSummary:
     decided = ("decision", "gates", "reasons", "dropped", "ungated", "warnings")
     return PhysicsSummary(
         **observables,
-        classifier_auc=evaluation.classifier_auc,
-        linearity_deviation=evaluation.linearity_deviation,
+        classifier_auc=evaluation.classifier.value,
+        linearity_deviation=evaluation.linearity.deviation.generated.value,
         resolution_deviation=evaluation.resolution.deviation.value,
         resolution_improvement_sigmas=evaluation.resolution.improvement_sigmas,
         shower_maximum_difference_layers=evaluation.largest_maximum_difference,
