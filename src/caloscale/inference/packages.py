@@ -19,7 +19,7 @@ PACKAGES: dict[Format, tuple[str, ...]] = {
     "openvino": ("openvino",),
     "openvino-int8": ("openvino", "nncf"),
 }
-"""What writes and computes them, beside TensorFlow."""
+"""Packages that write and compute each format, in addition to TensorFlow."""
 BATCH = "batch"
 """Name of the first dimension of all inputs and outputs: the number of showers."""
 

@@ -74,7 +74,7 @@ def broadcast(columns: Mapping[str, Floats], count: int | None) -> dict[str, Flo
     """Columns of one length: single numbers are repeated as often as the lists (N,) are long, or ``count`` times (None:
     once) where there is no list.
 
-    Raises InputError for a negative count, and for a count beside lists of another length.
+    Raises InputError for a negative count, and for a count that differs from the length of the lists.
     """
     lengths = {len(column) for column in columns.values() if column.ndim}
     if count is not None and (count < 0 or lengths - {count}):

@@ -189,5 +189,5 @@ def suitable_streams(threads: int | None = None, batches: int | None = None) -> 
 
 
 def suitable_batch(shape: tuple[int, int, int], cells: int = _CELLS_IN_BATCH) -> int:
-    """A number of showers of this shape with at most so many cells: a power of two, at most 128."""
+    """Largest power of two of showers of this shape with at most this number of cells; at least 1, at most 128."""
     return min(_LARGEST_BATCH, 2 ** max(0, math.floor(math.log2(cells / math.prod(shape)))))

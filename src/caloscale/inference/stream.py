@@ -142,7 +142,7 @@ def _checked(given: dict[str, Any]) -> dict[str, Floats]:
 
 
 def _check_finite(showers: Showers) -> None:
-    """Refuse cells that are not finite: no file may hold them."""
+    """Refuse cells that are not finite: no file may contain them."""
     if (bad := ~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3))).any():
         energy_gev, angle_deg = showers.energy_gev[bad][0], math.degrees(showers.angle_rad[bad][0])
         value = f"{energy_gev:g} GeV, {angle_deg:g} degrees"

@@ -33,7 +33,7 @@ def of_scatter(values: Floats, sampling: Floats, per_shower: float) -> Number:
     """The equivalent number that the scatter of an ensemble predicts.
 
     values (M,): the quantity by member; sampling (M,): standard deviation of each by its finite sample; per_shower:
-    standard deviation for one shower. The interval is that of a variance of Gaussian numbers (chi-squared, M - 1).
+    standard deviation for one shower. The interval of a variance of Gaussian numbers is used (chi-squared, M - 1).
     Where the lower end of the systematic variance is not positive there is a lower bound only. M is at least 2.
     """
     freedom = len(values) - 1
@@ -48,8 +48,8 @@ def of_deviation(deviations: Floats, sigma: Floats, per_shower: float) -> Number
     """The equivalent number by the mean squared deviation of the members from Monte Carlo.
 
     deviations (M,): the quantity by member, relative to Monte Carlo; sigma (M,): standard deviation of each by the
-    finite samples of both. The interval takes the errors of the members for fully correlated, as all have that of
-    Monte Carlo, so it is too wide rather than too narrow. It is that of these generators, not of further ones.
+    finite samples of both. The interval takes the errors of the members for fully correlated, as all contain the
+    error of Monte Carlo, so it is too wide rather than too narrow. It holds for these generators, not for further ones.
     """
     z = float(norm.ppf((1 + CONFIDENCE) / 2))
     size = np.abs(deviations)

@@ -8,7 +8,7 @@ from caloscale.detector.axes import Floats
 from caloscale.physics.observables import Observed
 
 SCALAR_BINS = 20
-"""Bins between the 0.5% and 99.5% quantiles of Monte Carlo; beside them one below, one above, one for no value."""
+"""Bins between the 0.5% and 99.5% quantiles of Monte Carlo; three more are for values below, above and none."""
 
 PROFILES: dict[str, tuple[str, Callable[[Observed], Floats]]] = {
     "longitudinalProfile": ("Longitudinal profile", lambda o: o.longitudinal),

@@ -159,8 +159,8 @@ def learning_curve(test: TwoSampleTest, *, seed: int, also: Collection[int] = ()
 def extrapolate(curve: Sequence[Point]) -> Estimate | None:
     """The AUC of infinitely many training showers: a of a - b / sqrt(n), weighted least squares.
 
-    The uncertainty is that of the fit, widened where the points scatter more than theirs. The form is an assumption:
-    the excess error of a classifier falls at least as slowly (Vapnik). None for fewer than three points.
+    The uncertainty of the fit is widened where the points scatter more than their uncertainties. The form is an
+    assumption: the excess error of a classifier falls at least as slowly (Vapnik). None for fewer than three points.
     """
     if len(curve) < 3:
         return None

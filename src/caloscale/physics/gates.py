@@ -79,7 +79,7 @@ def exceeding_sigmas(gate: Gate, difference: Difference) -> float | None:
     """Standard deviations by which a difference exceeds the tolerance, negative where it is within; None: it is not
     measurable.
 
-    The uncertainty is that of a difference at the tolerance: the observed one is too small where the difference is too
+    The uncertainty of a difference at the tolerance is used: the observed one is too small where the difference is too
     small by chance, which would accept too often. Without any uncertainty only a difference beyond the tolerance
     decides.
     """

@@ -104,7 +104,8 @@ def _two_sample_test(
 def _auc(
     samples: Samples, real: Observed, generated: Observed, seed: int, showers: int | None = None
 ) -> classifier.Point | None:
-    """The AUC of a classifier that is trained on so many showers of each kind, None: on all; None for too few."""
+    """The AUC of a classifier that is trained on this number of showers of each kind (None: on all); None for too few
+    showers."""
     test = _two_sample_test(samples, real, generated, seed)
     return _optional(lambda: classifier.measure_auc(test, showers or test.largest, seed=seed))
 

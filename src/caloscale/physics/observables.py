@@ -45,7 +45,7 @@ class Observed:
     longitudinal (N, Z), transverse_x (N, X), transverse_y (N, Y): energy per layer, column, row, GeV; of a cylinder
     per depth, azimuth, radius.
     spectrum (N, K): cells per bin of cell energy. above (N, T): cells above each threshold.
-    hits (N,), sparsity (N,): cells above the threshold of hits; part of the cells not above that of sparsity.
+    hits (N,), sparsity (N,): cells above the threshold of hits; part of the cells not above the threshold of sparsity.
     maximum_layer (N,): layer with the largest energy, 0 = front.
     angle_error_rad (N,): measured angle - true angle between the direction and the x axis, which is the angle to the
     face at azimuth 0.

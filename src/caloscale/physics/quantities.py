@@ -53,13 +53,13 @@ DEFINITIONS = {
     "each kind",
     "layerAuc": "as the classifier AUC, by the energies of the layers alone",
 }
-"""How each quantity of generated showers differs from that of Monte Carlo. Pages and reports have these sentences."""
+"""How each quantity of generated showers is compared with Monte Carlo. Pages and reports have these sentences."""
 BY_PARTICLE = ("response", "resolution", "weightedResolution", "showerMaximum", "hits")
 """Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
 WHERE = dict.fromkeys(("transverseWidth", "widthSpread"), ("x", "y")) | dict.fromkeys(
     ("responseSpread", "depthSpread", "hitsSpread"), ("",)
 )
-"""What the differences of a quantity are called that are not those of the ranges of energy."""
+"""Names of the differences of the quantities that are not computed in ranges of energy."""
 ROUNDING = 1e-9
 """Scatter of a difference over bootstraps (per cent or layers) that is none."""
 MEASURABLE = 0.9
@@ -206,8 +206,8 @@ def of_classifier(name: str, classifier: Classifier) -> QuantityResult:
 def of_separation(result: ObservableResult) -> QuantityResult:
     """The excess of a separation; overall and in the ranges of energy it is one number each: overall counts.
 
-    A separation is a squared distance D^2: the variance of its estimate is 4 D^2 s^2 on top of that of the null, and
-    that of its bootstraps has S = D^2 + the null in the place of D^2 (`resampling.excess_uncertainty`).
+    A separation is a squared distance D^2: the variance of its estimate is 4 D^2 s^2 plus the variance of the null. The
+    variance of its bootstraps has S = D^2 + the null in the place of D^2 (`resampling.excess_uncertainty`).
     """
     null = result.null_uncertainty or 0.0
     slope = max((result.uncertainty or 0.0) ** 2 - null**2, 0.0) / result.separation if result.separation else 0.0

@@ -17,7 +17,7 @@ DIVISIONS = 200
 """Random divisions of the Monte Carlo showers into halves for each self-separation: the standard deviation over D
 divisions is known within 1 / sqrt(2 D) of itself, 5%."""
 FILLED = 5
-"""Showers that fill a bin, of those of the smaller sample, from which on its variance is known well enough."""
+"""Least number of showers of the smaller sample in a bin: with fewer the variance of the bin is not known."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def group_by_primary(samples: Sequence[Floats]) -> list[NDArray[np.intp]]:
     numbers.
 
     Where most showers of the first sample, Monte Carlo, share their primary with others of it (a beam of few energies),
-    equal primaries are no sign of a common origin: then each shower has a number of its own.
+    equal primaries are no sign of a common origin: then each shower has another number.
     """
     numbers = np.unique(np.concatenate(samples), axis=0, return_inverse=True)[1].reshape(-1)
     if 2 * len(np.unique(numbers[: len(samples[0])])) < len(samples[0]):
@@ -159,7 +159,7 @@ def _density(histograms: Floats) -> tuple[Floats, Floats, Floats]:
 
 
 def excess_uncertainty(bootstrapped: float, null: float) -> float:
-    """Standard deviation of a separation, from that of its bootstraps and that of the null.
+    """Standard deviation of a separation, from the standard deviations of its bootstraps and of the null.
 
     A separation is a squared distance: with a true distance D and fluctuations of variance s^2 in each of B bins its
     variance is 4 D^2 s^2 + 2 B s^4, of which the second term is the null's. A bootstrap resamples a distance that

@@ -1,4 +1,4 @@
-"""The outcome of a comparison as frozen blocks: what evaluation.json holds, in camelCase."""
+"""The outcome of a comparison as frozen blocks: the content of evaluation.json, in camelCase."""
 
 import html
 import math

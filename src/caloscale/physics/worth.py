@@ -1,4 +1,4 @@
-"""What generated showers are worth, as frozen blocks: what amplification.json holds, in camelCase."""
+"""What generated showers are worth, as frozen blocks: the content of amplification.json, in camelCase."""
 
 from typing import Self
 

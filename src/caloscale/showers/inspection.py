@@ -119,7 +119,7 @@ def describe(path: str | Path) -> FileDescription | SourceFolderDescription | Sh
 
 
 def _shard_folder(path: str | Path) -> Path | None:
-    """The folder of shards that a path, or that of a manifest, is; None: it is none."""
+    """The folder of shards at a path, which may be the path of its manifest; None: there is none."""
     path = Path(path)
     if path.name == MANIFEST:
         return path.parent

@@ -1,4 +1,4 @@
-"""Geant4 showers; parametrised showers. What makes them runs in processes of its own."""
+"""Geant4 showers and parametrised showers. Worker processes make them."""
 
 from caloscale.simulation.primaries import file_count
 from caloscale.simulation.record import SimulationRecord

@@ -63,7 +63,7 @@ class Check(Block):
 
 
 def export_model(model: Path, target: str, output: Path) -> TargetRecord:
-    """Write the generator of a model folder for a target into a folder of its own, with a README.
+    """Write the generator of a model folder for a target into another folder, with a README.
 
     Raises InputError for a target that is not known or cannot hold the generator, CheckpointError for a folder that is
     no model and for a file that disagrees with the network, StorageError for an output folder with other files.
@@ -105,8 +105,8 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
 def check_file(file: Path, model: Path | None = None) -> Check:
     """Repeat the target's call of a file for 100 primaries and compare with the network of its model folder.
 
-    model: absent, the folder that `export.json` beside the file names. Raises InputError for a file that is none of
-    ours or of another version, CheckpointError for another network and for a file that disagrees.
+    model: absent, the folder that `export.json` in the folder of the file names. Raises InputError for a file that
+    caloscale did not write or another version wrote, CheckpointError for another network and for a file that disagrees.
     """
     properties = _metadata(file)
     if "caloscale.target" not in properties:

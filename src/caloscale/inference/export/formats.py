@@ -113,7 +113,7 @@ def _openvino_model(generator: Generator, graph: Any, properties: dict[str, str]
 def _write_int8(generator: Generator, graph: Any, path: Path, properties: dict[str, str]) -> None:
     """As `_write_openvino`, with inputs and weights of convolutions in 8 bits.
 
-    Ranges are those of showers over all that was trained on. The last convolutions, whose results are cells or their
+    Ranges come from showers over all that was trained on. The last convolutions, whose results are cells or their
     logarithms, and all that is no convolution stay as they are: an error in a logarithm is a factor of an energy.
     """
     nncf, model = load("nncf"), _openvino_model(generator, graph, properties)

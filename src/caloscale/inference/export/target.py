@@ -1,4 +1,4 @@
-"""What a program that loads a generator asks of its file: the base of all targets, and those for programs of one's own
+"""What a program that loads a generator asks of its file: the base of all targets, and targets for the user's program
 (noise, energy and angle in, GeV per cell out, any batch)."""
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def ranges(card: ModelCard) -> str:
 
 
 class Onnx(Target):
-    """ONNX Runtime in a program of one's own."""
+    """ONNX Runtime in the user's program."""
 
     name = "onnx"
 
@@ -203,7 +203,7 @@ session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvide
 
 
 class OpenVino(Onnx):
-    """OpenVINO in a program of one's own. Its format has two files: `generator.xml` and `generator.bin`."""
+    """OpenVINO in the user's program. Its format has two files: `generator.xml` and `generator.bin`."""
 
     name = "openvino"
     format: ClassVar[Format] = "openvino"

@@ -169,7 +169,7 @@ class OpenFile:
 
     @property
     def further(self) -> tuple[str, ...]:
-        """Columns of the table of primaries that the file has beside energy and angle."""
+        """Further columns of the table of primaries in the file."""
         return tuple(name for name in FURTHER if name in self.file)
 
     def primaries(
