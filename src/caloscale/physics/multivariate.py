@@ -1,7 +1,8 @@
 """Distances in many observables at once: classifier, FPD, KPD; and the energy regression."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,6 @@ from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import compared, group_by_primary
 from caloscale.physics.result import Classifier, Distance, LearningPoint, Measured, Regression, number, numbers
 from caloscale.spec.validation import Validation
-
-Found = TypeVar("Found")
 
 NULL_REPEATS = 5
 """Divisions of the Monte Carlo showers behind the null of FPD and KPD."""
@@ -107,14 +106,9 @@ def _auc(
     """The AUC of a classifier that is trained on this number of showers of each kind (None: on all); None for too few
     showers."""
     test = _two_sample_test(samples, real, generated, seed)
-    return _optional(lambda: classifier.measure_auc(test, showers or test.largest, seed=seed))
-
-
-def _optional(compute: Callable[[], Found]) -> Found | None:
-    try:
-        return compute()
-    except ValueError:
-        return None
+    with suppress(ValueError):
+        return classifier.measure_auc(test, showers or test.largest, seed=seed)
+    return None
 
 
 def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: int) -> Distance:
@@ -139,8 +133,9 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
     showers = min(len(reference), len(samples.generated))
 
     def of(other: Observed) -> float | None:
-        estimate = _optional(lambda: distance(reference, classifier.distance_features(other), seed=seed))
-        return None if estimate is None else number(estimate.value)
+        with suppress(ValueError):
+            return number(distance(reference, classifier.distance_features(other), seed=seed).value)
+        return None
 
     few = (
         f"of {showers} showers of each kind: the published recipe has at least {RECIPE_MINIMUM}, so the value is not "
