@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
-from caloscale.storage.atomic import storage_error, write_text
+from caloscale.storage.atomic import storage_error
 
 RECORD_NAME = "simulation.json"
 _LOG_NAME = "files.jsonl"
@@ -80,11 +80,6 @@ class FileLog:
             core += float(line["coreSeconds"])
             showers += int(line["showers"])
         return sum(wall.values()), core, showers
-
-
-def write_record(record: SimulationRecord, folder: Path) -> None:
-    """Write ``simulation.json``, atomically."""
-    write_text(folder / RECORD_NAME, record.model_dump_json(by_alias=True, indent=2))
 
 
 def read_record(folder: Path) -> SimulationRecord | None:

@@ -25,11 +25,11 @@ from caloscale.errors import ConfigurationError, SimulationError
 from caloscale.processor import cores, free_memory
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.primaries import file_count, showers_in_file
-from caloscale.simulation.record import FileLog, SimulationRecord, read_record, write_record
+from caloscale.simulation.record import RECORD_NAME, FileLog, SimulationRecord, read_record
 from caloscale.simulation.tables import data_folder, elements_of, tables_identity, wheel_folder, wheel_version
 from caloscale.spec import Data
 from caloscale.spec.data import PrimaryRanges
-from caloscale.storage.atomic import make_folder, storage_error
+from caloscale.storage.atomic import make_folder, storage_error, write_text
 
 REVISIONS = {"geant4": 1, "parametrised": 3}
 """Part of the fingerprint: increment an engine's when its code changes the showers of a run configuration."""
@@ -116,7 +116,7 @@ def simulate(data: Data, folder: Path, accepted: Sequence[PrimaryRanges] = ()) -
             if pending:
                 _simulate_files(data, folder, identity, pending, processes, accepted)
             record = _summarise(data, folder, identity, processes)
-            write_record(record, folder)
+            write_text(folder / RECORD_NAME, record.model_dump_json(by_alias=True, indent=2))
             return record
     except OSError as error:
         raise storage_error(error, folder) from error

@@ -81,14 +81,10 @@ def work(lines: TextIO, reply: TextIO) -> None:
             send("done", file=index, showers=len(showers), coreSeconds=now - spent)
             spent = now
     except CaloscaleError as error:
-        send("error", **describe_error(error))
-
-
-def describe_error(error: CaloscaleError) -> dict[str, Any]:
-    """An error as the content of a message; `simulate.run_files` raises it again."""
-    value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
-    fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
-    return {"kind": type(error).__name__, "problem": error.problem, "fields": fields}
+        # `simulate.run_files` raises it again.
+        value = error.value if isinstance(error.value, str | int | float | None) else repr(error.value)
+        fields = {"file": error.file, "field": error.field, "value": value, "remedy": error.remedy}
+        send("error", kind=type(error).__name__, problem=error.problem, fields=fields)
 
 
 def main() -> None:
