@@ -191,7 +191,9 @@ session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvide
     def _inputs_of_ten(self) -> str:
         """Lines of Python: random numbers, and a column of ten equal values for each quantity of the primary."""
         values = {"energy_gev": self.card.energy_gev, "angle_rad": self.card.angle_deg, **self.card.spans}
-        columns = {name: f"np.full(10, {_middle(span):g}, np.float32)" for name, span in values.items()}
+        columns = {
+            name: f"np.full(10, {round((low + high) / 2, 3):g}, np.float32)" for name, (low, high) in values.items()
+        }
         columns["angle_rad"] = f"np.radians({columns['angle_rad']})"
         if "pdg" in columns:
             columns["pdg"] = f"np.full(10, {PDG_CODES[self.card.particles[0]]}, np.float32)"
@@ -227,7 +229,3 @@ class OpenVinoInt8(OpenVino):
 
     name = "openvino-int8"
     format = "openvino-int8"
-
-
-def _middle(span: tuple[float, float]) -> float:
-    return round((span[0] + span[1]) / 2, 3)
