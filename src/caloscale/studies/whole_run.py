@@ -164,8 +164,9 @@ def _make(run: Run, folder: Path, watch: Callable[[Mapping[str, Any]], None]) ->
     process, log = start_run(run, folder, anew=True), folder.with_suffix(".log")
     if code := finish(process, lambda: watch(read_validations(folder))):
         tail = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()][-2:]
-        error = type("", (CaloscaleError,), {"exit_code": code if code > 0 else 128 - code})  # as a shell has a signal
-        raise error(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
+        error = CaloscaleError(" ".join(line.strip() for line in tail) or "the run failed", remedy=f"read {log}")
+        error.exit_code = code if code > 0 else 128 - code  # as a shell has a signal
+        raise error
 
 
 def quality(training: Mapping[str, Any], validation: Mapping[str, Any], wanted: float | None) -> dict[str, Any]:
