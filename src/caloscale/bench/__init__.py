@@ -1,1 +1,1 @@
-"""Benchmarks: ours beside a reference, in interleaved rounds, each in a process of its own."""
+"""Benchmarks: ours and a reference, in interleaved rounds, each in a separate process."""

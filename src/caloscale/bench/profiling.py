@@ -55,7 +55,7 @@ def profile_step(run: Run, batch: int, *, steps: int, dataset: Path | None = Non
 
 
 def _sample_shards(run: Run, folder: Path, showers: int) -> Path:
-    """A folder of shards for the run, of about so many parametrised showers, which are as sparse as Geant4's."""
+    """A folder of shards for the run, of about this number of parametrised showers, which are as sparse as Geant4's."""
     simulation = run.data.simulation.model_copy(update={"engine": "parametrised"})
     data = run.data.model_copy(update={"source": "simulate", "showers": showers, "simulation": simulation})
     simulate(data, folder / "showers")

@@ -1,6 +1,6 @@
 """The published networks, layer by layer in plain Keras: the truth for every faster way of computing them.
 
-Nothing of it goes through `convolution`. Layers have the names and weights of those of `build`.
+Nothing of it goes through `convolution`. Layers have the same names and weights as the layers of `build`.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Contenders in processes of their own, timed in turn: what disturbs the machine disturbs all of them."""
+"""Contenders in separate processes, timed in turn: what disturbs the machine disturbs all of them."""
 
 import json
 import math
@@ -17,7 +17,7 @@ from caloscale.progress import bar
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 25
 SHORTEST_SECONDS = 0.3
-"""Work of a round is repeated until it takes so long."""
+"""Shortest time of a contender's round: its work is repeated until then, s."""
 
 
 class Contender:
@@ -35,7 +35,7 @@ class Contender:
         environment: Mapping[str, str | None] | None = None,
         cores: Sequence[int] | None = None,
     ) -> None:
-        """environment: variables beside those of this process; None removes one. cores: to which it is pinned."""
+        """environment: variables added to those of this process; None removes one. cores: to which it is pinned."""
         self.name, self._order = name, {"work": work, **settings}
         self._environment, self._cores = environment or {}, cores
         self.seconds: list[float] = []

@@ -15,7 +15,7 @@ from caloscale.spec import DataSet, Solver
 
 DEFAULT_EVENTS = 1_000_000
 _BLOCK = 1_000_000
-"""Events of a file that are in memory at a time, beside those that are used."""
+"""Events of a file that are in memory at a time, in addition to the events that are used."""
 _BLOCKS_OF_RANK = 64
 """Blocks of a file that a shard has at least, if the file has as many events."""
 _PER_ROW = 1000

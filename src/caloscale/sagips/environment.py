@@ -78,7 +78,7 @@ def make_environment(name: str, options: dict[str, Any], events_per_sample: int,
         environment: Environment = kind(events_per_sample=events_per_sample, **options)
     except TypeError as error:
         problem = f"cannot be constructed with these options: {error}"
-        remedy = "write the options that its constructor has, beside events_per_sample"
+        remedy = "write the options that its constructor takes in addition to events_per_sample"
         raise ConfigurationError(problem, field=field, value=name, remedy=remedy) from error
     missing = [a for a in ("parameters", "observables", "truth") if not hasattr(environment, a)]
     if missing or not callable(environment):

@@ -32,8 +32,8 @@ _CROWDED = int(os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE", "1")) > len(os.sched
 def wait(requests: Sequence[MPI.Request]) -> None:
     """Return when all requests are done.
 
-    MPI waits with a busy core, which takes microseconds where every rank has a core of its own. Where it has not, the
-    rank that is waited for needs the core: then this one sleeps between two looks.
+    MPI waits with a busy core, which takes microseconds where every rank has its own core. Otherwise the rank that
+    is waited for needs the core: then this one sleeps between two looks.
     """
     from mpi4py import MPI
 
@@ -93,7 +93,7 @@ class Exchange(ABC):
 
 
 class MessageExchange(Exchange):
-    """An `Exchange` whose messages have a communicator of their own. All ranks make it together."""
+    """An `Exchange` whose messages have a separate communicator. All ranks make it together."""
 
     def __init__(self, communicator: MPI.Intracomm) -> None:
         super().__init__()
@@ -285,8 +285,8 @@ def make_exchange(
 ) -> Exchange:
     """An exchange by one of the methods of `spec.solver.Exchange`. All ranks call it, with the same arguments.
 
-    groups: of a method in groups. outer_every: epochs between two exchanges
-    of the group leaders. seed: that of random leaders.
+    groups: of a method in groups. outer_every: epochs between two exchanges of the group leaders. seed: of random
+    leaders.
     """
     if method == "none":
         return NoExchange()

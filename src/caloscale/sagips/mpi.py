@@ -27,7 +27,7 @@ SETTINGS = {
     # A rank that waits for a message gives its core to another: there may be more ranks than cores.
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
-"""Environment variables of Open MPI that the solver needs; those of the user come first."""
+"""Environment variables of Open MPI that the solver needs; a value that the user has set stays."""
 
 
 HOST_FILE = "OMPI_MCA_orte_default_hostfile"
@@ -88,7 +88,7 @@ def rank_command(ranks: int, arguments: Sequence[str], environment: Mapping[str,
 
 
 def _hosts(environment: Mapping[str, str]) -> list[str]:
-    """Options for ranks on other machines: their names, and the variables that ranks get from here beside MPI's own.
+    """Options for ranks on other machines: their names, and the variables that ranks get in addition to MPI's.
 
     Open MPI 5 does not read the variable by which the mpi-operator names its file of hosts.
     """

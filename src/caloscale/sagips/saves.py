@@ -90,7 +90,7 @@ def read_problem(folder: Path) -> Problem:
 
 
 def write_record(folder: Path, progress: Progress) -> None:
-    """Write the progress of a rank at its end beside its states."""
+    """Write the progress of a rank at its end into the folder of its states."""
     write_text(folder / _RECORD, json.dumps(asdict(progress), indent=1))
 
 

@@ -120,7 +120,7 @@ SWEEP = "cumulative"
 
 
 def waterfall_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """Showers per second of each point of the sweep over those of the one before, and over the first. Medians."""
+    """The median rate of showers of each point, over the rate of the point before it and over the rate of the first."""
     rates: dict[str, list[float]] = {}
     for point in points[SWEEP]:
         rates.setdefault(str(point.value("label")), []).append(point.value("showersPerSecond"))

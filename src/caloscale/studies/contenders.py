@@ -25,7 +25,7 @@ class StepInputs(Block):
     """Training steps of processes that run at the same time."""
 
     environment: dict[str, str | int | float | None] | None = None
-    """Variables of the processes beside those of this one, such as {OMP_NUM_THREADS: 1}; null removes a variable."""
+    """Variables added to the environment of the processes, such as {OMP_NUM_THREADS: 1}; null removes one."""
     processes: int = Field(1, ge=1)
     cores_per_process: int | None = Field(None, ge=1)
     """Cores to which each is pinned, no core twice; absent: all processes may use all cores."""
@@ -62,12 +62,12 @@ class GenerateInputs(Block):
     batch: int = Field(16, ge=1)
     """Showers of a stream's batch."""
     streams: int = Field(1, ge=1)
-    """Batches that are computed beside each other."""
+    """Batches that are computed at the same time."""
     rounds: int = Field(5, ge=1)
 
 
 def time_steps(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Training steps of several processes beside each other, none of which waits for another.
+    """Training steps of several processes at the same time, none of which waits for another.
 
     inputs: `StepInputs` and fields of the run configuration. Result: `describe_steps`, and ``peakMemoryMib`` of all.
     Raises ConfigurationError where there are too few cores, BenchError when a process fails.

@@ -77,7 +77,7 @@ class ElasticTraining(Block):
 def train_elastically(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A training whose workers change, begun anew.
 
-    inputs: those of `ElasticTraining`, and dotted fields of the run configuration, whose batch is that of all workers.
+    inputs: the fields of `ElasticTraining`, and dotted fields of the run configuration; its batch is of all workers.
     Result: ``stateSha256`` of weights, optimisers, average and step at the end, which all workers have; ``steps``, and
     ``repeated`` ones; ``workersAtEnd``; ``stepSeconds``, by number of workers, from 0; ``killSeconds``,
     ``leaveSeconds`` and ``joinSeconds``, from a change (of joining: from the end of the last step without the
@@ -124,7 +124,7 @@ class Coordinator:
         self.change_seconds: defaultdict[str, list[float]] = defaultdict(list)
         """By kind of change; start: from the start of a newcomer's process until it joined."""
         self.step = self.steps = self.repeated = 0
-        """Steps that were made, those of the whole training, and those that were begun anew."""
+        """Steps that were made, steps of the whole training, and steps that were begun again."""
 
     def train(self) -> bytes:
         """All steps; the state at the end (`checkpoint.format`). Raises TrainingError when no worker is left, a

@@ -1,8 +1,8 @@
 """The measures `exchange` and `exchangeEvents`: exchanges of gradients between processes of this machine, whose
-computing is imitated by sleeping, beside a model of them, which knows many ranks as well.
+computing is imitated by sleeping, and a model of them, which also has many ranks.
 
-Synchronous, asynchronous and bounded are parameter servers (Li et al., OSDI 2014); the other methods are those of the
-solver. No network is trained: the measures `solve` and `run` compare accuracies.
+Synchronous, asynchronous and bounded are parameter servers (Li et al., OSDI 2014); the solver has the
+other methods. No network is trained: the measures `solve` and `run` compare accuracies.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _described(outcome: Outcome) -> dict[str, Any]:
 
 
 class EventInputs(Ranks):
-    """Exchanges of many ranks on nodes of their own, one group a node; links as given."""
+    """Exchanges of many ranks, one group on each node; links as given."""
 
     method: Modelled = "ring"
     epochs: int = Field(30, ge=1)
@@ -287,7 +287,7 @@ def train(world: MPI.Intracomm, asked: ExchangeInputs, number: int) -> dict[str,
         for method, gradient in zip(exchanges, gradients):
             method.average(gradient, exchange_number)
 
-    for exchange_number in (before - 1, before):  # connections and remote memory are made, those of leaders, too
+    for exchange_number in (before - 1, before):  # makes connections and remote memory, also of the leaders
         average(exchange_number)
     for method in exchanges:
         vars(method.counts).update(vars(Counts()))

@@ -83,7 +83,7 @@ def straggling_times(
     epochs: int, ranks: int, mean_seconds: float, *, width: float, share: float, factor: float, seed: int
 ) -> Times:
     """Computing times, s (epochs, ranks): log-normal with this relative width; a share of the epochs takes factor times
-    as long. The mean is that of epochs without stragglers."""
+    as long. mean_seconds: of the epochs that do not straggle."""
     random = np.random.default_rng(seed)
     sigma = np.sqrt(np.log1p(width**2))
     times = mean_seconds * np.exp(sigma * random.standard_normal((epochs, ranks)) - sigma**2 / 2)

@@ -79,7 +79,7 @@ def _exchange(asked: ExchangeInputs, size: float) -> tuple[float, float]:
         if asked.workers == 1:
             return 0.0, 0.0
         # A server receives the gradients of all workers and sends weights to all, over its one link; a node's link
-        # carries those of its own workers.
+        # carries the gradients of its own workers.
         through = max(asked.workers / asked.servers, members)
         return 2 * asked.latency_seconds, 2 * through * size / asked.bytes_per_second
     if nodes == 1:
@@ -121,9 +121,9 @@ def _modelled(asked: ExchangeInputs) -> dict[str, float]:
 def model_nodes(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     """An epoch on several nodes like this machine, from a step that is measured here.
 
-    inputs: `NodesInputs`, and those of `step`, which is measured once for all points of the folder; ``processes`` are
-    those of a node. The gradients of each update are exchanged; workers differ by the measured variation of a step.
-    Result: that of `model_step`, with ``workers``, ``stepsPerEpoch``, ``epochMinutes``, ``showersPerSecond`` and
+    inputs: `NodesInputs`, and inputs of `step`, which is measured once for all points of the folder; ``processes``: of
+    a node. The gradients of each update are exchanged; workers differ by the measured variation of a step.
+    Result: as of `model_step`, with ``workers``, ``stepsPerEpoch``, ``epochMinutes``, ``showersPerSecond`` and
     ``measuredStepSeconds``. Raises ConfigurationError, BenchError.
     """
     from caloscale.models import build, count_parameters, family_of  # TensorFlow

@@ -1,5 +1,5 @@
-"""The measure `exchangedTraining`: ranks that train a generator together and exchange gradients as those of the solver
-(arXiv 2407.00051): each has showers and, unless it is shared, a discriminator of its own.
+"""The measure `exchangedTraining`: ranks that train a generator together and exchange gradients as the ranks of the
+solver do (arXiv 2407.00051). Each has its own showers and, unless it is shared, its own discriminator.
 
 A rank is a whole training with its share of the shards. Its optimiser applies the mean that an exchange returns, so it
 has the steps of any family of generators. Gradients are exchanged with biases, in every update from the first
@@ -56,7 +56,7 @@ class TrainingRanks(Exchanging):
 def train_exchanging(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """A training by ranks of this machine, begun anew, and the judgement of rank 0's generator on held-out showers.
 
-    inputs: those of `TrainingRanks`, and dotted fields of the run configuration, whose batch is that of a rank.
+    inputs: the fields of `TrainingRanks`, and dotted fields of the run configuration; its batch is of one rank.
     Result: ``deviation`` from Monte Carlo of the selected epoch, ``classifierAuc``, ``resolution``; ``betweenRanks``,
     the root mean square of the distances of the ranks' generators from their mean, over its length, at the end (0: they
     are equal); ``steps`` of a rank; ``stepSeconds`` and ``processorSeconds`` of a step, validations included, and of

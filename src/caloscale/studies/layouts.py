@@ -37,7 +37,7 @@ LAYERS: dict[Layer, Convolution] = {
     "googlenet2": Convolution(56, 64, 192, 3),
     "resnet4": Convolution(14, 256, 256, 3),
 }
-"""A half of AlexNet's second convolution, GoogLeNet's second one, and that of a block of ResNet50's fourth stage."""
+"""A half of AlexNet's second convolution, GoogLeNet's second one, and one of a block of ResNet50's fourth stage."""
 
 
 class LayoutInputs(Block):
@@ -53,7 +53,7 @@ class LayoutInputs(Block):
 
 
 def time_layout(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Forward pass and both gradients of a convolution in a process of its own.
+    """Forward pass and both gradients of a convolution, in a separate process.
 
     Result: ``forwardSeconds`` and ``stepSeconds`` (forward and both gradients), medians; ``gflops`` of the step;
     ``memoryMib``, by which the largest memory of the process exceeds that with TensorFlow loaded; ``difference``, the

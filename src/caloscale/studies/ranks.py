@@ -1,4 +1,4 @@
-"""Measures that work in processes of their own: a function `work` of a module of this package on each of several ranks.
+"""Measures that work in separate processes: a function `work` of a module of this package on each of several ranks.
 
     mpiexec -n RANKS python -m mpi4py -m caloscale.studies.ranks MODULE SETTINGS FILE
 

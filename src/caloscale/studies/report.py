@@ -47,7 +47,7 @@ class SweepTable:
 
     @functools.cached_property
     def values(self) -> list[dict[str, Any]]:
-        """Values of the columns for each point by heading, as in JSON; repetitions are rows of their own."""
+        """Values of the columns for each point by heading, as in JSON; each repetition is a row."""
         rows = [{name: point.value(path) for name, path in self.sweep.columns.items()} for point in self.points]
         asked = self.sweep.speed_up
         return speed_ups(asked, [point.repetition for point in self.points], rows) if asked else rows
@@ -154,7 +154,7 @@ def _figure(name: str, plot: Plot, folder: Path) -> Figure:
 
 
 def _as_markdown(page: Page) -> str:
-    """A page of a study; its figures lie beside it."""
+    """A page of a study; its figures are in the same folder."""
     blocks: list[Block] = [Text(f"# {page.title}"), Text(page.lead), *page.notices]
     for section in page.sections:
         blocks.append(Text(f"## {section.title}"))

@@ -23,7 +23,7 @@ from caloscale.studies.points import Seeds, contents_of, nested, own_inputs
 
 
 class SolveInputs(Block):
-    """What an ensemble has beside its run configuration."""
+    """The inputs of an ensemble that are no fields of its run configuration."""
 
     seeds: Seeds | None = None
     """One run each; absent: solver.seed alone."""

@@ -36,7 +36,7 @@ class Plot(Block):
 
 
 class Published(Block):
-    """A published result, shown beside the points of a sweep."""
+    """A published result, shown with the points of a sweep."""
 
     source: str
     """Where it is published."""
@@ -95,11 +95,11 @@ class Sweep(Block):
             if len(lengths) != 1:
                 raise InvalidValueError(
                     f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
-                    remedy="give each as many, or make them axes of their own",
+                    remedy="give each as many values, or write each as an axis",
                 )
         names = self.varied
         if self.seed in {*names, *self.given}:
-            problem = f"{self.seed} is the number of the repetition, and it has a value beside that"
+            problem = f"{self.seed} is the number of the repetition, and it has a value, too"
             remedy = f"leave out the value, or the key seed; repetitions: 5 computes {self.seed} 1 to 5"
             raise InvalidValueError(problem, remedy=remedy)
         twice = {name for name in names if names.count(name) > 1} | (set(names) & set(self.given))
@@ -130,7 +130,7 @@ class Sweep(Block):
 
     @property
     def headings(self) -> tuple[str, ...]:
-        """The columns, and those of the speed-up."""
+        """The columns of the sweep, and the two of a speed-up."""
         return (*self.columns, *(SPEED_UP if self.speed_up is not None else ()))
 
     @property
@@ -169,7 +169,7 @@ class Study(Block):
         """The study with other inputs, as given by ``--set``: name and value, or for an axis the list of its values.
 
         A name that a sweep varies replaces the values of that axis; a name that a sweep is given, or a field of the run
-        configuration (dotted), is given to it. ``repetitions`` is that of all sweeps; of ``sweeps``, a list of names,
+        configuration (dotted), is given to it. ``repetitions`` changes all sweeps; of ``sweeps``, a list of names,
         the others are left out, and with them the conclusions. Raises ConfigurationError when no sweep has the name.
         """
         raw = self.model_dump(by_alias=True)

@@ -23,7 +23,7 @@ WATCH_SECONDS = 2.0
 
 
 class RunInputs(Block):
-    """What a whole run has beside its configuration."""
+    """The inputs of a whole run that are no fields of its configuration."""
 
     deviation: float | None = None
     """Deviation from Monte Carlo for which `quality` says when it was reached."""
@@ -49,7 +49,7 @@ def run_of(inputs: Mapping[str, Any]) -> Run:
 def whole_run(
     inputs: Mapping[str, Any], folder: Path, watch: Callable[[Mapping[str, Any]], None] = lambda validations: None
 ) -> dict[str, Any]:
-    """All stages of the run configuration in a process of its own, in the point's folder; it resumes, too.
+    """All stages of the run configuration in a separate process, in the point's folder; an interrupted run resumes.
 
     inputs: `RunInputs` and fields of the run configuration. watch: called with the validations of the training so far
     (`read_validations`), before, during and after it; what it raises ends the run, which can resume, and is raised.
@@ -150,7 +150,7 @@ def _succeeded(folder: Path) -> bool:
 
 
 def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen[bytes]:
-    """`caloscale run` of a configuration in a folder, with a log beside that; anew: in place of an older log."""
+    """`caloscale run` of a configuration in a folder, with a log next to it; anew: replaces an older log."""
     make_folder(folder)
     configuration = folder.with_suffix(".yaml")
     configuration.write_text(dump_run(run), encoding="utf-8")
@@ -200,7 +200,7 @@ def parts_of_profile(file: Path) -> dict[str, Any] | None:
 
 
 def finish(process: subprocess.Popen[bytes], watch: Callable[[], None], seconds: float = WATCH_SECONDS) -> int:
-    """Exit code of a process; watch is called every so many seconds until then.
+    """Exit code of a process. watch: called at intervals of ``seconds`` until the process ends.
 
     When this process is interrupted, or watch raises, that one is terminated first, so that both resume.
     """
