@@ -114,6 +114,8 @@ def test_wide_shows_what_others_leave_out(command, tmp_path, monkeypatch):
     assert re.search(r"USD +speed-up +efficiency +figures", wide) and "--wide" not in wide
     shown = command("ensemble", "solved").out
     assert re.findall(r"(p\d) +\+0.200 *$", shown, re.MULTILINE) == [f"p{number}" for number in range(6)]  # one member
+    (alone,) = json.loads(command("ensemble", "solved", "--json").out)
+    assert alone["members"] == 1 and alone["residuals"]["std"] is alone["uncertainty"] is None
     narrow, wide = (command("inspect", "showers/showers-000.h5", *w).out for w in ((), ("--wide",)))
     assert "4 x 4 x 4" in narrow and "10 to 10" in narrow and "a sentence" not in narrow and "a sentence" in wide
     narrow, wide = (command("calibrate", "run", "-o", "own.csv", *w).out for w in ((), ("--wide",)))

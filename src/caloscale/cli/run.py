@@ -322,10 +322,7 @@ def ensemble(
                 "ranks": group[0].solver.ranks,
                 "epochs": group[0].epochs,
                 "seconds": float(np.mean([run.seconds for run in group])),
-                "members": one.members,
-                "residuals": {"mean": one.mean.tolist(), "std": one.spread.tolist()},
-                "uncertainty": {"mean": one.mean_uncertainty.tolist(), "std": one.spread_uncertainty.tolist()},
-                "rmse": one.rmse.tolist(),
+                **one.as_values(),
             }
             for group, one in merged
         ]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,19 @@ class Ensemble:
     def covered(self) -> int:
         """Parameters whose truth is within one spread of the mean."""
         return int((np.abs(self.mean) <= self.spread).sum())
+
+    def as_values(self) -> dict[str, Any]:
+        """The figures as in JSON; null for a figure that needs several members."""
+        several = self.members > 1
+        uncertainty = {"mean": self.mean_uncertainty.tolist(), "std": self.spread_uncertainty.tolist()}
+        return {
+            "members": self.members,
+            "residuals": {"mean": self.mean.tolist(), "std": self.spread.tolist() if several else None},
+            "uncertainty": uncertainty if several else None,
+            "covered": self.covered if several else None,
+            "rmse": self.rmse.tolist(),
+            "meanAbsolute": self.mean_absolute,
+        }
 
 
 def ensemble_of(truth: Sequence[float], members: NDArray[np.floating]) -> Ensemble:

@@ -76,20 +76,13 @@ def _speed(folders: Sequence[Path], run: SolverRun) -> dict[str, Any]:
 
 
 def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
-    """Residuals of the ensemble; uncertainties are null for one member."""
+    """`Ensemble.as_values` of all members, and further residuals."""
     members = np.concatenate([run.members for run in runs])
-    ensemble = ensemble_of(runs[0].truth, members)
-    alone = len(members) == 1
     each = 1 - members.mean(axis=1) / runs[0].truth
     return {
-        "members": ensemble.members,
+        **ensemble_of(runs[0].truth, members).as_values(),
         "atEpoch": float(np.mean([run.epochs for run in runs])),
         "atSeconds": float(np.mean([run.seconds for run in runs])),
-        "residuals": {"mean": ensemble.mean.tolist(), "std": None if alone else ensemble.spread.tolist()},
-        "uncertainty": None if alone else {"mean": ensemble.mean_uncertainty.tolist()},
-        "covered": None if alone else ensemble.covered,
-        "rmse": ensemble.rmse.tolist(),
-        "meanAbsolute": ensemble.mean_absolute,
         "meanAbsoluteOfRuns": float(np.abs(each).mean()),
         "subEnsembles": [
             {"members": size, "meanAbsolute": mean, "deviation": deviation}
