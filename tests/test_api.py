@@ -19,7 +19,7 @@ from caloscale.errors import InputError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.stages.comparison import compare_runs
-from caloscale.stages.validation import judging_showers, training_showers
+from caloscale.stages.validation import monte_carlo
 from tests.physics.conftest import DATA, make_showers
 from tests.pipelines.conftest import OVERRIDES
 
@@ -177,8 +177,7 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=problem):
             compare_runs([folder, tmp_path / name])
     with open_shards(folder / "dataset") as shards:
-        numbers = (judging_showers(shards.manifest, run), training_showers(shards.manifest, run))
-        reference, training = (shards.read(s, n) for s, n in zip(("validation", "train"), numbers))
+        reference, training = monte_carlo(run, shards)
     own = caloscale.evaluate(made, reference=reference, training=training, run=run)
     values = [
         [d.value for one in each.quantities.values() for d in one.differences if d.value is not None]

@@ -7,7 +7,7 @@ import io
 import pytest
 import yaml
 
-from caloscale.azure import checked, job_of, on_azure, to_yaml, vm_size
+from caloscale.azure import checked, job_of, on_azure, to_yaml
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
@@ -135,7 +135,3 @@ def test_other_clouds_and_other_layouts_are_refused():
     run, placement = planned(*A100, "hardware.placement=Free", "hardware.workers=4")
     with pytest.raises(ConfigurationError, match="one a node"):
         job_of(run, placement, image=IMAGE, data=DATA)
-
-
-def test_names_of_sizes():
-    assert vm_size("ND40rs_v2") == "Standard_ND40rs_v2" == vm_size("Standard_ND40rs_v2")

@@ -1,4 +1,4 @@
-"""The functions that a notebook uses, as `caloscale.load_run` and so on; their names are stable."""
+"""The functions that a notebook uses, as `caloscale.run` and so on; their names are stable."""
 
 from __future__ import annotations
 
@@ -18,15 +18,13 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.sources import check_of_run, largest_median, survey_file
-from caloscale.spec import Run, load_run
+from caloscale.spec import Run
 
 if TYPE_CHECKING:
     from caloscale.physics import Evaluation
     from caloscale.planning.billing.bill import Bill
     from caloscale.stages.summary import Summary
     from caloscale.training.record import TrainingRecord
-
-__all__ = ["bill", "evaluate", "load_run", "plan", "read_showers", "run", "simulate", "train", "validate"]
 
 
 def run(configuration: Run, *, name: str | None = None, runs: str | Path = "runs") -> Summary:

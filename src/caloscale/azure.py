@@ -80,16 +80,11 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
     if compute is not None:
         job["compute"] = f"azureml:{compute.removeprefix('azureml:')}"
     else:
-        job["resources"]["instance_type"] = vm_size(placement.machine_type)
+        job["resources"]["instance_type"] = f"Standard_{placement.machine_type}"  # the catalogue leaves this out
         job["queue_settings"] = {"job_tier": TIERS[placement.capacity_type]}
     if run.budget.deadline_seconds is not None:
         job["limits"] = {"timeout": math.ceil(run.budget.deadline_seconds)}
     return job
-
-
-def vm_size(machine_type: str) -> str:
-    """Azure's name of a machine size: the catalogue leaves ``Standard_`` out."""
-    return machine_type if machine_type.lower().startswith("standard_") else f"Standard_{machine_type}"
 
 
 def _placed(run: Run, placement: Candidate) -> Run:

@@ -129,8 +129,9 @@ def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
 def monte_carlo(run: Run, shards: ShardFolder) -> tuple[Showers, Showers]:
     """The held-out showers that judge, and training showers; ShowerFileError for shards of another run."""
     check_manifest(shards.path, shards.manifest, run.data)
-    judging, trained = judging_showers(shards.manifest, run), training_showers(shards.manifest, run)
-    return shards.read("validation", judging), shards.read("train", trained)
+    # Shards are in random order: the first training showers that fit into memory are a sample.
+    trained = np.arange(min(_showers_in_memory(run), shards.manifest.splits["train"]))
+    return shards.read("validation", judging_showers(shards.manifest, run)), shards.read("train", trained)
 
 
 def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
@@ -139,11 +140,6 @@ def judging_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
     others = np.setdiff1d(np.arange(manifest.splits["validation"]), chose)
     count = min(len(others), run.validation.reference_showers)
     return np.sort(np.random.default_rng(run.validation.seed).choice(others, count, replace=False))
-
-
-def training_showers(manifest: Manifest, run: Run) -> NDArray[np.intp]:
-    """Numbers of the training showers that are read: the first that fit into memory, as shards are in random order."""
-    return np.arange(min(_showers_in_memory(run), manifest.splits["train"]))
 
 
 def generated_showers(run: Run) -> int:
