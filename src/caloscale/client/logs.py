@@ -92,20 +92,23 @@ def logs(
     ``tail``: only so many of the last lines of each worker. Raises ClusterError when there is no such run, and at the
     end where lines may be missing.
     """
-    run_uid = find_run(connection, namespace, name).uid
+    of_run = f"{names.UID_LABEL}={find_run(connection, namespace, name).uid}"
     lines: queue.SimpleQueue[str] = queue.SimpleQueue()
     readers: dict[str, _Reader] = {}
     finished = False
     while not finished:
         try:
             finished = not follow or find_run(connection, namespace, name).status.phase in FINISHED
-            pods = {pod["metadata"]["uid"]: pod for pod in _pods(connection, namespace, run_uid)}
+            workers = ask(
+                lambda: list(connection.each("Pod", namespace, selector=of_run)), "its workers cannot be listed"
+            )
         except ClusterError as error:
             if not follow or is_final(error.__cause__):
                 raise
             finished = False
             time.sleep(POLL_SECONDS)
             continue
+        pods = {pod["metadata"]["uid"]: pod for pod in workers}
         phases = {uid: pod.get("status", {}).get("phase", "Pending") for uid, pod in pods.items()}
         for uid in [uid for uid in pods if phases[uid] != "Pending" and uid not in readers]:
             readers[uid] = _Reader(connection, pods[uid], lines, tail)
@@ -122,9 +125,3 @@ def logs(
     if problems := sorted(f"{reader.worker}: {reader.problem}" for reader in readers.values() if reader.problem):
         remedy = f"caloscale logs {name} -n {namespace} once more, where its pods are still there"
         raise ClusterError(f"lines of the logs may be missing: {'; '.join(problems)}", remedy=remedy)
-
-
-def _pods(connection: Connection, namespace: str, run_uid: str) -> list[Object]:
-    selector = f"{names.UID_LABEL}={run_uid}"
-    pods = ask(lambda: list(connection.each("Pod", namespace, selector=selector)), "its workers cannot be listed")
-    return sorted(pods, key=lambda pod: str(pod["metadata"]["name"]))

@@ -133,7 +133,9 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     money = billed(folder)
     worth = _worth(folder, evaluation, money) if evaluation else None
     summary = _summarise(folder.name, error, records, evaluation, worth, money)
-    profile, planned = _step_profile(folder), read_plan(folder)
+    profile_file, planned = folder / "training" / PROFILE_FILE, read_plan(folder)
+    damaged = "delete it: the report then has no profile"
+    profile = read_block(Profile, profile_file, remedy=damaged) if profile_file.is_file() else None  # a short training
     figures = _draw(folder, evaluation, profile)
 
     def named(*names: str) -> list[Figure]:
@@ -283,12 +285,6 @@ def _worth(folder: Path, evaluation: Evaluation, money: Bill | str) -> Worth:
 
 def _validate_again(folder: Path) -> str:
     return f"validate again: caloscale validate -w {folder}"
-
-
-def _step_profile(folder: Path) -> Profile | None:
-    """The profile of a training step; None for a training too short to be profiled."""
-    path = folder / "training" / PROFILE_FILE
-    return read_block(Profile, path, remedy="delete it: the report then has no profile") if path.is_file() else None
 
 
 def _provenance(run: Run, records: dict[str, StageRecord]) -> dict[str, Any]:

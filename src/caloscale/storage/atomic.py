@@ -97,16 +97,11 @@ def write_text(path: str | Path, text: str) -> None:
 
 def storage_error(error: OSError, path: str | Path) -> StorageError:
     """The StorageError for an OSError that was raised while ``path`` was written."""
-    number = error.errno or _hidden_errno(str(error))
+    hidden = re.search(r"errno = (\d+)", str(error))  # HDF5 reports the number only inside its message
+    number = error.errno or (int(hidden[1]) if hidden else None)
     reason = os.strerror(number) if number else " ".join(str(error).split())
     remedy = _REMEDIES.get(number or 0, "check the disk and the path")
     return StorageError(f"cannot be written: {reason}", file=path, remedy=remedy)
-
-
-def _hidden_errno(message: str) -> int | None:
-    """HDF5 reports the number only inside its message."""
-    match = re.search(r"errno = (\d+)", message)
-    return int(match.group(1)) if match else None
 
 
 def _exchange(new: Path, old: Path) -> None:
