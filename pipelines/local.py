@@ -13,22 +13,17 @@ import psutil
 from kfp import local
 
 from caloscale import spec, stages
-from caloscale.errors import CaloscaleError, Terminated
+from caloscale.errors import Terminated
 from pipelines.log import PipelineLog
 
 
 def run_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     """Run the pipeline that ``build`` makes in ``runs/<name>``; prints a summary and the path of the report.
 
-    Returns the exit code.
+    Returns the exit code. Raises CaloscaleError for a run configuration or a folder that cannot be used.
     """
-    try:
-        run = spec.load_run(given.configuration, preset=given.preset, overrides=given.overrides)
-        folder = stages.new_run_folder(run, given.runs, given.name)
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
-
+    run = spec.load_run(given.configuration, preset=given.preset, overrides=given.overrides)
+    folder = stages.new_run_folder(run, given.runs, given.name)
     try:
         if stopped := _run(build(here=True), folder, training=True):
             return stopped
@@ -42,12 +37,8 @@ def solve_here(given: argparse.Namespace, build: Callable[..., Any]) -> int:
     from caloscale.stages import solving
     from caloscale.stages.record import read_records
 
-    try:
-        run = spec.load_solver_run(given.configuration, preset=given.preset, overrides=given.overrides)
-        folder = solving.new_solver_folder(run, given.runs, given.name)
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    run = spec.load_solver_run(given.configuration, preset=given.preset, overrides=given.overrides)
+    folder = solving.new_solver_folder(run, given.runs, given.name)
     if stopped := _run(build(here=True), folder, training=False):
         return stopped
     records = read_records(folder)

@@ -1,7 +1,9 @@
-"""The options that the commands of the pipelines share, and a pipeline as a file for the Kubeflow UI."""
+"""What the commands of the pipelines share: options, exit codes, and a pipeline as a file for the Kubeflow UI."""
 
 import argparse
+import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +42,25 @@ def refuse_unused(parser: argparse.ArgumentParser, given: argparse.Namespace, *o
         parser.error(f"{unused[0]} {remedy}")
 
 
+def command(main: Callable[[list[str] | None], int]) -> Callable[[list[str] | None], int]:
+    """A command that prints the message of an error of this package and returns its exit code."""
+
+    @functools.wraps(main)
+    def run(arguments: list[str] | None = None) -> int:
+        try:
+            return main(arguments)
+        except CaloscaleError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
+
+    return run
+
+
 def write_pipeline(pipeline: Any, file: Path) -> int:
-    """Write a pipeline as the YAML that the Kubeflow UI takes; the exit code."""
-    try:
-        if file.suffix not in (".yaml", ".yml"):
-            problem = "is no name of a YAML file"
-            raise ConfigurationError(problem, field="--compile", value=str(file), remedy="write OUT.yaml")
-        with atomic_writer(file) as temporary:
-            compiler.Compiler().compile(pipeline, str(temporary))
-    except CaloscaleError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    """Write a pipeline as the YAML that the Kubeflow UI takes; the exit code. Raises ConfigurationError."""
+    if file.suffix not in (".yaml", ".yml"):
+        problem = "is no name of a YAML file"
+        raise ConfigurationError(problem, field="--compile", value=str(file), remedy="write OUT.yaml")
+    with atomic_writer(file) as temporary:
+        compiler.Compiler().compile(pipeline, str(temporary))
     return 0

@@ -15,7 +15,6 @@ from typing import Any
 
 from kfp import dsl
 
-from caloscale.errors import CaloscaleError
 from caloscale.planning.catalogue.prices import today
 from caloscale.spec import EMPTY_FORM
 from caloscale.stages.pipeline_run import HERE
@@ -24,7 +23,7 @@ from caloscale.studies.runner import runs_of
 from caloscale.studies.sweep import Study, load_study, parse_changes
 from components.cost_report.component import cost_report
 from pipelines.chain import LIGHT, in_cluster, steps
-from pipelines.options import write_pipeline
+from pipelines.options import command, write_pipeline
 
 PARALLEL = 4
 
@@ -59,6 +58,7 @@ def build(study: Study, context: Context, parallel: int = PARALLEL) -> Any:
     return run_study
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline of a study; the exit code is 2 for a study or an input that cannot be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -71,13 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.parallel < 1:
         parser.error(f"--parallel: at least one point at a time (got {given.parallel})")
-    try:
-        study = load_study(given.study).changed(parse_changes(given.changes))
-        pipeline = build(study, Context(today()), given.parallel)
-    except CaloscaleError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    return write_pipeline(pipeline, given.compile)
+    study = load_study(given.study).changed(parse_changes(given.changes))
+    return write_pipeline(build(study, Context(today()), given.parallel), given.compile)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from components.cost_report.component import cost_report
 from components.solve.component import solve
 from components.validate_solution.component import validate_solution
 from pipelines.chain import HEAVY, LIGHT, RETRIES, in_cluster
-from pipelines.options import parser_of, refuse_unused, write_pipeline
+from pipelines.options import command, parser_of, refuse_unused, write_pipeline
 
 NAME = "solve-inverse-problem"
 DEFAULT = {"solver": {"preset": "proxy"}}
@@ -55,6 +55,7 @@ def build(here: bool = False) -> Any:
     return solve_inverse_problem
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
     parser = parser_of(__doc__)

@@ -17,7 +17,7 @@ from kfp import dsl
 from caloscale.spec import FORM
 from caloscale.spec.model import FIRST_PRESET
 from pipelines.chain import VOLUME, chain
-from pipelines.options import parser_of, refuse_unused, write_pipeline
+from pipelines.options import command, parser_of, refuse_unused, write_pipeline
 
 CLAIM = r"(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
 """Pattern of the name of a PersistentVolumeClaim."""
@@ -99,6 +99,7 @@ def _description(entries: Mapping[str, tuple[type, Any, str]]) -> str:
     )
 
 
+@command
 def main(arguments: list[str] | None = None) -> int:
     """Compile the pipeline, or run it on this machine; the exit code is that of the step that failed."""
     parser = parser_of(__doc__)

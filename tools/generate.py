@@ -130,8 +130,7 @@ def main(arguments: list[str]) -> None:
     for folder in (compiled_folder, schema_folder, crd_folder):
         folder.mkdir(parents=True, exist_ok=True)
     for module in (train_calorimeter_gan, solve_inverse_problem):
-        if code := write_pipeline(module.build(), compiled_folder / f"{module.__name__.rpartition('.')[2]}.yaml"):
-            raise SystemExit(code)
+        write_pipeline(module.build(), compiled_folder / f"{module.__name__.rpartition('.')[2]}.yaml")
     write_schemas(schema_folder)
     for plural, definition in ((PLURAL, custom_resource_definition()), (PROGRESS_PLURAL, progress_definition())):
         write_yaml(crd_folder / f"{plural}.yaml", definition)

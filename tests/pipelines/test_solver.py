@@ -75,3 +75,16 @@ def test_a_step_that_was_killed_without_a_record_fails_the_run(
     given = argparse.Namespace(configuration=None, preset="proxy", overrides=[], name="one", runs=tmp_path)
     assert local.solve_here(given, lambda **_: None) == 1
     assert "has no record" in capsys.readouterr().err
+
+
+def test_a_record_that_is_damaged_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def damage(_: object, folder: Path, **__: object) -> int:
+        (folder / "stages").mkdir()
+        (folder / "stages" / "solve.json").write_text("[")
+        return 0
+
+    monkeypatch.setattr(local, "_run", damage)
+    assert main(["--preset", "proxy", "--name", "one", "--runs", str(tmp_path)]) == 2
+    assert "solve.json" in capsys.readouterr().err
