@@ -153,7 +153,6 @@ class Ddml(Target):
             "caloscale.units.cells_mev": f"energy deposited in each cell, MeV, (1, layer {layers}, x {x}, y {y})",
             "caloscale.cellMm": f"{self.cell_mm[0]:g} {self.cell_mm[1]:g}",
             "caloscale.angle": "90 degrees, in the graph: DDML passes no angle",
-            **({"caloscale.fixed": self.constants} if self.fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -169,7 +168,6 @@ class Ddml(Target):
         )
         particle = first_particle(self.card)
         particles = [f'"{name}"' for name in _APPLICABLE.get(particle, (particle,))]
-        fixed = f"- {self.constants.capitalize()}.\n" if self.fixed else ""
         return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
 
 ```python
@@ -210,7 +208,7 @@ The endcap is the same with `RegularGridGANEndcapONNXModel`, `EcalEndcapRegion`,
 - DDML passes no angle. The graph computes 90 degrees; `CorrectForAngles` shifts the layers along the direction.
 - Layer l is put on sensor l of the detector ({layers} are needed). The showers are those of the detector that the
   generator was trained for; another absorber or thickness needs another training.
-{halved}{fixed}"""
+{halved}"""
 
 
 def expanded(uniform: Any, size: int) -> Any:

@@ -202,6 +202,7 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
     return {
         **properties,
         **own,
+        **({"caloscale.fixed": target.constants} if target.fixed else {}),
         "caloscale.target": target.name,
         "caloscale.source": source,
         "caloscale.particle": card.particle_text,
@@ -215,6 +216,7 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
 
 def _readme(target: Target, file: str, properties: dict[str, str]) -> str:
     verdict = json.loads(properties["caloscale.verdict"])
+    fixed = f"- {target.constants.capitalize()}.\n" if target.fixed else ""
     units = "\n".join(
         f"| `{name.removeprefix('caloscale.units.')}` | {text} |"
         for name, text in properties.items()
@@ -233,7 +235,7 @@ def _readme(target: Target, file: str, properties: dict[str, str]) -> str:
 |---|---|
 {units}
 
-{target.usage(file)}
+{target.usage(file)}{fixed}
 `caloscale export --check {file}` repeats the target's call for {PRIMARIES} primaries and compares with the network.
 """
 

@@ -228,7 +228,6 @@ class Par04(Target):
             "caloscale.mesh": f"radius {rho} x {self.mesh.rho_mm:g} mm, azimuth {phi}, "
             f"depth {z} x {self.mesh.z_mm:g} mm",
             "caloscale.displacementMm": f"mean {mean:.2f}, largest {largest:.2f}",
-            **({"caloscale.fixed": self.constants} if self.fixed else {}),
         }
 
     def usage(self, file: str) -> str:
@@ -243,7 +242,6 @@ class Par04(Target):
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
         same = geometry.cell_shape == "cylinder"
         particle = first_particle(self.card)
-        fixed = f"- {self.constants.capitalize()}.\n" if self.fixed else ""
         placed = _SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest)
         mesh = f"""setSizeOfRhoCells {self.mesh.rho_mm:g} mm
 setSizeOfZCells {self.mesh.z_mm:g} mm
@@ -288,4 +286,4 @@ setNbOfZCells {z}"""
   with Par04's.
 - Par04 asks the generator for electrons, positrons and photons of all energies (`IfTrigger`): shoot
   {particle} of the trained range. Others are clamped.
-{fixed}"""
+"""
