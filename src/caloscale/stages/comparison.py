@@ -75,7 +75,7 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
         reference, training = monte_carlo(run, shards)
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
-    generated = Showers.of(cells, {name: primaries[name] for name in data.columns}, generated.source)
+    generated = Showers.of(cells, primaries, generated.source)
     refuse_shared(str(file), generated, reference)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
     return evaluate(comparison), figure_data(comparison)
