@@ -65,7 +65,7 @@ install: $(VENV)/.dev ## Install everything for development into .venv
 
 # A process that dies is not replaced: pytest-xdist 3.8 then hands out the files that are done as well, and never ends.
 .PHONY: test
-test: $(VENV)/.dev ## The tests (at most 10 minutes)
+test: $(VENV)/.dev ## Run the tests (at most 10 minutes)
 	@$(BIN)/pytest --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 	@$(BIN)/python -m tools.cluster built || \
 	echo "the operator's tests on a real control plane were left out: make test-control-plane (builds it once, up to half an hour)"
@@ -75,71 +75,71 @@ control-plane-build: $(VENV)/.dev ## Build etcd, API server, operators... once i
 	@$(BIN)/python -m tools.cluster build
 
 .PHONY: test-control-plane
-test-control-plane: control-plane-build ## The operator's tests on a real control plane
+test-control-plane: control-plane-build ## Run the operator's tests on a real control plane
 	@$(BIN)/pytest tests/control_plane -m 'control_plane and not long' --durations=10
 
 .PHONY: cluster-up
-cluster-up: $(VENV)/.dev ## Three real nodes on this machine, until Ctrl-C (root on Linux)
+cluster-up: $(VENV)/.dev ## Start three real nodes on this machine, until Ctrl-C (root on Linux)
 	@$(BIN)/python -m tools.cluster nodes
 
 .PHONY: deploy
-deploy: $(VENV)/.base ## The operator onto a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1
+deploy: $(VENV)/.base ## Install the operator on a cluster: CONTEXT= OVERLAY= IMAGE= TRAINER= SOLVER= NAMESPACE= DRY_RUN=1
 	@$(BIN)/python -m tools.deploy deploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --image '$(IMAGE)' --trainer '$(TRAINER)' --solver '$(SOLVER)' --namespace '$(NAMESPACE)' $(if $(filter-out 0,$(DRY_RUN)),--dry-run)
 
 .PHONY: undeploy
-undeploy: $(VENV)/.base ## Off it again (FORCE=--force: with all runs)
+undeploy: $(VENV)/.base ## Remove the operator from a cluster: CONTEXT= OVERLAY= NAMESPACE= (FORCE=--force: with all runs)
 	@$(BIN)/python -m tools.deploy undeploy --context '$(CONTEXT)' --overlay '$(OVERLAY)' --namespace '$(NAMESPACE)' $(FORCE)
 
 .PHONY: images
-images: $(VENV)/.dev ## Build the images by Buildah: TARGETS= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
+images: $(VENV)/.dev ## Build the images with Buildah: TARGETS= BASE_IMAGE= EXTRAS= ARCHIVE=1, PUSH=1 REGISTRY=
 	@$(BIN)/python -m tools.images build $(TARGETS) --registry '$(REGISTRY)' --base '$(BASE_IMAGE)' \
 	  $(if $(filter-out 0,$(PUSH)),--push) $(if $(filter-out 0,$(ARCHIVE)),--archive) $(if $(filter undefined,$(origin EXTRAS)),,--extras '$(EXTRAS)')
 
 .PHONY: base-image
-base-image: $(VENV)/.dev ## A base for images from Debian's packages, where no registry can be reached (root, buildah)
+base-image: $(VENV)/.dev ## Make a base for images from Debian's packages, where no registry can be reached (root, buildah)
 	@$(BIN)/python -m tools.images base $(if $(filter-out 0,$(REFRESH)),--refresh)
 
 .PHONY: smoke
-smoke: $(VENV)/.dev ## Images, real nodes, trainings that lose them (root); or CONTEXT= REGISTRY= OVERLAY=
+smoke: $(VENV)/.dev ## Train on real nodes while nodes and workers are lost (root); on a cluster of yours: CONTEXT= REGISTRY= OVERLAY=
 	@$(if $(CONTEXT),true,$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu solver operator storage')
 	@SMOKE=1 CONTEXT='$(CONTEXT)' REGISTRY='$(REGISTRY)' OVERLAY='$(OVERLAY)' $(BIN)/pytest tests/smoke -m long --timeout 3600 --durations=10
 
 .PHONY: smoke-short
-smoke-short: $(VENV)/.dev ## Of these: from apply to report, and a node that is lost (ten minutes)
+smoke-short: $(VENV)/.dev ## Run two of these tests: from apply to report, and a lost node (ten minutes)
 	@$(MAKE) --no-print-directory images ARCHIVE=1 TARGETS='trainer-cpu operator storage'
 	@SMOKE=1 $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
 .PHONY: test-integration
-test-integration: $(VENV)/.dev ## Tests of several parts together, which continuous integration runs as well (seven minutes)
+test-integration: $(VENV)/.dev ## Run the tests of several parts together, as continuous integration does (seven minutes)
 	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 
 .PHONY: test-docs
-test-docs: $(VENV)/.dev ## Every command of the pages; those that are marked as needing a cluster on the control plane, if built
+test-docs: $(VENV)/.dev ## Run every command of the pages, and those that need a cluster on the control plane if it is built
 	@$(BIN)/pytest tests/pipelines/test_documentation.py tests/pipelines/test_notebook.py tests/planning/test_documentation.py \
 	  tests/control_plane/operator/test_documentation.py -m 'long or not long' --timeout 3600 --durations=15
 
 .PHONY: test-long
-test-long: $(VENV)/.dev ## All that `make test` leaves out: the integration tests and those that take minutes each
+test-long: $(VENV)/.dev ## Run all tests that `make test` leaves out: integration tests, and those that take minutes each
 	@$(BIN)/pytest -m 'integration or long' --timeout 3600 --durations=15
 
 .PHONY: test-mutants
-test-mutants: $(VENV)/.dev ## Mutation tests: PART=spec, billing, physics or operator; SAMPLE=300 mutants by SEED; resumable
+test-mutants: $(VENV)/.dev ## Run mutation tests: PART=spec, billing, physics or operator; SAMPLE=300 mutants by SEED; resumable
 	@$(BIN)/python -m tools.mutants '$(PART)' $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)') --processes '$(PROCESSES)'
 
 .PHONY: lint
-lint: $(VENV)/.dev ## ruff, mypy, import-linter, words
+lint: $(VENV)/.dev ## Check style, types, imports and words: ruff, mypy, import-linter
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports && $(BIN)/python -m tools.language
 
 .PHONY: format
-format: $(VENV)/.dev ## Let ruff mend what it can
+format: $(VENV)/.dev ## Format the code, and fix what ruff can fix
 	@$(BIN)/ruff check --fix . && $(BIN)/ruff format .
 
 .PHONY: generate
-generate: $(VENV)/.dev ## Remake what is generated: compiled pipelines and components, JSON schemas, custom resource
+generate: $(VENV)/.dev ## Make the generated files: compiled pipelines and components, JSON schemas, custom resource
 	@$(BIN)/python -m tools.generate
 
 .PHONY: chart
-chart: $(VENV)/.dev ## The Helm chart of an overlay: build/chart (OVERLAY=)
+chart: $(VENV)/.dev ## Write the Helm chart of an overlay into build/chart (OVERLAY=)
 	@$(BIN)/python -m tools.chart write build/chart '$(OVERLAY)'
 
 .PHONY: release-check
@@ -147,7 +147,7 @@ release-check: ## Build sdist and wheel, check them, and run the wheel outside t
 	@$(PYTHON) -m tools.release
 
 .PHONY: bundle
-bundle: $(VENV)/.dev ## The bundle for the Operator Lifecycle Manager: build/bundle
+bundle: $(VENV)/.dev ## Write the bundle for the Operator Lifecycle Manager into build/bundle
 	@$(BIN)/python -m tools.manifests build/bundle
 
 .PHONY: docs
@@ -165,10 +165,10 @@ verify: generate docs ## Fail when generated files are not what `make generate` 
 	echo "generated files are up to date"
 
 .PHONY: bench
-bench: $(VENV)/.dev ## Measure steps, generation, real nodes without a result in runs/bench; docs/benchmarks.md (hours; BENCH=step)
+bench: $(VENV)/.dev ## Measure what has no result in runs/bench and write docs/benchmarks.md (hours; BENCH=step)
 	@$(BIN)/python -m tools.benchmark $(BENCH)
 
-study-%: $(VENV)/.dev ## A study at its real size; SET='train.epochs=3'; ON=cluster: its pipeline as study-NAME.yaml
+study-%: $(VENV)/.dev ## Run a study at its real size; SET='train.epochs=3'; ON=cluster: its pipeline as study-NAME.yaml
 	@$(if $(filter cluster,$(ON)),$(BIN)/python -m pipelines.run_study '$*' --compile 'study-$*.yaml',$(BIN)/caloscale study '$*') \
 	  $(foreach s,$(SET),--set '$(s)')
 
