@@ -1,4 +1,4 @@
-"""Programs for who develops: benches, pages, images, clusters of one machine, releases."""
+"""Programs for developers: benches, pages, images, clusters on one machine, releases."""
 
 from collections.abc import Iterable, Sequence
 

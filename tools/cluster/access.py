@@ -1,4 +1,4 @@
-"""What a test or a person does with a cluster that runs, whatever it is made of."""
+"""Access to a running cluster of any kind: kubectl, clients, kubeconfigs, waits."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What can go wrong when a control plane is built or started, and how commands show it."""
+"""Errors of building and starting a control plane, and how commands print them."""
 
 import sys
 from collections.abc import Callable

@@ -13,7 +13,7 @@ from typing import IO, Any
 from caloscale.storage.atomic import atomic_writer
 from tools.images.targets import ImageError, qualified
 
-# As Go and so all of this world calls processors.
+# Names of processors in Go, Docker and Kubernetes.
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 LIST, CONFIGURATION, LAYER = "manifest.json", "config.json", "layer.tar"
 """Files of an archive: its images, and the two parts of one that is written here."""

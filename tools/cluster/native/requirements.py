@@ -1,4 +1,4 @@
-"""What real nodes need of this machine, and a clear word on what is missing."""
+"""Requirements of real nodes on this machine, and the error that lists what is missing."""
 
 import os
 import platform
@@ -35,7 +35,7 @@ BRIDGE_FILTER = Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
 def check(*, programs: bool = True) -> None:
-    """Raise ClusterError that lists all that is missing (of our own programs only on wish), and how to get it."""
+    """Raise ClusterError with a list of what is missing and how to get it; ``programs``: our own programs, too."""
     if platform.system() != "Linux":
         raise ClusterError("real nodes need Linux", remedy="a cluster of yours: make smoke CONTEXT=...")
     problems, packages = missing_of_machine(), missing_packages()
