@@ -20,17 +20,8 @@ from tools.cluster import ControlPlane
 ROOT = Path(__file__).parents[3]
 SYSTEM = "caloscale-system"
 SECONDS_TO_START = 600.0
-RIGHTS = (
-    "CustomResourceDefinition",
-    "Namespace",
-    "ServiceAccount",
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Role",
-    "RoleBinding",
-    "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionPolicyBinding",
-)
+OF_PODS = ("ConfigMap", "Deployment", "NetworkPolicy", "Service")
+"""Kinds of the bundle that an operator outside of a pod does not need."""
 
 
 class OperatorProcess:
@@ -121,7 +112,7 @@ def install_worker_account(server: Connection, namespace: str) -> None:
 def install_rights(plane: ControlPlane) -> list[dict[str, Any]]:
     """The custom resources, account, rights in all namespaces and admission policy, without the deployment."""
     text = plane.kubectl("kustomize", str(ROOT / "manifests" / "overlays" / "all-namespaces"))
-    objects = [each for each in yaml.safe_load_all(text) if each["kind"] in RIGHTS]
+    objects = [each for each in yaml.safe_load_all(text) if each["kind"] not in OF_PODS]
     plane.apply(objects)
     plane.wait_for_kind(next(each for each in objects if each["kind"] == "CustomResourceDefinition"))
     return objects
