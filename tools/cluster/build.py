@@ -129,18 +129,12 @@ def _without_third_parties(source: Path, base: str, writable: Path) -> Path:
 
 
 def _run(go: str, module: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        [go, *arguments], cwd=module, env=go_environment(), capture_output=True, text=True, check=False
-    )
+    flags = f"{os.environ.get('GOFLAGS', '')} -buildvcs=false -mod=readonly".strip()  # the tree need not be a clone
+    environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags}  # without C the programs run anywhere
+    done = subprocess.run([go, *arguments], cwd=module, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         # Go's messages may hold addresses of the proxy, with credentials: these are not shown.
         lines = [line.split("http", 1)[0] for line in done.stderr.strip().splitlines()[-20:]]
         remedy = "check the network; Go 1.25 or newer, 4 GB of disk and 3 GB of memory are needed; then try again"
         raise ClusterError(f"go {arguments[0]} {arguments[-1]}:\n" + "\n".join(lines), remedy=remedy)
     return done.stdout
-
-
-def go_environment() -> dict[str, str]:
-    """Variables of the Go command: without C the programs run anywhere; the tree need not be a git checkout."""
-    flags = f"{os.environ.get('GOFLAGS', '')} -buildvcs=false -mod=readonly".strip()
-    return {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": flags}

@@ -54,7 +54,9 @@ class NodeProcess:
     def kill(self) -> None:
         """End all of it at once, without notice, and take its cable and its cgroups away; its disk stays."""
         if (first := self.first_process()) is not None:
-            _kill(first)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                first.kill()
+                first.wait(SECONDS_TO_FORK)
         self._daemon.stop()
         # The kernel takes it away with the network of the node, but when it likes.
         quietly(["ip", "link", "delete", self.node.network.cable(self.node.number)])
@@ -105,11 +107,3 @@ def quietly(command: Command) -> None:
     """Run a command that may fail, because what it removes is gone already."""
     with contextlib.suppress(ClusterError):
         run(command)
-
-
-def _kill(process: psutil.Process) -> None:
-    try:
-        process.kill()
-        process.wait(SECONDS_TO_FORK)
-    except psutil.NoSuchProcess:
-        return
