@@ -9,7 +9,6 @@ What is measured is between two marks of the page; the text around them is writt
 import argparse
 import json
 import re
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -29,25 +28,21 @@ RESULTS = ROOT / "runs" / "bench"
 class Measurement:
     """A command whose result is kept: in the file that its --output names, a target of make knows where."""
 
-    name: str
-    command: tuple[str, ...]
+    command: str
 
     @property
     def result(self) -> Path:
         """Where the result is kept."""
-        return RESULTS / f"{self.name}.json"
+        words = (word for word in self.command.split()[1:] if not word.startswith("--"))
+        return RESULTS / f"{'-'.join(words).removeprefix('bench-')}.json"
 
     def run(self) -> None:
         """Measure."""
-        print(f"$ {self.text}", flush=True)
+        print(f"$ {self.command}", flush=True)
         RESULTS.mkdir(parents=True, exist_ok=True)
-        ours = (sys.executable, "-m", "caloscale.cli.main", *self.command[1:], "--output", str(self.result))
-        subprocess.run(self.command if self.command[0] == "make" else ours, check=True, cwd=ROOT)
-
-    @property
-    def text(self) -> str:
-        """The command as one types it."""
-        return shlex.join(self.command)
+        program, *words = self.command.split()
+        ours = (sys.executable, "-m", "caloscale.cli.main", *words, "--output", str(self.result))
+        subprocess.run((program, *words) if program == "make" else ours, check=True, cwd=ROOT)
 
 
 @dataclass(frozen=True)
@@ -61,12 +56,6 @@ class Section:
     """The text of those that have a result."""
 
 
-def bench(*command: str) -> Measurement:
-    """A measurement by ``caloscale bench``."""
-    words = [word for word in command if not word.startswith("--")]
-    return Measurement("-".join(words), ("caloscale", "bench", *command))
-
-
 def write_benches(measurements: Sequence[Measurement]) -> str:
     """The tables of benches in Markdown, with the machines once."""
     parts, machines = [], []
@@ -75,7 +64,7 @@ def write_benches(measurements: Sequence[Measurement]) -> str:
         machines.append(result.machine)
         shown = bench_table(result)
         rows = table(list(shown.columns), [list(row) for row in shown.texts()])
-        parts += [f"### {shown.caption}", f"`{measurement.text}`", rows, shown.note]
+        parts += [f"### {shown.caption}", f"`{measurement.command}`", rows, shown.note]
     return "\n\n".join([*parts, f"Machine: {machine_text(*machines)}."])
 
 
@@ -95,23 +84,22 @@ def write_smoke(measurements: Sequence[Measurement]) -> str:
     found = json.loads(measurement.result.read_text(encoding="utf-8"))
     seconds, machine = found["seconds"], BenchMachine.model_validate(found["machine"])
     rows = [[what, f"{seconds[name]:.0f} s"] for name, what in NOTED.items() if name in seconds]
-    return f"`{measurement.text}`\n\n{table(['what', 'time'], rows)}\n\nMachine: {machine_text(machine)}."
+    return f"`{measurement.command}`\n\n{table(['what', 'time'], rows)}\n\nMachine: {machine_text(machine)}."
 
 
 STEPS = tuple(
-    bench("step", "--preset", preset, "--precision", precision, "--batch", batch)
-    for preset, batch in (("variable-angle", "8"), ("fixed-angle", "8"), ("compact", "32"))
+    Measurement(f"caloscale bench step --preset {preset} --precision {precision} --batch {batch}")
+    for preset, batch in (("variable-angle", 8), ("fixed-angle", 8), ("compact", 32))
     for precision in ("float32", "bfloat16")
 )
-GENERATIONS = (
-    bench("generate", "--preset", "variable-angle", "--batch", "16"),
-    bench("generate", "--preset", "compact", "--batch", "64"),
-    bench("generate", "--preset", "compact", "--batch", "1", "--threads", "1"),
+GENERATIONS = tuple(
+    Measurement(f"caloscale bench generate --preset {options}")
+    for options in ("variable-angle --batch 16", "compact --batch 64", "compact --batch 1 --threads 1")
 )
 SECTIONS = (
     Section("step", "The training step", STEPS, write_benches),
     Section("generate", "Generation", GENERATIONS, write_benches),
-    Section("smoke", "Real nodes (root)", (Measurement("smoke", ("make", "smoke")),), write_smoke),
+    Section("smoke", "Real nodes (root)", (Measurement("make smoke"),), write_smoke),
 )
 
 
@@ -123,7 +111,7 @@ def measure(sections: Sequence[Section]) -> list[str]:
             try:
                 measurement.run()
             except subprocess.CalledProcessError as error:
-                failed.append(f"{measurement.text}: exit code {error.returncode}")
+                failed.append(f"{measurement.command}: exit code {error.returncode}")
     return failed
 
 
