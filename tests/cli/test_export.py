@@ -1,6 +1,7 @@
 """The command export: files as the simulations call them, seen with ONNX Runtime alone; checks; bad input."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -92,7 +93,8 @@ def test_par04_gets_fractions_of_the_energy(folders: Path, cells: Callable) -> N
     np.testing.assert_array_equal(mev(noise[0], 10, 150), mev(noise[0], 10, 120))
     assert not np.allclose(mev(noise[0], 10, 90), mev(noise[1], 10, 90))
     text = (folders / "par04" / "README.md").read_text()
-    radius, azimuth, depth = (int(word.split()[0].strip(",")) for word in _mesh(said(path)["caloscale.mesh"]))
+    mesh = said(path)["caloscale.mesh"]
+    radius, azimuth, depth = (int(cells) for cells in re.findall(r"(?:radius|azimuth|depth) (\d+)", mesh))
     assert len(mev(noise[0], 10, 90)) == radius * azimuth * depth
     for line in (
         f"/Par04/inference/setNbOfRhoCells {radius}",
@@ -100,10 +102,6 @@ def test_par04_gets_fractions_of_the_energy(folders: Path, cells: Callable) -> N
         "/Par04/inference/setSizeLatentVector 4",
     ):
         assert line in text.split("\n")
-
-
-def _mesh(text: str) -> list[str]:
-    return [part.partition(name)[2] for name, part in zip(("radius", "azimuth", "depth"), text.split(", "))]
 
 
 @pytest.mark.integration

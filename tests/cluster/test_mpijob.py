@@ -27,15 +27,11 @@ def pod_of(job: dict[str, Any], replica: str) -> dict[str, Any]:
     return job["spec"]["mpiReplicaSpecs"][replica]["template"]["spec"]
 
 
-def variables_of(pod: dict[str, Any]) -> dict[str, str]:
-    return {each["name"]: each["value"] for each in pod["containers"][0]["env"]}
-
-
 def test_the_operator_launches_it_once_an_attempt_and_its_launcher_reports() -> None:
     job = launched()
     assert job["spec"]["slotsPerWorker"] == 8 and job["spec"]["runPolicy"]["backoffLimit"] == 0
     launcher, worker = pod_of(job, "Launcher"), pod_of(job, "Worker")
-    variables = variables_of(launcher)
+    variables = {each["name"]: each["value"] for each in launcher["containers"][0]["env"]}
     given = load_solver_run(preset="proxy", overrides=["solver.ranks=16"]).solver
     assert parse_any_run(variables["CALOSCALE_RUN"]).solver == given
     assert variables["CALOSCALE_PROGRESS"] == "physics/gan-progress"

@@ -17,15 +17,11 @@ def shrunk(elastic: dict[str, Any] | None = None) -> World:
     return w.until(lambda w: len(w.attempts) == 2 and w.phase == "Running")
 
 
-def with_two_more_nodes(w: World) -> World:
-    w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
-    return w.until(settled)
-
-
 def test_it_does_not_grow_where_the_document_forbids_or_for_the_last_steps() -> None:
     """For these a restart would take longer than what is left."""
     for w in (shrunk({"scaleUp": False}), shrunk().until(lambda w: w.step >= 2978)):
-        assert [a["reason"] for a in with_two_more_nodes(w).attempts] == ["NodeLost", "Completed"]
+        w.nodes |= {f"m{i}": ex.spot(f"m{i}") for i in range(2)}
+        assert [a["reason"] for a in w.until(settled).attempts] == ["NodeLost", "Completed"]
 
 
 def validating(changes: dict[str, Any] | None = None, **kwargs: Any) -> World:

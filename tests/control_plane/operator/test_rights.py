@@ -120,7 +120,7 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
         runs.phase(f"stopped-{name}", "Suspended")
     for name, (kind, blocks) in MADE.items():
         runs.create(name, **blocks)
-        runs.plane.wait_until(lambda kind=kind: _has(runs, kind), f"its {kind} is made")
+        runs.plane.wait_until(lambda kind=kind: list(runs.server.each(kind, runs.namespace)), f"its {kind} is made")
         _suspend(runs, name)
         runs.phase(name, "Suspended")
     runs.quota(gpus=0)
@@ -132,10 +132,6 @@ def live_through_everything(runs: Runs, add_nodes: Callable[..., list[str]]) -> 
 
 def read(path: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-
-
-def _has(runs: Runs, kind: str) -> bool:
-    return any(True for _ in runs.server.each(kind, runs.namespace))
 
 
 def _suspend(runs: Runs, name: str) -> None:
