@@ -17,10 +17,11 @@ from kfp import dsl
 
 from caloscale.planning.catalogue.prices import today
 from caloscale.spec import EMPTY_FORM
+from caloscale.spec.configuration import parse_override
 from caloscale.stages.pipeline_run import HERE
 from caloscale.studies.measures import Context
 from caloscale.studies.runner import runs_of
-from caloscale.studies.sweep import Study, load_study, parse_changes
+from caloscale.studies.sweep import Study, load_study
 from components.cost_report.component import cost_report
 from pipelines.chain import LIGHT, in_cluster, steps
 from pipelines.options import command, write_pipeline
@@ -71,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     if given.parallel < 1:
         parser.error(f"--parallel: at least one point at a time (got {given.parallel})")
-    study = load_study(given.study).changed(parse_changes(given.changes))
+    study = load_study(given.study).changed(dict(map(parse_override, given.changes)))
     return write_pipeline(build(study, Context(today()), given.parallel), given.compile)
 
 

@@ -12,7 +12,7 @@ from caloscale import spec
 from caloscale.errors import MOST_CHARACTERS, ConfigurationError, InputError
 from caloscale.spec import document
 from caloscale.spec.configuration import parse_overrides, parse_yaml
-from caloscale.studies.sweep import load_study, parse_changes
+from caloscale.studies.sweep import load_study
 
 INPUTS = Path(__file__).parent / "inputs"
 
@@ -40,7 +40,6 @@ def test_scalars_are_those_of_the_core_schema(text: str) -> None:
     assert parse_yaml(f"\ufeffb: [{text or '~'}]\n...\n") == {"b": [READ[text]]}  # a byte order mark, an end
     if not text.startswith("!"):
         assert parse_overrides([f"x.a={text}"]) == {"x": {"a": READ[text]}}
-        assert parse_changes([f"x.a={text}"]) == {"x.a": READ[text]}
     written = document.dump({"a": text})
     assert parse_yaml(written) == yaml.safe_load(written) == {"a": text}  # by readers of YAML 1.2 and 1.1
 
@@ -90,13 +89,12 @@ def test_a_file_that_is_no_text_of_a_configuration(content: bytes, problem: str,
     ],
 )
 def test_a_value_of_set_is_whole_or_refused(override: str, value: Any) -> None:
-    for parse in (parse_overrides, parse_changes):
-        if value is None:
-            with pytest.raises(ConfigurationError) as caught:
-                parse([f"source={override}"])
-            assert caught.value.field.startswith("source") and caught.value.file == "--set"
-        else:
-            assert parse([f"source={override}"]) == {"source": value}
+    if value is None:
+        with pytest.raises(ConfigurationError) as caught:
+            parse_overrides([f"source={override}"])
+        assert caught.value.field.startswith("source") and caught.value.file == "--set"
+    else:
+        assert parse_overrides([f"source={override}"]) == {"source": value}
 
 
 KINDS = {

@@ -31,6 +31,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError, Sto
 from caloscale.installation import install_command, load_package
 from caloscale.spec import load_run
 from caloscale.spec.block import read_block
+from caloscale.spec.configuration import parse_override
 from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN, load_tensorflow_quietly
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def study(
     from caloscale.planning.catalogue.measurements import load_measurements
     from caloscale.studies.measures import Context
     from caloscale.studies.report import run_study
-    from caloscale.studies.sweep import load_study, parse_changes, study_names
+    from caloscale.studies.sweep import load_study, study_names
 
     if listed or study is None:
         titles = {name: load_study(name).title for name in study_names()}
@@ -189,7 +190,7 @@ def study(
         )
         console().print(table("Studies", ("study", "question"), list(zip(titles, questions))))
         return
-    asked = load_study(study).changed(parse_changes(changes or ()))
+    asked = load_study(study).changed(dict(map(parse_override, changes or ())))
     folder = output or Path("runs") / f"study-{asked.name}"
     context = Context(day_of(as_of), read_prices(prices), load_measurements(measurements or ()))
     words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]

@@ -194,17 +194,21 @@ def check_mapping(raw: Any, source: object) -> Mapping[str, Any]:
     return raw
 
 
+def parse_override(override: str) -> tuple[str, Any]:
+    """Name and value of an override ``a.b=c``; the value is read as YAML."""
+    name, equals, value = override.partition("=")
+    name = name.strip()
+    if not equals or not all(name.split(".")):
+        remedy = "write it as block.field=value, such as train.epochs=3"
+        raise ConfigurationError("is not an override", file="--set", value=override, remedy=remedy)
+    return name, document.parse_value(value, file="--set", field=name)
+
+
 def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
-    """Overrides ``a.b=c`` as a nested mapping; the value is read as YAML."""
+    """Overrides ``a.b=c`` as a nested mapping."""
     merged: dict[str, Any] = {}
-    for override in overrides:
-        path, equals, value = override.partition("=")
-        keys = path.strip().split(".")
-        if not equals or not all(keys):
-            remedy = "write it as block.field=value"
-            raise ConfigurationError("is not an override", file="--set", value=override, remedy=remedy)
-        nested: Any = document.parse_value(value, file="--set", field=path.strip())
-        for key in reversed(keys):
+    for name, nested in map(parse_override, overrides):
+        for key in reversed(name.split(".")):
             nested = {key: nested}
         merged = _merge(merged, nested)
     return merged

@@ -1,7 +1,7 @@
 """A study: its sweeps, what each point computes, and what is reported."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any, Self
@@ -207,18 +207,6 @@ def _change(sweep: dict[str, Any], name: str, value: Any) -> bool:
         sweep["given"][name] = value
         return True
     return False
-
-
-def parse_changes(changes: Iterable[str]) -> dict[str, Any]:
-    """Changes ``name=value`` by name; the value is read as YAML. Raises ConfigurationError."""
-    parsed = {}
-    for change in changes:
-        name, equals, value = change.partition("=")
-        if not equals or not name:
-            remedy = "write train.epochs=3 or train.epochs=[3, 6]"
-            raise ConfigurationError("is not a change", file="--set", value=change, remedy=remedy)
-        parsed[name] = document.parse_value(value, file="--set", field=name)
-    return parsed
 
 
 def study_names() -> list[str]:
