@@ -9,13 +9,8 @@ from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.families.compact.training import compact_for_training
 from caloscale.models.families.gan.step import Computed
 from caloscale.spec import load_run
-
-SMALL = (
-    "data.geometry.cells=[7, 6, 4]",
-    "data.geometry.layers=[{count: 4, absorberMm: 4}]",
-    "data.geometry.depthMm=30",
-    "data.preprocessing.rebin=[1, 1, 1]",
-)
+from tests.training.conftest import small_run
+from tests.training.detector import DETECTOR
 
 
 def networks_of(run):
@@ -48,7 +43,7 @@ def evaluate(functions, run, networks, inputs):
 @pytest.mark.parametrize(
     ("preset", "overrides", "batch"),
     [
-        ("compact", SMALL, 7),
+        ("compact", DETECTOR, 7),
         pytest.param("compact", (), 1, marks=pytest.mark.integration),
         pytest.param("par04", (), 7, marks=pytest.mark.integration),
         pytest.param("par04", (), 1, marks=pytest.mark.integration),
@@ -80,7 +75,7 @@ def away(found, truth):
 
 def test_real_and_empty_showers():
     """Showers in network units, one of them without energy: the outputs of the Keras network."""
-    run = load_run(preset="compact", overrides=[*SMALL, "model.dropout=0"])
+    run = small_run("model.dropout=0")
     networks = networks_of(run)
     cells = synthetic_batch(run, 3)["cells"].numpy()[..., None]
     cells[1] = 0
@@ -92,7 +87,7 @@ def test_real_and_empty_showers():
 
 def test_a_weight_that_is_not_a_number_is_seen():
     """By the losses: the exponentials and logarithms here are arithmetic on bits."""
-    run = load_run(preset="compact", overrides=SMALL)
+    run = small_run()
     networks = networks_of(run)
     functions = compact_for_training(networks)
     noise = np.zeros((1, noise_size(run.model, run.data)), np.float32)
@@ -108,7 +103,7 @@ def test_a_weight_that_is_not_a_number_is_seen():
 
 def test_other_networks_are_computed_layer_by_layer():
     for overrides in (["model.binCounts=true"], ["data.azimuthDeg=[0, 360]", "data.mirror=false"]):
-        run = load_run(preset="compact", overrides=[*SMALL, *overrides])
+        run = small_run(*overrides)
         networks = build(run.model, run.data)
         assert family_of(run.model).for_training(networks).generator is networks["generator"]
         with pytest.raises(ValueError, match="layer by layer"):
