@@ -87,11 +87,8 @@ def read_trace(content: bytes) -> Trace:
     kernels = [interval for plane in devices for interval in _kernels(plane)]
     operations = kernels or [interval for plane in host for interval in _host_operations(plane)]
     inputs, steps = ([one for one in annotations if one.name == name] for name in (INPUT, STEP))
-    return Trace(*map(_sorted, (inputs, steps, operations)))
-
-
-def _sorted(intervals: Any) -> tuple[Interval, ...]:
-    return tuple(sorted(intervals, key=lambda interval: interval.start))
+    ascending = (sorted(each, key=lambda interval: interval.start) for each in (inputs, steps, operations))
+    return Trace(*map(tuple, ascending))
 
 
 def _events(plane: Any, line: Any) -> Iterator[tuple[str, float, float, Any]]:

@@ -53,7 +53,9 @@ class ProgressFile:
         if self._path is None or not (now or self.is_due()):
             return
         self._written = time.perf_counter()
-        step_seconds = self._step_seconds(number)
+        step_seconds = None
+        if self._first is not None and number > self._first[0]:
+            step_seconds = (time.perf_counter() - self._first[1]) / (number - self._first[0])
         progress = RunProgress(
             epoch=round(number / self._per_epoch, 3),
             epochs=self._steps // self._per_epoch,
@@ -69,8 +71,3 @@ class ProgressFile:
             write_text(self._path, progress.model_dump_json(by_alias=True, exclude_none=True))
         except StorageError as error:  # the training does not depend on this file
             log.warning("progress is not written: %s", error)
-
-    def _step_seconds(self, number: int) -> float | None:
-        if self._first is None or number <= self._first[0]:
-            return None
-        return (time.perf_counter() - self._first[1]) / (number - self._first[0])

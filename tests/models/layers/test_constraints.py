@@ -113,19 +113,13 @@ class TestBinCounts:
 
 
 class TestMeasuredAngle:
-    @pytest.mark.parametrize("angle_deg", [60, 75, 90, 101.5, 120])
-    def test_is_the_angle_of_a_straight_shower_in_the_real_geometry(self, angle_deg):
+    @pytest.mark.parametrize(("angle_deg", "slope_y"), [(60, 0), (75, 0), (90, 0), (101.5, 0), (120, 0), (70, 0.4)])
+    def test_is_the_angle_of_a_straight_shower_with_the_x_axis_in_the_real_geometry(self, angle_deg, slope_y):
         geometry = Geometry()
-        energies = np.random.default_rng(3).random(25) + 0.1
-        shower = straight_shower(math.radians(angle_deg), geometry, energies=energies)
+        energies = None if slope_y else np.random.default_rng(3).random(25) + 0.1
+        shower = straight_shower(math.radians(angle_deg), geometry, energies=energies, slope_y=slope_y)
         layer = MeasuredAngle((geometry.cell_mm,) * 2, sensor_depth_mm(geometry), dtype="float64")
-        np.testing.assert_allclose(layer(shower[None, ..., None]), [[math.radians(angle_deg)]], rtol=1e-12)
-
-    def test_is_the_angle_with_the_x_axis_when_y_is_inclined_too(self):
-        geometry = Geometry()
-        shower = straight_shower(math.radians(70), geometry, slope_y=0.4)
-        layer = MeasuredAngle((geometry.cell_mm,) * 2, sensor_depth_mm(geometry), dtype="float64")
-        direction = np.array([1 / math.tan(math.radians(70)), 0.4, 1.0])
+        direction = np.array([1 / math.tan(math.radians(angle_deg)), slope_y, 1.0])
         expected = math.acos(direction[0] / np.linalg.norm(direction))
         np.testing.assert_allclose(layer(shower[None, ..., None]), [[expected]], rtol=1e-12)
 

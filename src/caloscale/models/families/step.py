@@ -130,7 +130,10 @@ class Step:
         measured = [self.context.progress] if self._progress is None else []
         reduced, summed = self._all_reduced(gradient, [*measured, *values])
         if self._progress is None:
-            self._progress = self._mean_progress(summed.pop(0))
+            # A training ends at exactly 1. Shares of 1/n, or a division that a compiler makes a multiplication by 1/n,
+            # round to less for many n.
+            total, replicas = summed.pop(0), self.context.replicas
+            self._progress = tf.where(total >= replicas, 1.0, total / replicas)
         with part_scope("optimizer"):
             rate = self.run.train.learning_rate if rate is None else rate
             scaled = rate * self.run.train.rate_factor(self.context.global_batch)
@@ -193,14 +196,6 @@ class Step:
             packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
             summed, *rest = unpack(packed, values)
         return summed, rest
-
-    def _mean_progress(self, summed: tf.Tensor) -> tf.Tensor:
-        """The mean over the replicas; exactly 1 when all are at the end, as the training ends at 1.
-
-        Shares of 1/n, or a division that a compiler makes a multiplication by 1/n, round to less for many n.
-        """
-        replicas = self.context.replicas
-        return tf.where(summed >= replicas, 1.0, summed / replicas)
 
     def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
         zero = tf.UnconnectedGradients.ZERO

@@ -97,7 +97,11 @@ class _Compact:
         )
         x = tf.nn.leaky_relu(self._convolution([tf.nn.leaky_relu(x, SLOPE)], "conv2"), SLOPE)
         shift, width, bend = (self._convolution([x], name) for name in ("shift", "width", "bend"))
-        value = maps + shift + self._softplus(width) * speckle + bend * tf.maximum(speckle, KINK)
+        if self.form.softplus_logarithm:
+            width = tf.math.log(1 + tf.exp(tf.minimum(width, OVERFLOW)))
+        else:
+            width = tf.nn.softplus(width)
+        value = maps + shift + width * speckle + bend * tf.maximum(speckle, KINK)
         powers = tf.exp(tf.raw_ops.ClipByValue(t=value, clip_value_min=0.0, clip_value_max=SATURATION))
 
         faintest = layers["shower"].faintest
@@ -240,11 +244,6 @@ class _Compact:
         if not self.form.channels_first:
             return self._layers["conv1_around"](cells)
         return tf.transpose(self._layers["conv1_around"](tf.transpose(cells, (0, 2, 3, 1))), (0, 3, 1, 2))
-
-    def _softplus(self, x: Tensor) -> Tensor:
-        if not self.form.softplus_logarithm:
-            return tf.nn.softplus(x)
-        return tf.math.log(1 + tf.exp(tf.minimum(x, OVERFLOW)))
 
     def _depth_last(self, cells: Tensor) -> Tensor:
         rows, columns, depth = self.shape

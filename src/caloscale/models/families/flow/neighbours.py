@@ -57,8 +57,10 @@ def correlate(
     depth = normal.shape[3]
     within = _within_cylinder(normal, coefficients) if cylinder else _within_grid(normal, logits, coefficients)
     scores = within
+    # Matrices (3, L, L) that add the layers one, two, three in front and behind.
+    bands = np.stack([np.eye(depth, k=step) + np.eye(depth, k=-step) for step in range(1, REACH + 1)])
     for gate, of_gate in zip(_gates(logits, core), tf.split(coefficients[-_GATES * REACH :], _GATES)):
-        band = tf.tensordot(of_gate, tf.constant(_bands(depth)), 1)
+        band = tf.tensordot(of_gate, tf.constant(bands, tf.float32), 1)
         along = tf.matmul(band[None], tf.reshape(within * gate, (-1, depth, normal.shape[1] * normal.shape[2])))
         scores = scores + gate * tf.reshape(along, (-1, *within.shape[1:]))
     return scores * (1 + tf.sigmoid(logits) * core * (tf.exp(log_spreads) - 1)[:, None, None])
@@ -151,8 +153,3 @@ def _gates(logits: tf.Tensor, core: tf.Tensor) -> list[tf.Tensor]:
     hit = tf.sigmoid(logits)
     gate = hit * hit
     return [gate * (1 - core), gate * core, (1 - hit) * (1 - core)]
-
-
-def _bands(depth: int) -> NDArray[np.float32]:
-    """Matrices (3, L, L) that add the layers one, two, three in front and behind."""
-    return np.stack([np.eye(depth, k=step) + np.eye(depth, k=-step) for step in range(1, REACH + 1)]).astype(np.float32)
