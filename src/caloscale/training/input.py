@@ -180,9 +180,9 @@ def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
     """ShowerFileError unless the shards were made for this run: same shape, detector, preprocessing, primaries with
     their ranges, which the networks and their model card take from the run."""
     if (unlike := first_unlike(manifest, data, "energy_gev", "angle_deg")) is not None:
-        field, found, wanted = unlike
+        field, theirs, ours = unlike
         problem = "the shards were made for another run configuration"
-        remedy = f"make them again with `caloscale preprocess`; the run wants {str(wanted)[:200]}"
+        remedy = f"make them again with `caloscale preprocess`; the run wants {str(ours)[:200]}"
         raise ShowerFileError(
-            problem, file=folder / "manifest.json", field=field, value=str(found)[:200], remedy=remedy
+            problem, file=folder / "manifest.json", field=field, value=str(theirs)[:200], remedy=remedy
         )

@@ -13,23 +13,23 @@ _INTRA = "TF_NUM_INTRAOP_THREADS"
 
 def processor_variables(train: Train) -> dict[str, str]:
     """Environment variables of TensorFlow for what the run configuration sets."""
-    wanted = {
+    settings = {
         "TF_NUM_INTEROP_THREADS": train.threads.inter,
         _INTRA: train.threads.intra,
         "TF_ENABLE_ONEDNN_OPTS": None if train.one_dnn is None else int(train.one_dnn),
     }
-    return {name: str(value) for name, value in wanted.items() if value is not None}
+    return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 def set_processor(run: Run, environment: MutableMapping[str, str], modules: Mapping[str, object] = sys.modules) -> None:
     """Set the variables in ``environment``. Raises ConfigurationError when TensorFlow is loaded with others."""
-    wanted = processor_variables(run.train)
-    differing = {name: value for name, value in wanted.items() if environment.get(name) != value}
+    settings = processor_variables(run.train)
+    differing = {name: value for name, value in settings.items() if environment.get(name) != value}
     if differing and "tensorflow" in modules:
         problem = "are read when TensorFlow is loaded, and this process has loaded it"
         remedy = "start `caloscale train` in another process, or set these variables before TensorFlow is loaded"
         raise ConfigurationError(problem, field="train.threads, train.oneDnn", value=differing, remedy=remedy)
-    environment.update(wanted)
+    environment.update(settings)
     set_suitable_threads(run, environment)
 
 

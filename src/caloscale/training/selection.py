@@ -44,8 +44,8 @@ def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     ends = np.cumsum(shards)
     few = np.unique(np.linspace(0, len(shards) - 1, MOST_SHARDS).astype(int))
     pool = np.concatenate([np.arange(ends[index] - shards[index], ends[index]) for index in few])
-    wanted = min(len(pool), MOST_SHOWERS, max(1, round(SHARE * sum(shards))))
-    return np.sort(np.random.default_rng(0).choice(pool, wanted, replace=False))
+    count = min(len(pool), MOST_SHOWERS, max(1, round(SHARE * sum(shards))))
+    return np.sort(np.random.default_rng(0).choice(pool, count, replace=False))
 
 
 def is_selected(deviation: float, earlier: Mapping[int, float], train: Train) -> bool:

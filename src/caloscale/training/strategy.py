@@ -85,8 +85,8 @@ def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Place
     worker, cluster = worker_of(environment)
     workers = max(1, len(cluster))
     _check_accelerators(run, environment, devices, workers)
-    wanted = run.train.strategy
-    name, reason = (wanted, "set by train.strategy") if wanted != "auto" else _choose(environment, devices, workers)
+    setting = run.train.strategy
+    name, reason = (setting, "set by train.strategy") if setting != "auto" else _choose(environment, devices, workers)
     if name != "multi-worker" and workers > 1:
         raise _impossible(name, f"TF_CONFIG names {workers} workers", "use auto or multi-worker, or unset TF_CONFIG")
     if name == "tpu":
@@ -229,10 +229,10 @@ def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[f
             return each, "hardware"
         if hardware.accelerator is not None:
             return math.inf, "hardware.accelerator"
-    given = environment.get("NVIDIA_VISIBLE_DEVICES", "")
-    if given not in ("", "none", "void"):
+    visible = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    if visible not in ("", "none", "void"):
         # Images for GPUs set "all" themselves, so it says nothing about this node.
-        return (0.0 if given == "all" else float(len(given.split(",")))), "NVIDIA_VISIBLE_DEVICES"
+        return (0.0 if visible == "all" else float(len(visible.split(",")))), "NVIDIA_VISIBLE_DEVICES"
     if _tpu_is_announced(environment):
         return math.inf, "TPU_NAME, TPU_WORKER_HOSTNAMES"
     return 0.0, ""

@@ -54,13 +54,13 @@ class Direct:
         self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
     ) -> Tensor:
         """(B, X', Y', Z', O), with a bias (O,) added and a (Leaky)ReLU of this slope below 0 behind it."""
-        found = _convolution(x, kernel, shape.before, shape.behind)
-        return activated(found if bias is None else tf.nn.bias_add(found, bias), slope)
+        y = _convolution(x, kernel, shape.before, shape.behind)
+        return activated(y if bias is None else tf.nn.bias_add(y, bias), slope)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
         """(B, X, Y, Z, C)."""
-        found = _input_gradient(gradient, kernel, shape.padded)
-        return _cut(found, shape.before, shape.inputs)
+        of_input = _input_gradient(gradient, kernel, shape.padded)
+        return _cut(of_input, shape.before, shape.inputs)
 
     def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
         """(kx, ky, kz, C, O)."""
@@ -83,15 +83,15 @@ class Cells(Direct):
         self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
     ) -> Tensor:
         counts, behind = self._counts(shape), self._behind(shape)
-        found = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
+        y = _convolution(x, self._kernel(kernel), shape.before, behind, self.size)
         if bias is not None:
-            found = tf.nn.bias_add(found, tf.tile(bias, [math.prod(self.size)]))
-        found = activated(found, slope)
-        found = tf.reshape(found, (-1, *counts, *self.size, kernel.shape[4]))
+            y = tf.nn.bias_add(y, tf.tile(bias, [math.prod(self.size)]))
+        y = activated(y, slope)
+        y = tf.reshape(y, (-1, *counts, *self.size, kernel.shape[4]))
         if self.size[:2] != (1, 1):
-            found = tf.transpose(found, (0, 1, 4, 2, 5, 3, 6, 7))
+            y = tf.transpose(y, (0, 1, 4, 2, 5, 3, 6, 7))
         sizes = [count * size for count, size in zip(counts, self.size)]
-        return _cut(tf.reshape(found, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
+        return _cut(tf.reshape(y, (-1, *sizes, kernel.shape[4])), (0, 0, 0), shape.outputs)
 
     def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
         turned = tf.transpose(tf.reverse(kernel, (0, 1, 2)), (0, 1, 2, 4, 3))
@@ -112,10 +112,10 @@ class Cells(Direct):
         gradient = tf.reshape(gradient, (-1, *counts, math.prod(self.size) * channels))
         x = with_own_zeros(x, shape.before, self._behind(shape))
         widths = triple(width + size - 1 for width, size in zip(shape.kernel, self.size))
-        found = _kernel_gradient(x, gradient, widths, self.size)
-        found = tf.reshape(found, (*found.shape[:4], math.prod(self.size), channels))
+        of_kernel = _kernel_gradient(x, gradient, widths, self.size)
+        of_kernel = tf.reshape(of_kernel, (*of_kernel.shape[:4], math.prod(self.size), channels))
         parts = [
-            found[i : i + shape.kernel[0], j : j + shape.kernel[1], k : k + shape.kernel[2], :, number]
+            of_kernel[i : i + shape.kernel[0], j : j + shape.kernel[1], k : k + shape.kernel[2], :, number]
             for number, (i, j, k) in enumerate(itertools.product(*map(range, self.size)))
         ]
         return tf.add_n(parts)
@@ -158,18 +158,18 @@ def needs_plane(channels: int, width: int) -> bool:
 
 def _input_gradient(gradient: Tensor, kernel: Tensor, inputs: Triple) -> Tensor:
     sizes = tf.concat([tf.shape(gradient)[:1], [*inputs, kernel.shape[3]]], axis=0)
-    found = tf.raw_ops.Conv3DBackpropInputV2(
+    of_input = tf.raw_ops.Conv3DBackpropInputV2(
         input_sizes=sizes, filter=kernel, out_backprop=gradient, strides=[1] * 5, padding="VALID"
     )
-    return tf.ensure_shape(found, (None, *inputs, kernel.shape[3]))
+    return tf.ensure_shape(of_input, (None, *inputs, kernel.shape[3]))
 
 
 def _kernel_gradient(x: Tensor, gradient: Tensor, kernel: Triple, strides: Triple = (1, 1, 1)) -> Tensor:
     sizes = (*kernel, x.shape[4], gradient.shape[4])
-    found = tf.raw_ops.Conv3DBackpropFilterV2(
+    of_kernel = tf.raw_ops.Conv3DBackpropFilterV2(
         input=x, filter_sizes=sizes, out_backprop=gradient, strides=[1, *strides, 1], padding="VALID"
     )
-    return tf.ensure_shape(found, sizes)
+    return tf.ensure_shape(of_kernel, sizes)
 
 
 def _zeros(before: Triple, behind: Triple) -> list[list[int]]:

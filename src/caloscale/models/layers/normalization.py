@@ -26,13 +26,13 @@ def running_statistics(network: tf.keras.Model) -> list[tf.Variable]:
 
     They are the only weights that a training changes without a gradient. Constants of our layers are no weights.
     """
-    found: list[tf.Variable] = []
+    statistics: list[tf.Variable] = []
     for layer in network.layers:
         if isinstance(layer, tf.keras.Model):
-            found += running_statistics(layer)
+            statistics += running_statistics(layer)
         elif isinstance(layer, tf.keras.layers.BatchNormalization):
-            found += layer.non_trainable_weights
-    return found
+            statistics += layer.non_trainable_weights
+    return statistics
 
 
 @register

@@ -59,10 +59,10 @@ def identity_of(run: Run, manifest: Manifest, global_batch: int) -> dict[str, An
     return {**weights_configuration(run), "globalBatch": global_batch, "showers": manifest.train_sha256}
 
 
-def first_difference(found: Any, wanted: Any, path: str = "") -> tuple[str, Any, Any] | None:
+def first_difference(theirs: Any, ours: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Dotted path of the first value that differs, and both values; None when all are equal."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        keys = dict.fromkeys([*wanted, *found])
-        inner = (first_difference(found.get(key), wanted.get(key), f"{path}.{key}".lstrip(".")) for key in keys)
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        keys = dict.fromkeys([*ours, *theirs])
+        inner = (first_difference(theirs.get(key), ours.get(key), f"{path}.{key}".lstrip(".")) for key in keys)
         return next(filter(None, inner), None)
-    return None if found == wanted else (path, found, wanted)
+    return None if theirs == ours else (path, theirs, ours)

@@ -48,8 +48,8 @@ _NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 def step_of(path: Path) -> int | None:
     """The step of a checkpoint by its name; None for another file."""
-    found = _NAME.fullmatch(path.name)
-    return int(found.group(1)) if found else None
+    match = _NAME.fullmatch(path.name)
+    return int(match.group(1)) if match else None
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,8 @@ class CheckpointFolder:
 
     def steps(self) -> list[Path]:
         """The checkpoints of the folder, newest first."""
-        found = self.path.iterdir() if self.path.is_dir() else ()
-        return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+        paths = self.path.iterdir() if self.path.is_dir() else ()
+        return sorted((path for path in paths if _NAME.fullmatch(path.name)), reverse=True)
 
     def newest(self) -> Saved | None:
         """The newest intact checkpoint; None when there is none at all. A damaged one is passed over with a warning.
@@ -186,8 +186,8 @@ class Entry(Block):
     @property
     def file(self) -> str:
         """Name of its file in a folder."""
-        found = _OBJECT.fullmatch(self.name)
-        return f"{found[1]}{SUFFIX}" if found else self.name
+        match = _OBJECT.fullmatch(self.name)
+        return f"{match[1]}{SUFFIX}" if match else self.name
 
 
 class Holder(Block):
@@ -347,7 +347,7 @@ class BucketCopy:
         Raises StorageError, and CheckpointError, with nothing changed: it has the checkpoints of another run.
         """
         present = {path.name: path for path in folder.steps()}
-        wanted = not (folder.path / SELECTED).exists()
+        needs_selected = not (folder.path / SELECTED).exists()
         pointer = self._pointer if self._holds else self._look(START_RETRY_SECONDS)[0]
         for entry in pointer.checkpoints:
             content = self._read(entry, folder)
@@ -356,9 +356,9 @@ class BucketCopy:
             older = present and entry.file < max(present)
             if not older and not (entry.file in present and _intact(present[entry.file])):
                 _put(content, folder.path / entry.file)
-                wanted = True
+                needs_selected = True
             break
-        selected = self._read(pointer.selected, folder) if wanted and pointer.selected is not None else None
+        selected = self._read(pointer.selected, folder) if needs_selected and pointer.selected is not None else None
         if selected is not None:
             _put(selected, folder.path / SELECTED)
 
@@ -379,8 +379,8 @@ class BucketCopy:
             try:
                 self._write(pointer, self._version, retry_seconds)
             except ChangedError:
-                found, version = self._look(retry_seconds)
-                holder = found.holder
+                present, version = self._look(retry_seconds)
+                holder = present.holder
                 if version != NO_VERSION and (holder is None or holder.token != self.holder.token):
                     self._lost = SupersededError("another process" if holder is None else holder.title, self.uri)
                     raise self._lost from None
@@ -408,10 +408,10 @@ class BucketCopy:
     def _remove_unfinished(self, other: Holder) -> None:
         """Remove the objects of a holder that can point to nothing any more, but for those that are pointed to."""
         store, prefix = bucket_of(self.uri)
-        for found in store.list(prefix):
-            match = _OBJECT.fullmatch(name := found.name.rpartition("/")[2])
+        for stored in store.list(prefix):
+            match = _OBJECT.fullmatch(name := stored.name.rpartition("/")[2])
             if match and match[2].startswith(other.token) and name not in self._pointer.objects:
-                store.delete(found.name)
+                store.delete(stored.name)
 
     def _read(self, entry: Entry, folder: CheckpointFolder) -> bytes | None:
         """The bytes of a checkpoint of this run; None, with a warning, when they are damaged or missing."""

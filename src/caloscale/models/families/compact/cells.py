@@ -148,13 +148,13 @@ class Cells:
             value, width = self._split(maps, noise, heads, bias)
             grown = self._grown(tf.reshape(width, rows))
             powers = self._powers(self._height(tf.reshape(value, rows), grown, noise))
-            energy, found, raised = self._energy(powers, total)
+            energy, power_sums, raised = self._energy(powers, total)
             over = self._over(raised)
             logarithms = tf.reshape(_logarithms(over), cells)
 
             def gradient(*upstream: Tensor) -> tuple[Tensor, ...]:
                 of_energy = self._of_energy(energy, logarithms, over, self._tiled(upstream[3]), upstream)
-                of_value, of_total = self._of_height(of_energy, energy, found, total)
+                of_value, of_total = self._of_height(of_energy, energy, power_sums, total)
                 parts = (of_value, *self._of_noise(of_value, noise, grown))
                 of_heads = tf.concat([tf.reshape(part, cells) for part in parts], axis=3)
                 of_bias = tf.raw_ops.BiasAddGrad(out_backprop=of_heads)
@@ -184,9 +184,9 @@ class Cells:
         return tf.clip_by_value(value + logarithm(grown) * noise, 0.0, SATURATION)
 
     def _energies(self, powers: Tensor, total: Tensor) -> tuple[Tensor, ...]:
-        found = tf.reduce_sum(powers, axis=1)
-        energy = powers * (self._deposit_faintest * total / (found + 1))[:, None]
-        return energy, found, self._power * logarithm(energy + SMALLEST_CELL)
+        sums = tf.reduce_sum(powers, axis=1)
+        energy = powers * (self._deposit_faintest * total / (sums + 1))[:, None]
+        return energy, sums, self._power * logarithm(energy + SMALLEST_CELL)
 
     def _one_plus_shower(self, raised: Tensor) -> Tensor:
         return 1 + tf.nn.relu(exponential(raised) - self._empty) / self._faintest
@@ -238,10 +238,10 @@ class Cells:
         slope = self._power * raised / ((energy + SMALLEST_CELL) * (self._faintest * over))
         return tf.reshape(of_sums + tf.where(logarithms > 0, of_logarithm * slope, 0.0), (-1, self.number))
 
-    def _height_gradient(self, upstream: Tensor, energy: Tensor, found: Tensor, total: Tensor) -> tuple[Tensor, ...]:
+    def _height_gradient(self, upstream: Tensor, energy: Tensor, sums: Tensor, total: Tensor) -> tuple[Tensor, ...]:
         """(B, X Y L) before the cut at 0 and `SATURATION`, and of the total (B,): E = factor (exp(height) - 1)."""
-        factor = self._deposit_faintest * total / (found + 1)
-        common = tf.reduce_sum(upstream * energy, axis=1) / (factor * (found + 1))
+        factor = self._deposit_faintest * total / (sums + 1)
+        common = tf.reduce_sum(upstream * energy, axis=1) / (factor * (sums + 1))
         of_total, factor = common * self._deposit_faintest, factor[:, None]
         grown = energy + factor
         within = tf.logical_and(energy > 0, grown < factor * float(np.exp(SATURATION) * (1 - 1e-6)))

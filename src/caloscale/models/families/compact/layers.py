@@ -241,8 +241,8 @@ class Deposit(PlainLayer):
         logarithms, latent, response = parts
         cells = self.faintest * tf.math.expm1(logarithms)
         total = latent[:, 0] * self.units * tf.exp(response[:, 0])
-        found = tf.reduce_sum(cells, axis=(1, 2, 3))
-        return compressed(cells * (total / (found + self.faintest))[:, None, None, None], self.power)[..., None]
+        sums = tf.reduce_sum(cells, axis=(1, 2, 3))
+        return compressed(cells * (total / (sums + self.faintest))[:, None, None, None], self.power)[..., None]
 
 
 class Exponentials(PlainLayer):

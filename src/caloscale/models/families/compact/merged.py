@@ -107,8 +107,8 @@ class _Compact:
         faintest = layers["shower"].faintest
         response = layers["response"]([mean, fluctuations, latent])
         total = latent[:, 0] * layers["shower"].units * tf.exp(response[:, 0])
-        found = faintest * (tf.reduce_sum(powers, axis=(1, 2, 3)) - float(rows * columns * depth))
-        factor = total / (found + faintest) * (faintest / self.units_per_gev)
+        sums = faintest * (tf.reduce_sum(powers, axis=(1, 2, 3)) - float(rows * columns * depth))
+        factor = total / (sums + faintest) * (faintest / self.units_per_gev)
         factor = tf.reshape(factor, (-1, 1, 1, 1))
         cells = powers * factor - factor
         return self._depth_last(cells) if self.form.channels_first else cells

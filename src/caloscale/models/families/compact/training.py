@@ -38,9 +38,9 @@ def compact_for_training(networks: Networks) -> Computed:
     if "cell_noise" not in generator or "line" in generator or "bins" in discriminator:
         raise ValueError("networks with conditions, counts in ranges or other layers are computed layer by layer")
     cells = Cells(generator, discriminator)
-    made = _Generator(networks["generator"], generator, cells)
+    generate = _Generator(networks["generator"], generator, cells)
     judge = _Discriminator(networks["discriminator"], discriminator, cells)
-    return Computed(made, judge, cells.of_showers)
+    return Computed(generate, judge, cells.of_showers)
 
 
 @compiled

@@ -179,8 +179,8 @@ class LayerFlow(PlainLayer):
     def loss(self, whitened: tf.Tensor, primary: tf.Tensor, noise: tf.Tensor, angle: tf.Tensor) -> tf.Tensor:
         """Mean squared error of the velocity of each shower (B,), over its repetitions. whitened (B, D), noise
         (B, R, D), angle (B, R, 1)."""
-        point, wanted = interpolate(noise, whitened[:, None], angle)
-        return tf.reduce_mean((self.velocity(point, angle, primary[:, None], training=True) - wanted) ** 2, axis=(1, 2))
+        point, target = interpolate(noise, whitened[:, None], angle)
+        return tf.reduce_mean((self.velocity(point, angle, primary[:, None], training=True) - target) ** 2, axis=(1, 2))
 
     def arithmetic(self) -> int:
         """Floating-point operations for one shower."""

@@ -145,19 +145,19 @@ class ShowerFlow(PlainLayer):
         reached = cells.of(reached)
         beyond = tf.math.log(reached)
         widths = scores.widths(self._edges(layers))
-        found = cells.energies(beyond, factors, widths)
+        energy = cells.energies(beyond, factors, widths)
         likeliest = tf.cast(reached >= cells.of_layers(highest), tf.float32)
         share = tf.maximum(tf.clip_by_value(beyond / _RAMP, 0.0, 1.0), likeliest)
         # No cell has more than its layer, which the distribution of a single cell does not know.
-        above = tf.nn.relu(tf.minimum(found, cells.of_layers(layers / floor)) - 1) * share
+        above = tf.nn.relu(tf.minimum(energy, cells.of_layers(layers / floor)) - 1) * share
         sums = layers * full / floor
-        wanted = tf.nn.relu(sums - cells.sum_layers(share))
-        above = hold_moments(hold_sums(above, wanted, cells), share, wanted, across, axis, cells, detector)
+        sums_above = tf.nn.relu(sums - cells.sum_layers(share))
+        above = hold_moments(hold_sums(above, sums_above, cells), share, sums_above, across, axis, cells, detector)
         for _ in range(_HITS):
-            found = share + hold_hits(above, share, across, cells, detector)
-            found = found * cells.of_layers(sums / cells.sum_layers(found))
-            above = tf.nn.relu(found - share)
-        return cells.whole(found * floor)
+            energy = share + hold_hits(above, share, across, cells, detector)
+            energy = energy * cells.of_layers(sums / cells.sum_layers(energy))
+            above = tf.nn.relu(energy - share)
+        return cells.whole(energy * floor)
 
     def losses_of(
         self, shower: tf.Tensor, latent: tf.Tensor, random: EventDraws

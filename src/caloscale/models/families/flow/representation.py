@@ -124,7 +124,7 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
     depth = depth_positions(detector)
     mean_depth = tf.reduce_sum(along[0] * depth, axis=(1, 2))[:, None, None]
     variance_depth = tf.reduce_sum(along[0] * (depth - mean_depth) ** 2, axis=(1, 2)) + 1e-4
-    found, distances = [], []
+    numbers, distances = [], []
     for number, share in enumerate(along):
         distance = tf.constant(places(number, detector))[None, :, None] - axis[:, number : number + 1]
         mean = tf.reduce_sum(share * distance, axis=(1, 2))
@@ -132,18 +132,18 @@ def moments(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
         slope = tf.reduce_sum(share * distance * (depth - mean_depth), axis=(1, 2)) / variance_depth
         variance = tf.reduce_sum(share * distance**2, axis=(1, 2)) + 1e-6
         third = tf.reduce_sum(share * distance**3, axis=(1, 2))
-        found += [mean, slope, tf.math.log(variance) / 2, tf.asinh(third / variance**1.5)]
+        numbers += [mean, slope, tf.math.log(variance) / 2, tf.asinh(third / variance**1.5)]
         distances.append(distance)
     if detector.cylinder:
         distances = [tf.reshape(distance, (-1, *detector.shape)) for distance in distances]
     else:
         distances = [distances[0][:, :, None], distances[1][:, None]]
     radius = tf.sqrt(distances[0] ** 2 + distances[1] ** 2 + ROUNDED)
-    found.append(tf.math.log(tf.reduce_sum(cells * radius, axis=(1, 2, 3)) / total + 1e-3))
-    found.append(tf.math.log(tf.reduce_sum(cells * cells, axis=(1, 2, 3)) / total**2 + 1e-6))
+    numbers.append(tf.math.log(tf.reduce_sum(cells * radius, axis=(1, 2, 3)) / total + 1e-3))
+    numbers.append(tf.math.log(tf.reduce_sum(cells * cells, axis=(1, 2, 3)) / total**2 + 1e-6))
     for threshold in (detector.floor_gev * (1 - _ROUNDING), detector.hit_gev):
-        found.append(tf.math.log1p(tf.reduce_sum(tf.cast(cells > threshold, tf.float32), axis=(1, 2, 3))))
-    return tf.stack(found, axis=1)
+        numbers.append(tf.math.log1p(tf.reduce_sum(tf.cast(cells > threshold, tf.float32), axis=(1, 2, 3))))
+    return tf.stack(numbers, axis=1)
 
 
 def places(at: int, detector: Detector) -> NDArray[np.float32]:

@@ -49,33 +49,33 @@ def hold_cells(
     all cells, get a common factor: a cell that is nearly always hit stays as it is, and depths of hits remain
     exponential.
     """
-    wanted, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
-    reached, level = 1 + below, tf.ones_like(wanted)
+    number, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
+    reached, level = 1 + below, tf.ones_like(number)
     expected = tf.reduce_sum(1 / (1 + point), axis=(2, 3), keepdims=True)
-    found = tf.reduce_sum(_beyond(reached / (1 + point), wanted), axis=(2, 3), keepdims=True)
-    goal = tf.nn.relu(expected + tf.exp(log_spreads)[:, None, None] * (found - expected))
-    point = point * tf.clip_by_value((found + 1) / (goal + 1), 1 / _MOST, _MOST)
+    count = tf.reduce_sum(_beyond(reached / (1 + point), number), axis=(2, 3), keepdims=True)
+    goal = tf.nn.relu(expected + tf.exp(log_spreads)[:, None, None] * (count - expected))
+    point = point * tf.clip_by_value((count + 1) / (goal + 1), 1 / _MOST, _MOST)
     for _ in range(_COUNTS):
-        found = _beyond(reached / (1 + point * level), wanted) * full
-        found = tf.reduce_sum(found, axis=(1, 2, 3), keepdims=True)
-        level = tf.clip_by_value(level * tf.maximum(found, 1.0) / wanted, 1 / _MOST, _MOST)
+        count = _beyond(reached / (1 + point * level), number) * full
+        count = tf.reduce_sum(count, axis=(1, 2, 3), keepdims=True)
+        level = tf.clip_by_value(level * tf.maximum(count, 1.0) / number, 1 / _MOST, _MOST)
     return reached / (1 + point * level)
 
 
-def _beyond(ratio: tf.Tensor, wanted: tf.Tensor) -> tf.Tensor:
-    """1 where ratio is above 1, 0 where it is not, and a part near to 1; wanted: number of cells that are above."""
-    return tf.clip_by_value((ratio - 1) * (wanted / _RAMP) + 0.5, 0.0, 1.0)
+def _beyond(ratio: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    """1 where ratio is above 1, 0 where it is not, and a part near to 1; number: number of cells that are above."""
+    return tf.clip_by_value((ratio - 1) * (number / _RAMP) + 0.5, 0.0, 1.0)
 
 
 def hold_hits(above: tf.Tensor, share: tf.Tensor, moments: tf.Tensor, cells: AllCells, detector: Detector) -> tf.Tensor:
     """Cells of which as many are above ``detector.hit_gev`` as ``moments`` (B, 12) say. Energies near that are
     multiplied by up to a factor that takes the energy that many cells have to it; it falls to 1 on either side."""
-    wanted, limit = tf.maximum(tf.exp(moments[:, -1:]) - 1, 1.0), detector.hit_gev / detector.floor_gev
-    energy, level = share + above, tf.ones_like(wanted)
+    number, limit = tf.maximum(tf.exp(moments[:, -1:]) - 1, 1.0), detector.hit_gev / detector.floor_gev
+    energy, level = share + above, tf.ones_like(number)
     for _ in range(_COUNTS):
-        over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(wanted))
-        found = tf.reduce_sum(cells.sum_layers(over), axis=1, keepdims=True)
-        level = tf.clip_by_value(level * (found / wanted) ** _STEEPNESS, 1 / _MOST, _MOST)
+        over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(number))
+        count = tf.reduce_sum(cells.sum_layers(over), axis=1, keepdims=True)
+        level = tf.clip_by_value(level * (count / number) ** _STEEPNESS, 1 / _MOST, _MOST)
     level = cells.of_showers(tf.math.log(level))
     distance = tf.math.log(tf.maximum(energy, _TINY) / limit) - level
     return above * tf.exp(-level / (1 + distance * distance))
@@ -84,7 +84,7 @@ def hold_hits(above: tf.Tensor, share: tf.Tensor, moments: tf.Tensor, cells: All
 def hold_moments(
     above: tf.Tensor,
     hits: tf.Tensor,
-    wanted: tf.Tensor,
+    sums: tf.Tensor,
     moments: tf.Tensor,
     axis: tf.Tensor,
     cells: AllCells,
@@ -108,14 +108,14 @@ def hold_moments(
             goals = moments[:, 4 * at + 1 : 4 * at + 4]
             factors.append(_tilt(cells.sum_along(above, at), faintest[at], frames[at], goals, detector))
         above = above * cells.of_lines(factors[0], 0) * cells.of_lines(factors[1], 1)
-        above = _widen(hold_sums(above, wanted, cells), hits, radius, moments, cells)
-        above = hold_sums(above, wanted, cells)
+        above = _widen(hold_sums(above, sums, cells), hits, radius, moments, cells)
+        above = hold_sums(above, sums, cells)
     return above
 
 
-def hold_sums(above: tf.Tensor, wanted: tf.Tensor, cells: AllCells) -> tf.Tensor:
+def hold_sums(above: tf.Tensor, sums: tf.Tensor, cells: AllCells) -> tf.Tensor:
     """Cells whose layers have these sums (B, L)."""
-    return above * cells.of_layers(wanted / (cells.sum_layers(above) + _TINY))
+    return above * cells.of_layers(sums / (cells.sum_layers(above) + _TINY))
 
 
 def _widen(above: tf.Tensor, hits: tf.Tensor, radius: tf.Tensor, moments: tf.Tensor, cells: AllCells) -> tf.Tensor:

@@ -109,10 +109,10 @@ def measure_whitening(run: Run, generator: tf.keras.Model, showers: Table) -> We
     With data.mirror the mirrored showers count, too. Empty layers get a low-discrepancy sequence, not random numbers.
     """
     flow = generator.get_layer("flow")
-    primaries, found = _numbers_of(run, flow.detector, showers)
+    primaries, numbers = _numbers_of(run, flow.detector, showers)
     design = _design(primaries)
-    mean = np.linalg.lstsq(design, found, rcond=None)[0]
-    rest = found - design @ mean
+    mean = np.linalg.lstsq(design, numbers, rcond=None)[0]
+    rest = numbers - design @ mean
     spread = np.maximum(rest.std(axis=0), 1e-6)
     log_width = np.linalg.lstsq(design, np.log(np.abs(rest) + _LEAST_REST * spread), rcond=None)[0]
     rest = rest * np.exp(-(design @ log_width))
