@@ -208,6 +208,16 @@ def test_what_workers_measured_is_priced_on_the_machines_of_the_bill(tmp_path: P
     assert own is not None and million.monte_carlo_usd == pytest.approx(own.monte_carlo_usd, rel=1e-6)
 
 
+@pytest.mark.parametrize("priced_as", ["machineType=n1-standard-3", "region=nowhere1"])
+def test_rented_machines_are_billed_without_a_price_of_another(tmp_path: Path, priced_as: str) -> None:
+    keep(tmp_path, "simulate", 100, attempt="u/1", showersPerSecond=10.0, source="geant4", **SIMULATED)
+    rent(tmp_path, nodes=4, **V100)
+    run = spec.load_run(preset="compact", overrides=[f"budget.pricedAs.{priced_as}"])
+    (tmp_path / "run.yaml").write_text(spec.dump_run(run))
+    billed = bill_of(tmp_path)
+    assert billed.usd > 50 and billed.per_million_showers is None
+
+
 def test_showers_from_the_cache_count_for_the_break_even(tmp_path: Path) -> None:
     """1,000 showers at 10 a second: simulated in the run, before it, or by an earlier attempt of it."""
     found = []

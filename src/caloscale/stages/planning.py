@@ -2,7 +2,7 @@
 
 import datetime as dt
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import platformdirs
 
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError
-from caloscale.planning.billing.bill import Bill, bill
+from caloscale.planning.billing.bill import Bill, bill, rates_of_use
 from caloscale.planning.billing.calibration import Calibration, calibrate
 from caloscale.planning.billing.usage import RunUse, measurement_of
 from caloscale.planning.catalogue.hardware import find_machine
@@ -97,12 +97,12 @@ def read_use(path: Path) -> RunUse:
 
 def bill_of(folder: Path, prices: Prices | None = None) -> Bill:
     """The bill of a run, compared with its plan where the folder has one. prices: absent: the catalogue's."""
-    use = read_use(folder)
+    use, prices = read_use(folder), prices or load_prices()
     where = folder if folder.is_dir() else folder.parent
-    return bill(use, prices or load_prices(), plan=read_plan(where), **_speeds(where, use))
+    return bill(use, prices, plan=read_plan(where), **_speeds(where, use, prices))
 
 
-def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
+def _speeds(folder: Path, use: RunUse, prices: Prices) -> dict[str, Any]:
     """Speeds of generator and Monte Carlo, each on the machine that it is priced as, where that is known; and showers
     that came from the cache.
 
@@ -131,8 +131,10 @@ def _speeds(folder: Path, use: RunUse) -> dict[str, Any]:
         known["generation"] = (node_as(priced) if own else node, generated.figures["showersPerSecond"])
     if simulated is not None:
         figures, cores = simulated.figures, simulated.machine.cores
-        processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
-        known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
+        with nullcontext() if own else suppress(InputError):  # rented nodes are billed without a price of this machine
+            rates_of_use(node_as(priced), prices, use.day)
+            processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
+            known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
         billed = any(record.stage == "simulate" and not record.figures.get("reused") for record in earlier)
         known["reused_showers"] = figures["showers"] if figures.get("reused") and not billed else 0
     return known
