@@ -138,17 +138,13 @@ def _read(text: str) -> tuple[AnyRun | None, str | None]:
         return build_any_run(spec), None
     except ConfigurationError as error:
         problem = str(error)
-    try:
-        return build_any_run(_acted_on(spec)), problem
-    except ConfigurationError as error:
-        return None, str(error)
-
-
-def _acted_on(spec: Mapping[str, Any]) -> dict[str, Any]:
     kept = {block: spec[block] for block in ACTED_ON if block in spec}
     if isinstance(solver := spec.get("solver"), Mapping) and "model" not in spec:
         kept["solver"] = {name: solver[name] for name in ("preset", "ranks") if name in solver}  # its nodes fit them
-    return kept
+    try:
+        return build_any_run(kept), problem
+    except ConfigurationError as error:
+        return None, str(error)
 
 
 class Draft:

@@ -141,14 +141,15 @@ def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) 
         spent = f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}"
         draft.finish("Failed", "RestartBudget", spent)
         return
-    pause = _backoff_seconds(draft, run) if counts else 0.0
+    # it doubles with each restart in a row that kept no step
+    pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0) if counts else 0.0
     draft.put(
         phase="Recovering",
         message=outcome.message,
         restarts=restarts,
         waiting_since=None,
         capacity_since=None,
-        not_before=draft.now + dt.timedelta(seconds=pause),
+        not_before=draft.now + dt.timedelta(seconds=min(pause, LONGEST_BACKOFF_SECONDS)),
     )
     lost = f", {ended.steps_lost} steps lost" if ended.steps_lost else ""
     message = f"attempt {ended.number} ended: {outcome.message}{lost}"
@@ -161,12 +162,6 @@ def _contradicted(draft: Draft, run: AnyRun, outcome: Outcome) -> bool:
     if outcome.reason != "Unschedulable" or run.cluster.add_nodes or placed is None:
         return False
     return shortage(placed, draft.seen.pools()[0]) is None
-
-
-def _backoff_seconds(draft: Draft, run: AnyRun) -> float:
-    """Doubles with each restart in a row that kept no step."""
-    pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0)
-    return min(pause, LONGEST_BACKOFF_SECONDS)
 
 
 def attempts_in_vain(status: RunStatus) -> int:

@@ -86,11 +86,13 @@ _WORKER = worker_templates()
 
 def _spec(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
+    others = [one.node_selector.items() for one in launch.alternatives]
     spec: Manifest = {
         **copy.deepcopy(_WORKER["pod"]),
         "serviceAccountName": cluster.service_account or names.WORKER_ACCOUNT,
         "terminationGracePeriodSeconds": cluster.termination_grace_period_seconds,
-        "nodeSelector": _selector(launch),
+        # the labels that all offered pools have; Kueue adds the labels of the flavor that it chooses
+        "nodeSelector": dict(pair for pair in placed.node_selector.items() if all(pair in items for items in others)),
         "tolerations": _tolerations(launch),
         "containers": [_container(launch, environment)],
         "volumes": [{"name": name, **source} for name, source, _, _ in _volumes(launch)],
@@ -121,12 +123,6 @@ def _workers(launch: Launch, label: str) -> Manifest:
     """Workers of the attempt on nodes with one value of a label."""
     own = {name: launch.labels[name] for name in (names.RUN_LABEL, names.ATTEMPT_LABEL, names.COMPONENT)}
     return {"topologyKey": label, "labelSelector": {"matchLabels": own}}
-
-
-def _selector(launch: Launch) -> dict[str, str]:
-    """Labels that the nodes of all offered pools have; Kueue adds the labels of the flavor that it chooses."""
-    others = [one.node_selector.items() for one in launch.alternatives]
-    return dict(pair for pair in launch.placed.node_selector.items() if all(pair in items for items in others))
 
 
 def _tolerations(launch: Launch) -> list[Manifest]:
