@@ -56,11 +56,10 @@ def command(main: Callable[[list[str] | None], int]) -> Callable[[list[str] | No
     return run
 
 
-def write_pipeline(pipeline: Any, file: Path) -> int:
-    """Write a pipeline as the YAML that the Kubeflow UI takes; the exit code. Raises ConfigurationError."""
+def write_pipeline(pipeline: Any, file: Path) -> None:
+    """Write a pipeline as the YAML that the Kubeflow UI takes. Raises ConfigurationError and StorageError."""
     if file.suffix not in (".yaml", ".yml"):
         problem = "is no name of a YAML file"
         raise ConfigurationError(problem, field="--compile", value=str(file), remedy="write OUT.yaml")
     with atomic_writer(file) as temporary:
         compiler.Compiler().compile(pipeline, str(temporary))
-    return 0

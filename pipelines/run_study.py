@@ -73,7 +73,8 @@ def main(arguments: list[str] | None = None) -> int:
     if given.parallel < 1:
         parser.error(f"--parallel: at least one point at a time (got {given.parallel})")
     study = load_study(given.study).changed(dict(map(parse_override, given.changes)))
-    return write_pipeline(build(study, Context(today()), given.parallel), given.compile)
+    write_pipeline(build(study, Context(today()), given.parallel), given.compile)
+    return 0
 
 
 if __name__ == "__main__":

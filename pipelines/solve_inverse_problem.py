@@ -62,7 +62,8 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     refuse_unused(parser, given)
     if given.compile:
-        return write_pipeline(build(), given.compile)
+        write_pipeline(build(), given.compile)
+        return 0
     from pipelines import local
 
     return local.solve_here(given, build)

@@ -111,7 +111,8 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--volume-claim: {given.volume_claim!r} is no name of a PersistentVolumeClaim")
     if given.compile:
         name = "train-on-cluster" if given.on_cluster else "train-calorimeter-gan"
-        return write_pipeline(build(name=name, volume_claim=given.volume_claim), given.compile)
+        write_pipeline(build(name=name, volume_claim=given.volume_claim), given.compile)
+        return 0
     from pipelines import local
 
     return local.run_here(given, build)
