@@ -104,8 +104,8 @@ def test_a_run_that_is_made_anew_is_not_mixed_with_the_one_that_was_fetched(tmp_
         fetch(seen(run, RunStatus()), tmp_path)
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if file.is_file()} == before
     waiting, other = tmp_path / "waiting", use.run_of("train.epochs=7")
-    for _ in range(2):
-        fetch(seen(run, RunStatus()), waiting)
+    for changes in ((), (), ("cluster.suspend=true",), ("budget.maxUsd=1000", "recovery.maxRestarts=3")):
+        fetch(seen(use.run_of(*changes), RunStatus()), waiting)
     with pytest.raises(ClusterError, match=r"run\.yaml is the configuration of another run"):
         fetch(seen(other, use.status_of(other)), waiting)
     assert load_any_run(waiting / "run.yaml") == run

@@ -56,6 +56,9 @@ class Logs(Server):
         ([[ONE, TWO], [TWO, line(2.5, "no end", "")]], ["one", "two", "no end"], [9, None]),
         ([[BROKEN], [ONE]], ["one"], [9, None]),  # the worker had written nothing before
         ([[], [ONE]], ["one"], [9, None]),
+        ([[], []], [], [0, 0]),  # lines that were there already stay out
+        ([[BROKEN], []], [], [0, 0]),
+        ([[line(1, "one", "")], [ONE]], ["one"], [1, 1]),  # nor do the lines before an unfinished one come
         ([[MaxRetryError(None, "/", None)], [ONE]], ["one"], [9, 9]),  # type: ignore[arg-type]
         ([[ONE, refusal(500, "it starts")], [ONE, TWO], [TWO]], ["one", "(no log: it starts)", "two"], [9, None]),
         (
@@ -71,7 +74,7 @@ def test_a_stream_that_breaks_is_resumed(
     """The rest of the log of a worker was missing, with exit code 0."""
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
     server: Any = Logs(*streams)
-    found = list(logs(server, "physics", "gan", follow=True, tail=9))
+    found = list(logs(server, "physics", "gan", follow=True, tail=tails[0]))
     assert found == [f"gan-1-worker-0 | {text}" for text in printed] and server.tails[:2] == tails
 
 

@@ -4,12 +4,13 @@ import datetime as dt
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from caloscale.client.runs import RunOnCluster
 from caloscale.client.usage import StageTime, keep_use
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
-from caloscale.spec import build_any_run, dump_run, load_any_run
+from caloscale.spec import AnyRun, build_any_run, dump_run, load_any_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import UNCOPIED
 from caloscale.status import RunStatus
@@ -31,7 +32,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         launched = [attempt.launched for attempt in run.status.attempts[:1]]
         if before.attempts and launched != [before.attempts[0].launched]:
             raise ClusterError(f"{folder} holds another run of that name", remedy=remedy)
-        if not before.attempts and written.is_file() and load_any_run(written) != configured:
+        if not before.attempts and written.is_file() and _lasting(load_any_run(written)) != _lasting(configured):
             raise ClusterError(f"{written} is the configuration of another run", remedy=remedy)
     missing = []
     workspace = workspace_of(configured)
@@ -50,6 +51,11 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     if not written.exists():
         write_text(written, dump_run(configured))
     return missing + keep_use(run, configured, str(folder), _stage_times(folder / "stages"))
+
+
+def _lasting(run: AnyRun) -> dict[str, Any]:
+    """The blocks that no edit of a TrainingRun changes; `caloscale stop` and a larger budget change others."""
+    return run.model_dump(include={"model", "data", "train", "validation", "solver", "hardware"})
 
 
 def _stage_times(folder: Path) -> list[StageTime]:

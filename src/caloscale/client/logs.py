@@ -53,7 +53,9 @@ class _Reader(threading.Thread):
                     rest = b"" if line.endswith(b"\n") else line  # a stream may have broken here
                     if not rest:
                         self._print(line, since)
-                self.problem, self._tail = "", None  # the worker had written nothing before a stream without lines
+                self.problem = ""
+                if self._tail and not rest:  # the worker had written nothing before a stream without lines
+                    self._tail = None
                 if last:
                     break
             except (ApiException, HTTPError, OSError) as error:
@@ -63,7 +65,7 @@ class _Reader(threading.Thread):
                 if isinstance(error, ApiException) and error.status in NO_LOG:
                     self.problem = known
                     break
-                if not isinstance(error, (ApiException, MaxRetryError)):
+                if self._tail and not rest and not isinstance(error, (ApiException, MaxRetryError)):
                     self._tail = None  # the stream was open
             time.sleep(POLL_SECONDS)
         if rest:
