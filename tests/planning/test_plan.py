@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from caloscale.errors import ConfigurationError, InputError, PriceError
-from caloscale.planning.catalogue.hardware import load_networks
+from caloscale.planning.catalogue.hardware import load_networks, network_of_preset
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
@@ -262,7 +262,7 @@ def test_showers_of_more_cells_take_longer():
         for rebin in ("[3, 3, 1]", "[1, 1, 1]")
     )
     assert fine.step_seconds > 1.5 * coarse.step_seconds
-    assert any("65025 cells, 7225 in the preset" in reason for reason in fine.reasons)
+    assert any("65025 cells and 2.45 GFLOP a shower; the preset compact has 7225" in reason for reason in fine.reasons)
     assert not any("cells" in reason for reason in coarse.reasons)
 
 
@@ -280,6 +280,8 @@ def test_a_measurement_on_the_cells_of_the_preset_is_scaled_to_other_cells():
     flow = own.model_copy(update={"network": "flow"})  # a preset that is not in the catalogue of networks
     fine = plan_of(*V100, "data.preprocessing.rebin=[1, 3, 1]", preset="flow", measurements=(*MEASURED, flow)).chosen
     assert not fine.measured and fine.reasons[0].startswith("scaled: nvidia-tesla-v100 with flow x")
+    other_form = network_of_preset("flow").model_copy(update={"gflop_per_shower": 0.1})  # as many cells, more layers
+    assert not Timings((*MEASURED, flow), other_form).of("gcp", "nvidia-tesla-v100").measured
     other = plan_of("hardware.accelerator=nvidia-l4", preset="flow", measurements=(*MEASURED, flow)).chosen
     assert other.reasons[0].startswith("unmeasured: nvidia-tesla-v100 with flow x")
     on_l4 = own.model_copy(update={"accelerator": "nvidia-l4", "machine_type": "g2-standard-4"})

@@ -6,7 +6,8 @@ from caloscale.report.blocks import Block, Details, Notice, Section, Table, Text
 from caloscale.report.plan import accelerators, headline, money, not_billed, remarks, verdict
 
 NO_SPEED = (
-    "A million showers have no price: how fast they are made was not measured by a worker on a machine of this bill."
+    "A million showers have no price: no worker on a machine of this bill measured how fast they are made, or "
+    "budget.pricedAs has no price, which Monte Carlo needs."
 )
 """Why the bill of rented machines does not price showers."""
 OWN_MACHINE = (

@@ -175,7 +175,7 @@ class Solver(Block):
             raise InvalidValueError("optimizer bayesian has no gradients to exchange", remedy=remedy)
         if self.learning_rate_scaling == "linear" and self.ranks > 1 and self.exchange == "none":
             raise InvalidValueError(
-                "learningRateScaling linear is for ranks that average their gradients, exchange none averages nothing",
+                "learningRateScaling linear is for ranks that average their gradients; exchange none averages nothing",
                 remedy="write learningRateScaling: none, or another exchange",
             )
         names = [data.name for data in self.data_sets]

@@ -99,7 +99,7 @@ def network_of(run: Run) -> Network:
         return known[name].on(cells)
     stated = find_family(run.model.family).arithmetic(run.model, run.data)
     if stated is None:
-        problem = "states no arithmetic of a training step with these settings, and the planner knows no other"
+        problem = "the family states no arithmetic of a step with these settings, and the planner knows no other"
         remedy = f"leave model.settings out, plan one of: {', '.join(known)}, or extend the family's method arithmetic"
         raise ConfigurationError(problem, field="model.family", value=name, remedy=remedy)
     return Network(
@@ -115,7 +115,7 @@ def network_of(run: Run) -> Network:
 
 @functools.cache
 def network_of_preset(name: str) -> Network | None:
-    """The networks of a preset on its own showers, of which its measurements are; None: there is no such preset."""
+    """The networks of a preset on the showers of the preset, as in its measurements; None: there is no such preset."""
     return network_of(load_run(preset=name)) if name in PRESETS else None
 
 

@@ -97,9 +97,10 @@ class Timings:
     def __init__(self, measurements: Sequence[Measurement], network: Network) -> None:
         """``network``: on the showers that are trained with."""
         self.network = network
-        usual, cells = (network_of_preset(network.network) or network).cells, network.cells
-        preset = f"{usual} in the preset {network.network}: arithmetic and memory by their ratio"
-        self._other_cells = () if cells == usual else (f"showers of {cells} cells, {preset}",)
+        usual = network_of_preset(network.network) or network
+        own, preset = (f"{n.cells} cells and {n.gflop_per_shower:.3g} GFLOP a shower" for n in (network, usual))
+        is_usual = (network.cells, network.gflop_per_shower) == (usual.cells, usual.gflop_per_shower)
+        self._other_showers = () if is_usual else (f"{own}; the preset {usual.network} has {preset}",)
         self._measurements = measurements
         self._fitted: dict[tuple[str, str], Timing] = {}
 
@@ -107,9 +108,9 @@ class Timings:
         """Times on an accelerator of a provider: measured, or estimated from another accelerator or network."""
         key = (provider, accelerator)
         if key not in self._fitted:
-            measured = None if self._other_cells else self._measured(*key)
+            measured = None if self._other_showers else self._measured(*key)
             timing = measured or self._estimated(find_accelerator(accelerator))
-            self._fitted[key] = replace(timing, caveats=(*timing.caveats, *self._other_cells))
+            self._fitted[key] = replace(timing, caveats=(*timing.caveats, *self._other_showers))
         return self._fitted[key]
 
     def _measured(self, provider: str, accelerator: str) -> Timing | None:
