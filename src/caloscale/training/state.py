@@ -67,7 +67,7 @@ class TrainingState:
         if self.average is not None:
             groups["average"] = network_variables(self.average, self.family)
         groups |= {f"{role}_optimizer": optimizer.slots() for role, optimizer in self.optimizers.items()}
-        named = {f"{group}/{name}": variable for group, of in groups.items() for name, variable in of.items()}
+        named = {f"{group}/{name}": variable for group, members in groups.items() for name, variable in members.items()}
         return {**named, "step": self.step}
 
     def adapted_variables(self) -> dict[str, tf.Variable]:

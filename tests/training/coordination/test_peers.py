@@ -138,10 +138,11 @@ def test_one_that_said_goodbye_is_not_lost(three):
 def test_strangers_are_not_let_in():
     server = listen(0)
     port = server.getsockname()[1]
-    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(4)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
     strangers[1].close()
     strangers[2].sendall(b"\x00\x00\x00\x033 1")
+    strangers[3].sendall(b"\x00\x00\x00\x04\xc3\xa9 1")
     found = {}
     thread = threading.Thread(target=lambda: found.update({0: accept(server, "key", 2)}))
     thread.start()

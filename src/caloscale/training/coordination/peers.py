@@ -210,8 +210,8 @@ def _index_of(connection: Connection, key: str, workers: int) -> int | None:
     """Index of the worker at the other end; None where it is not a worker of this training."""
     with suppress(OSError, EOFError, ValueError):
         if connection.poll(5):
-            its_key, _, index = connection.recv_bytes(100).decode().partition(" ")
-            if hmac.compare_digest(its_key, key) and 0 < int(index) < workers:
+            its_key, _, index = connection.recv_bytes(100).partition(b" ")
+            if hmac.compare_digest(its_key, key.encode()) and 0 < int(index) < workers:
                 return int(index)
     return None
 
