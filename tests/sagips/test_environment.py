@@ -78,6 +78,9 @@ def test_an_error_of_a_module_of_ones_own_is_no_missing_class(monkeypatch: pytes
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(AttributeError, match="halve"):
         load_class("own_module.Own", "solver.objective")
+    (tmp_path / "own_late.py").write_text("def __getattr__(name): import no_such_package")
+    with pytest.raises(ConfigurationError, match="cannot be imported: No module named 'no_such_package'"):
+        load_class("own_late.Own", "solver.objective")
 
 
 @pytest.mark.parametrize(

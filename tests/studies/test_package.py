@@ -31,6 +31,12 @@ def first_points(name: str, points: int) -> Study:
     return Study.model_validate(raw, by_alias=True, by_name=False)
 
 
+def test_both_families_are_judged_by_the_gates_of_the_flow():
+    (sweep, *_) = load_study("families").sweeps
+    judged = configured_run({"model.preset": "compact", "validation.gates": sweep.given["validation.gates"]})
+    assert judged.validation.judging == configured_run({"model.preset": "flow"}).validation.judging
+
+
 @pytest.mark.parametrize("name", study_names())
 def test_a_study_has_known_measures_and_valid_runs_of_one_precision(name):
     """`auto` is what was measured for one worker, and float32 for several."""

@@ -61,14 +61,14 @@ def load_class(name: str, field: str) -> Any:
     path, _, attribute = name.rpartition(".")
     try:
         module = import_module(path)
+        if hasattr(module, attribute):
+            return getattr(module, attribute)
     except ImportError as error:
         remedy = "install the package on all ranks, or add its folder to PYTHONPATH"
         raise ConfigurationError(f"cannot be imported: {error}", field=field, value=name, remedy=remedy) from error
-    if not hasattr(module, attribute):
-        problem = f"the module {path} has no class {attribute}"
-        remedy = "write the module and the class as package.module.Class"
-        raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
-    return getattr(module, attribute)
+    problem = f"the module {path} has no class {attribute}"
+    remedy = "write the module and the class as package.module.Class"
+    raise ConfigurationError(problem, field=field, value=name, remedy=remedy)
 
 
 def make_environment(name: str, options: dict[str, Any], events_per_sample: int, field: str) -> Environment:

@@ -1,8 +1,8 @@
 """The measures `exchange` and `exchangeEvents`: exchanges of gradients between processes of this machine, whose
 computing is imitated by sleeping, and a model of them, which also has many ranks.
 
-Synchronous, asynchronous and bounded are parameter servers (Li et al., OSDI 2014); the solver has the
-other methods. No network is trained: the measures `solve` and `run` compare accuracies.
+The methods central (synchronous), asynchronous and bounded are parameter servers (Li et al., OSDI 2014); the solver has
+all methods but the last two. No network is trained: the measures `solve` and `run` compare accuracies.
 """
 
 from __future__ import annotations
