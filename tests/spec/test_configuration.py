@@ -84,8 +84,8 @@ BAD = {
     "train.seed=4294967296": ("train.seed", "at most 4294967295"),
     "train.threads.intra=1000000": ("train.threads.intra", "at most 1024"),
     "train.batchPerReplica=1e12": ("train.batchPerReplica", "at most 1000000000"),
-    "nonsense": ("", "block.field=value"),
-    "a..b=1": ("", "block.field=value"),
+    "nonsense": ("", "NAME=VALUE"),
+    "a..b=1": ("", "NAME=VALUE"),
 }
 
 

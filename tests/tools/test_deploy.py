@@ -1,6 +1,7 @@
 """What `make deploy` and `make undeploy` say to the server; it is never asked."""
 
 import json
+import os
 import runpy
 import shutil
 import subprocess
@@ -268,7 +269,7 @@ def test_a_server_that_is_away_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pat
     program = tmp_path / "kubectl"
     program.write_text("#!/bin/sh\necho 'The connection to the server was refused' >&2; exit 1\n")
     program.chmod(0o755)
-    monkeypatch.setattr(deploy, "kubectl_program", lambda: str(program))
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     with pytest.raises(InputError, match="refused") as caught:
         deploy.kubectl("here", "get", "pods")
     assert "kubectl --context=here cluster-info" in caught.value.remedy

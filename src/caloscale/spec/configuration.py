@@ -199,7 +199,7 @@ def parse_override(override: str) -> tuple[str, Any]:
     name, equals, value = override.partition("=")
     name = name.strip()
     if not equals or not all(name.split(".")):
-        remedy = "write it as block.field=value, such as train.epochs=3"
+        remedy = "write it as NAME=VALUE, such as train.epochs=3"
         raise ConfigurationError("is not an override", file="--set", value=override, remedy=remedy)
     return name, document.parse_value(value, file="--set", field=name)
 
