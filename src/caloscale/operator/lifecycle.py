@@ -141,7 +141,7 @@ def _recover(draft: Draft, run: AnyRun, ended: AttemptStatus, outcome: Outcome) 
         spent = f"recovery.maxRestarts {run.recovery.max_restarts} are used up; last: {outcome.message}"
         draft.finish("Failed", "RestartBudget", spent)
         return
-    # it doubles with each restart in a row that kept no step
+    # the pause doubles with each restart in a row that kept no step
     pause = seconds_of(run.recovery.backoff) * 2 ** max(attempts_in_vain(draft.status) - 1, 0) if counts else 0.0
     draft.put(
         phase="Recovering",

@@ -14,7 +14,7 @@ from caloscale.status import AttemptStatus, Reason, RunStatus
 RETRYABLE_FROM = 128
 """Exit codes from here on are the machine's (signals, lost peers, devices); below, the user's."""
 CULPRIT_SECONDS = 5.0
-"""Longest time after which the end of the worker is reported because of which another left, s."""
+"""Longest wait for the end of the worker whose loss made another leave, s: its end has the reason."""
 OUT_OF_MEMORY = "was out of memory (OOMKilled; a smaller train.maxBatchPerReplica takes less) and ended"
 LOG_CHARACTERS = 600
 """Longest end of a log in a condition."""

@@ -64,7 +64,7 @@ class PrimaryRanges(Block):
         return None if value == (0, 0) else value
 
     def primary_ranges(self) -> "PrimaryRanges":
-        """These fields without those of the class that has more."""
+        """These fields alone, without the others of a subclass."""
         return PrimaryRanges(**{name: getattr(self, name) for name in PrimaryRanges.model_fields})
 
     @property

@@ -9,14 +9,7 @@ from typing import Any
 
 from caloscale.cluster.names import GPU
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.spec import (
-    EMPTY_FORM,
-    SolverRun,
-    build_solver_run,
-    parse_any_run,
-    parse_run,
-    run_of_form,
-)
+from caloscale.spec import EMPTY_FORM, SolverRun, build_solver_run, parse_any_run, parse_run, run_of_form
 from caloscale.spec.configuration import parse_yaml
 from caloscale.spec.values import BUCKETS, check_place
 from caloscale.stages.planning import plan

@@ -134,8 +134,9 @@ def _make(run: Run, folder: Path, failure: str | None) -> Report:
     worth = _worth(folder, evaluation, money) if evaluation else None
     summary = _summarise(folder.name, error, records, evaluation, worth, money)
     profile_file, planned = folder / "training" / PROFILE_FILE, read_plan(folder)
-    damaged = "delete it: the report then has no profile"
-    profile = read_block(Profile, profile_file, remedy=damaged) if profile_file.is_file() else None  # a short training
+    profile = None  # of a training that was too short for one
+    if profile_file.is_file():
+        profile = read_block(Profile, profile_file, remedy="delete it: the report then has no profile")
     figures = _draw(folder, evaluation, profile)
 
     def named(*names: str) -> list[Figure]:

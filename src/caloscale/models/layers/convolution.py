@@ -201,7 +201,7 @@ def convolution(
     """A convolution of stride 1 of (B, X, Y, Z, C) showers with (kx, ky, kz) kernels, and a (Leaky)ReLU.
 
     upsampling: how often each cell is repeated along each axis before that (nearest neighbour); the convolution is
-    folded then, and pad are numbers.
+    folded then, and pad must be numbers.
     pad: zeros on both sides of each (upsampled) axis before a valid convolution, or "same" for an output of equal
     size (an even kernel has its additional zero behind).
     slope: of the activation below 0; 1: no activation.

@@ -96,7 +96,7 @@ class _Columns:
         return tf.reshape(values, (self.cells, self.channels))
 
     def moments(self, x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Mean and variance (C,): the variance of a channel is the mean of the variances of its columns, and the
+        """Mean and variance (C,): the variance of a channel is the mean of the variances of its columns plus the
         variance of their means."""
         one, nothing = tf.ones(self.cells * self.channels), tf.zeros(0)
         _, means, variances, *_ = tf.raw_ops.FusedBatchNormV3(

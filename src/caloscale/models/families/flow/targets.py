@@ -49,33 +49,34 @@ def hold_cells(
     all cells, get a common factor: a cell that is nearly always hit stays as it is, and depths of hits remain
     exponential.
     """
-    number, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
-    reached, level = 1 + below, tf.ones_like(number)
+    target, full = tf.maximum(tf.exp(moments[:, -2]) - 1, 1.0)[:, None, None, None], full[..., None, None]
+    reached, level = 1 + below, tf.ones_like(target)
     expected = tf.reduce_sum(1 / (1 + point), axis=(2, 3), keepdims=True)
-    count = tf.reduce_sum(_beyond(reached / (1 + point), number), axis=(2, 3), keepdims=True)
+    count = tf.reduce_sum(_beyond(reached / (1 + point), target), axis=(2, 3), keepdims=True)
     goal = tf.nn.relu(expected + tf.exp(log_spreads)[:, None, None] * (count - expected))
     point = point * tf.clip_by_value((count + 1) / (goal + 1), 1 / _MOST, _MOST)
     for _ in range(_COUNTS):
-        count = _beyond(reached / (1 + point * level), number) * full
+        count = _beyond(reached / (1 + point * level), target) * full
         count = tf.reduce_sum(count, axis=(1, 2, 3), keepdims=True)
-        level = tf.clip_by_value(level * tf.maximum(count, 1.0) / number, 1 / _MOST, _MOST)
+        level = tf.clip_by_value(level * tf.maximum(count, 1.0) / target, 1 / _MOST, _MOST)
     return reached / (1 + point * level)
 
 
-def _beyond(ratio: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
-    """1 where ratio is above 1, 0 where it is not, and a part near to 1; number: number of cells that are above."""
-    return tf.clip_by_value((ratio - 1) * (number / _RAMP) + 0.5, 0.0, 1.0)
+def _beyond(ratio: tf.Tensor, target: tf.Tensor) -> tf.Tensor:
+    """1 where ratio is above 1, 0 where it is not, and a part near to 1. target: cells that should be above."""
+    return tf.clip_by_value((ratio - 1) * (target / _RAMP) + 0.5, 0.0, 1.0)
 
 
 def hold_hits(above: tf.Tensor, share: tf.Tensor, moments: tf.Tensor, cells: AllCells, detector: Detector) -> tf.Tensor:
-    """Cells of which as many are above ``detector.hit_gev`` as ``moments`` (B, 12) say. Energies near that are
-    multiplied by up to a factor that takes the energy that many cells have to it; it falls to 1 on either side."""
-    number, limit = tf.maximum(tf.exp(moments[:, -1:]) - 1, 1.0), detector.hit_gev / detector.floor_gev
-    energy, level = share + above, tf.ones_like(number)
+    """Cells of which as many are above ``detector.hit_gev`` as ``moments`` (B, 12) say. Energies near that
+    limit are multiplied by a factor that moves the energy which this number of cells exceed to the limit; it falls to 1
+    on either side."""
+    target, limit = tf.maximum(tf.exp(moments[:, -1:]) - 1, 1.0), detector.hit_gev / detector.floor_gev
+    energy, level = share + above, tf.ones_like(target)
     for _ in range(_COUNTS):
-        over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(number))
+        over = _beyond(energy / (cells.of_showers(level) * limit), cells.of_showers(target))
         count = tf.reduce_sum(cells.sum_layers(over), axis=1, keepdims=True)
-        level = tf.clip_by_value(level * (count / number) ** _STEEPNESS, 1 / _MOST, _MOST)
+        level = tf.clip_by_value(level * (count / target) ** _STEEPNESS, 1 / _MOST, _MOST)
     level = cells.of_showers(tf.math.log(level))
     distance = tf.math.log(tf.maximum(energy, _TINY) / limit) - level
     return above * tf.exp(-level / (1 + distance * distance))
