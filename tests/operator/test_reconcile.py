@@ -315,6 +315,7 @@ KNOWN = RunProgress(epoch=1.2, step=1000, steps=100_000, checkpoint_step=900, up
         ({"epoch": 1.9}, False),
         ({"epoch": 2.0}, True),
         ({"checkpoint_step": 901}, True),
+        ({"attempt": 2}, True),
         ({"updated": None}, True),
     ],
 )

@@ -146,8 +146,8 @@ def brings_news(known: RunProgress, report: RunProgress, refresh_seconds: float)
 def _is_news(known: RunProgress | None, report: RunProgress | None) -> bool:
     if known is None or report is None:
         return True
-    is_new = (int(report.epoch), report.checkpoint_step) != (int(known.epoch), known.checkpoint_step)
-    return is_new or (report.step - known.step) * 100 >= report.steps
+    before, after = ((int(one.epoch), one.checkpoint_step, one.attempt) for one in (known, report))
+    return before != after or (report.step - known.step) * 100 >= report.steps
 
 
 def _account(draft: Draft, run: AnyRun | None = None) -> None:
