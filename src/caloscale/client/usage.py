@@ -155,7 +155,7 @@ def _is_of_its_preset(run: Run) -> bool:
         own, usual = network_of(run), network_of_preset(run.model.network)
     except ConfigurationError:
         return False
-    return usual is not None and (own.cells, own.gflop_per_shower) == (usual.cells, usual.gflop_per_shower)
+    return usual is not None and own.has_step_of(usual)
 
 
 def _observed(run: Run, status: RunStatus, last: Attempt) -> MeasuredTraining | None:

@@ -62,6 +62,10 @@ class Network(SourcedRow):
             }
         )
 
+    def has_step_of(self, other: "Network") -> bool:
+        """Whether a step takes as long as a step of another: cells and arithmetic are equal."""
+        return (self.cells, self.gflop_per_shower) == (other.cells, other.gflop_per_shower)
+
 
 class Carbon(SourcedRow):
     """Carbon intensity of a region's electricity."""

@@ -99,8 +99,7 @@ class Timings:
         self.network = network
         usual = network_of_preset(network.network) or network
         own, preset = (f"{n.cells} cells and {n.gflop_per_shower:.3g} GFLOP a shower" for n in (network, usual))
-        is_usual = (network.cells, network.gflop_per_shower) == (usual.cells, usual.gflop_per_shower)
-        self._other_showers = () if is_usual else (f"{own}; the preset {usual.network} has {preset}",)
+        self._other_showers = () if network.has_step_of(usual) else (f"{own}; the preset {usual.network} has {preset}",)
         self._measurements = measurements
         self._fitted: dict[tuple[str, str], Timing] = {}
 
