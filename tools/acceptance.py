@@ -241,16 +241,14 @@ def main() -> None:
             for future in [processes.submit(count, kind, pool, run, size, number) for size in reversed(SIZES)]:
                 counts[kind].update(future.result())
                 progress.update(1)
-    deviation = 100 * np.sqrt(ERROR * (1 - ERROR) / max(1, options.draws))
     print(f"Preset {PRESET}, {GENERATED} generated showers. Population: {len(pool)} Geant4 showers\n")
-    print(
-        f"Acceptances, stated: {100 * ERROR:.0f}%; {options.draws} draws, standard deviation {deviation:.1f} points\n"
-    )
-    print(rates(counts["differences"], options.draws, 1))
-    print(
-        f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself as generated ones, {options.equal_draws} draws\n"
-    )
-    print(rates(counts["equal"], options.equal_draws, 0))
+    if number := options.draws:
+        deviation = 100 * np.sqrt(ERROR * (1 - ERROR) / number)
+        print(f"Acceptances, stated: {100 * ERROR:.0f}%; {number} draws, standard deviation {deviation:.1f} points\n")
+        print(rates(counts["differences"], number, 1))
+    if number := options.equal_draws:
+        print(f"\nAcceptances of {GENERATED_EQUAL} showers of Geant4 itself as generated ones, {number} draws\n")
+        print(rates(counts["equal"], number, 0))
     print(f"\nMachine: {machine_text(describe_machine())}.")
 
 
