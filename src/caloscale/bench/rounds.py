@@ -1,4 +1,4 @@
-"""Contenders in separate processes, timed in turn: what disturbs the machine disturbs all of them."""
+"""Contenders in separate processes, timed one after the other in each round: what disturbs the machine affects all."""
 
 import json
 import math

@@ -54,7 +54,7 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
 
 
 def _lasting(run: AnyRun) -> dict[str, Any]:
-    """The blocks that no edit of a TrainingRun changes; `caloscale stop` and a larger budget change others."""
+    """The blocks that the custom resource keeps unchanged; `caloscale stop` and a larger budget change others."""
     return run.model_dump(include={"model", "data", "train", "validation", "solver", "hardware"})
 
 

@@ -69,7 +69,7 @@ class DistributionContext:
     strategy: tf.distribute.Strategy
 
     def distribute(self, dataset: tf.data.Dataset) -> Iterable[Batch]:
-        """The input of a step. dataset: batches of one replica, for the replicas of this worker in turn."""
+        """The input of a step. dataset: batches of one replica; each replica of this worker takes the next."""
         if self.placement.replicas == 1:
             return dataset
         return self.strategy.distribute_datasets_from_function(lambda _: dataset)
