@@ -11,12 +11,12 @@ from caloscale.models import build
 from caloscale.models.families.published.merged import merged
 from caloscale.models.layers import convolution
 from caloscale.models.layers.convolution import PaddedConv3D, computed_by_keras
-from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
+from caloscale.models.layers.convolution_ways import Cells, Depths, Direct, Shape, needs_plane
 from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
 from tests.models import copy_weights, needs_bfloat16
 
-WAYS = [Direct(), *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (1, 3, 2), (4, 2, 2)])]
+WAYS = [Direct(), *map(Cells, [(1, 1, 2), (1, 1, 5), (2, 1, 1), (1, 3, 2), (4, 2, 2)]), Depths()]
 KERNELS = [(6, 6, 8), (4, 4, 6), (3, 3, 5), (3, 3, 3), (5, 6, 6), (5, 5, 5), (6, 5, 8), (3, 3, 8), (2, 2, 2)]
 """Of the published networks."""
 
@@ -58,7 +58,7 @@ def compare(way, shapes, inputs, outputs, batch, dtype, tolerance, *, graph=True
 
 @pytest.mark.parametrize(
     ("way", "kernel"),
-    [*((way, (4, 4, 6)) for way in WAYS), *((way, kernel) for way in (WAYS[1], WAYS[-1]) for kernel in KERNELS)],
+    [*((way, (4, 4, 6)) for way in WAYS), *((way, kernel) for way in (WAYS[1], *WAYS[-2:]) for kernel in KERNELS)],
     ids=str,
 )
 def test_values_and_gradients(way, kernel):
@@ -104,21 +104,22 @@ def rounded(values):
     return tf.cast(tf.cast(values, tf.bfloat16), tf.float32).numpy()
 
 
-@pytest.mark.parametrize("by_keras", [False, True], ids=["AVX-512", "Keras"])
+@pytest.mark.parametrize("way", ["AVX-512", "GPU", "Keras"])
 @pytest.mark.parametrize(("filters", "kernel", "channels", "pad", "slope", "bias"), LAYERS)
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [("float32", 1e-5), pytest.param("mixed_bfloat16", 3e-2, marks=needs_bfloat16)]
 )
 def test_the_layer_is_keras_layers_in_one(
-    monkeypatch, by_keras, filters, kernel, channels, pad, slope, bias, dtype, tolerance
+    monkeypatch, way, filters, kernel, channels, pad, slope, bias, dtype, tolerance
 ):
     """Zeros, convolution and activation one after the other in double precision; its copy by its configuration too."""
     same = pad == "same"
     options = {"padding": "same" if same else "valid", "use_bias": bias}
     zeros = (0, 0, 0) if same else pad
     inputs = tf.keras.Input((9, 8, 11, channels))
-    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
-    with computed_by_keras() if by_keras else nullcontext():
+    monkeypatch.setattr(convolution, "has_wide_registers", lambda: way != "GPU")
+    monkeypatch.setattr(convolution, "has_matrix_units", lambda: way != "AVX-512")
+    with computed_by_keras() if way == "Keras" else nullcontext():
         made = PaddedConv3D(filters, kernel, zeros, slope, dtype=dtype, **options)
         layer = PaddedConv3D.from_config(made.get_config())
     network = tf.keras.Model(inputs, layer(inputs))
@@ -152,7 +153,7 @@ def test_the_layer_is_keras_layers_in_one(
         # A sum near 0 may be rounded to the other sign, and then it has another slope.
         error = np.sqrt(np.mean((tf.cast(one, tf.float64) - other) ** 2) / np.mean(other**2))
         # Keras adds up the gradient of the bias in bfloat16.
-        assert error < tolerance * (4 if by_keras else 1)
+        assert error < tolerance * (4 if way == "Keras" else 1)
 
 
 @pytest.mark.parametrize("preset", [pytest.param("variable-angle", marks=pytest.mark.integration), "fixed-angle"])
@@ -207,3 +208,16 @@ def test_what_the_processor_can_do(flags, environment, wide, bfloat16, tmp_path,
 def test_a_processor_with_narrow_registers_computes_by_keras(wide, monkeypatch):
     monkeypatch.setattr(convolution, "has_wide_registers", lambda: wide)
     assert convolution.is_by_keras() is not wide
+
+
+@pytest.mark.parametrize(
+    ("gpus", "has_units"),
+    [([], False), ([(8, 0)], True), ([(9, 0), (9, 0)], True), ([(8, 0), (7, 5)], False), ([None], False)],
+)
+def test_gpus_with_matrix_units(gpus, has_units, monkeypatch):
+    """None: a GPU of another maker, of which TensorFlow has no number."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: gpus if kind == "GPU" else [])
+    monkeypatch.setattr(
+        tf.config.experimental, "get_device_details", lambda gpu: {"compute_capability": gpu} if gpu else {}
+    )
+    assert convolution.has_matrix_units.__wrapped__() is has_units

@@ -3,8 +3,8 @@
 The networks say what is computed; how belongs here. A convolution behind a large upsampling is folded (`folding`).
 Measured with AVX-512, forward and with gradients: folding is 10 and 7 times faster behind x6 x6 x6 (variable-angle);
 behind x2 x2 x2 and x2 x2 x3 (fixed-angle) 1.4 to 1.8 times faster forward, and with gradients 1.4 to 1.7 times slower:
-these are not folded. All others go one of two ways (`convolution_ways`), by the number of channels that a pass computes
-and the processor.
+these are not folded. All others go one of three ways (`convolution_ways`), by the number of channels that a pass
+computes and the processor or GPU.
 """
 
 import math
@@ -21,7 +21,7 @@ import tensorflow as tf
 from tensorflow import Tensor
 
 from caloscale.errors import InputError
-from caloscale.models.layers.convolution_ways import Cells, Direct, Shape, needs_plane
+from caloscale.models.layers.convolution_ways import Cells, Depths, Direct, Shape, needs_plane
 from caloscale.models.layers.folding import Triple as Triple
 from caloscale.models.layers.folding import UpsampledConv3D, activated, triple
 from caloscale.models.layers.plain import Differentiable, differentiable, register
@@ -41,6 +41,13 @@ BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})
 def has_accelerator() -> bool:
     """Whether TensorFlow sees a GPU or TPU, which computes convolutions by other programs than a processor."""
     return any(tf.config.list_physical_devices(kind) for kind in ("GPU", "TPU"))
+
+
+@cache
+def has_matrix_units() -> bool:
+    """Whether TensorFlow sees GPUs that multiply matrices in TF32 and bfloat16: those of NVIDIA since Ampere."""
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in tf.config.list_physical_devices("GPU")]
+    return bool(details) and all(gpu.get("compute_capability", (0, 0)) >= (8, 0) for gpu in details)
 
 
 def _one_dnn_may_be_wide() -> bool:
@@ -111,7 +118,8 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
     ) -> None:
         super().__init__(filters, kernel_size, **options)
         self.pad, self.slope = triple(pad), float(slope)
-        self._by_keras = is_by_keras()
+        self._by_depths = has_matrix_units() and not _asked_for_keras.get()
+        self._by_keras = is_by_keras() and not self._by_depths
 
     def build(self, input_shape: tf.TensorShape) -> None:
         super().build(self._padded(input_shape))
@@ -148,6 +156,8 @@ class PaddedConv3D(tf.keras.layers.Conv3D):  # type: ignore[misc]
         return needs_plane(int(inputs.shape[-1]), int(self.kernel_size[2]))
 
     def _way(self, channels: int) -> Direct:
+        if self._by_depths:
+            return Depths()
         cells = None if self._by_keras else CELLS.get(channels)
         return Direct() if cells is None else Cells(cells)
 

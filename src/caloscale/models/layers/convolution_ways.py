@@ -5,13 +5,14 @@ Each is exact, so the three passes of a layer may go different ways (`convolutio
 
 A register of AVX-512 holds 16 numbers, and a kernel of oneDNN computes 16 output channels at once. The published
 networks have 1, 6 or 8, so what the ways have in common is that they make several cells of the output channels of one
-position.
+position. The matrix units of a GPU want more channels still: there all depths are channels.
 """
 
 import itertools
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import Tensor
 
@@ -135,6 +136,69 @@ class Cells(Direct):
             for place in itertools.product(*map(range, self.size))
         ]
         return tf.concat(shifted, axis=4)
+
+
+@dataclass(frozen=True)
+class Depths(Direct):
+    """A convolution in two dimensions, from Z C to Z' O channels: all depths of a position at once.
+
+        out[z', o] = sum over z, c of in[z, c] W'[(z, c), (z', o)],    W'[z, z'] = W[z - z' + zeros in front]
+
+    along z, and 0 outside of the kernel. Volumes are in this order in memory, so that nothing is copied. The published
+    networks then have 4 to 7 times the products, in a form that fills the matrix units of a GPU.
+    """
+
+    def forward(
+        self, x: Tensor, kernel: Tensor, shape: Shape, bias: Tensor | None = None, slope: float = 1.0
+    ) -> Tensor:
+        x = _with_zeros(x, *self._across(shape))
+        y = tf.nn.conv2d(_flat(x), self._band(kernel, shape), 1, "VALID")
+        if bias is not None:
+            y = tf.nn.bias_add(y, tf.tile(bias, [shape.outputs[2]]))
+        return tf.reshape(activated(y, slope), (-1, *shape.outputs, kernel.shape[4]))
+
+    def input_gradient(self, gradient: Tensor, kernel: Tensor, shape: Shape) -> Tensor:
+        sizes, channels = (*shape.padded[:2], shape.inputs[2]), kernel.shape[3]
+        of_input = tf.raw_ops.Conv2DBackpropInput(
+            input_sizes=tf.concat([tf.shape(gradient)[:1], [*sizes[:2], sizes[2] * channels]], axis=0),
+            filter=self._band(kernel, shape),
+            out_backprop=_flat(gradient),
+            strides=[1] * 4,
+            padding="VALID",
+        )
+        return _cut(tf.reshape(of_input, (-1, *sizes, channels)), self._across(shape)[0], shape.inputs)
+
+    def kernel_gradient(self, x: Tensor, gradient: Tensor, shape: Shape) -> Tensor:
+        channels, filters = x.shape[4], gradient.shape[4]
+        (kx, ky, _), depths = shape.kernel, (shape.inputs[2], shape.outputs[2])
+        of_band = tf.raw_ops.Conv2DBackpropFilter(
+            input=_flat(_with_zeros(x, *self._across(shape))),
+            filter_sizes=(kx, ky, depths[0] * channels, depths[1] * filters),
+            out_backprop=_flat(gradient),
+            strides=[1] * 4,
+            padding="VALID",
+        )
+        of_band = tf.reshape(of_band, (kx, ky, depths[0], channels, depths[1], filters))
+        return tf.einsum("zwk,xyzcwo->xykco", self._places(shape, of_band.dtype), of_band)
+
+    def _across(self, shape: Shape) -> tuple[Triple, Triple]:
+        """Zeros in front and behind along x and y; those along z are in the band."""
+        return (*shape.before[:2], 0), (*shape.behind[:2], 0)
+
+    def _places(self, shape: Shape, dtype: tf.DType) -> Tensor:
+        """1 where depth z of the input meets place k of the kernel for depth z' of the output: (Z, Z', kz)."""
+        z, made, k = np.ogrid[: shape.inputs[2], : shape.outputs[2], : shape.kernel[2]]
+        return tf.constant(z - made + shape.before[2] == k, dtype)
+
+    def _band(self, kernel: Tensor, shape: Shape) -> Tensor:
+        """(kx, ky, Z C, Z' O)."""
+        band = tf.einsum("zwk,xykco->xyzcwo", self._places(shape, kernel.dtype), kernel)
+        return tf.reshape(band, (*shape.kernel[:2], shape.inputs[2] * kernel.shape[3], -1))
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, X, Y, Z, C) -> (B, X, Y, Z C)."""
+    return tf.reshape(x, (-1, *x.shape[1:3], x.shape[3] * x.shape[4]))
 
 
 def _convolution(x: Tensor, kernel: Tensor, before: Triple, behind: Triple, strides: Triple = (1, 1, 1)) -> Tensor:

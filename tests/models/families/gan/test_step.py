@@ -389,9 +389,10 @@ def test_keras_layers_are_asked_for_by_one_field(ways, own, monkeypatch):
 
 
 @pytest.mark.integration
-def test_both_ways_of_the_convolutions_train_alike(monkeypatch):
+@pytest.mark.parametrize("machine", ["has_wide_registers", "has_matrix_units"])
+def test_the_ways_of_the_convolutions_train_alike(machine, monkeypatch):
     """Three steps of the published networks, with dropout: the same losses within rounding, and twice the same bits."""
-    monkeypatch.setattr(convolution, "has_wide_registers", lambda: True)
+    monkeypatch.setattr(convolution, machine, lambda: True)
     # Adam and RMSprop divide by the gradient's size at first: with a large rate rounding would decide.
     overrides = ["train.learningRate=1e-5", "train.decay=constant", "train.warmupEpochs=0"]
 
