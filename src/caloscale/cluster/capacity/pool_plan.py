@@ -269,7 +269,7 @@ def _unpriced(run: Run, pool: Pool, problem: InputError, nodes: int | None) -> P
         workers=workers,
         accelerators_per_worker=per_worker if key.per_node else 0,
         batch_per_replica=batch,
-        reasons=(f"no estimate: {problem.problem}",),
+        reasons=(f"no estimate: {problem.sentence}",),
     )
 
 
