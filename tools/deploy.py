@@ -53,12 +53,11 @@ def deploy(
         stop = "; ".join(f"kubectl --context={context} -n {each} delete deployment {DEPLOYMENT}" for each in others)
         remedy = f"NAMESPACE={others[0]} to update it; to replace it: {stop}; then deploy again"
         raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
-    for each in (binding for binding in rendered if binding["kind"] == "RoleBinding"):
-        where = each["metadata"].get("namespace", namespace)
-        if where != namespace and _labels(context, where) is None:
+    for runs in _namespaces_of_runs(rendered):
+        if runs != namespace and _labels(context, runs) is None:
             remedy = f"kubectl --context={context} apply --server-side -k manifests/run-namespace, then deploy again"
-            problem = f"its rights to runs belong into {where}, which is not there"
-            raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
+            problem = "names a namespace that is not there: the operator is ready when it can read all of them"
+            raise InputError(problem, field="CALOSCALE_NAMESPACES", value=runs, remedy=remedy)
     there = _labels(context, namespace)
     foreign = there is not None and not MADE.items() <= there.items()
     if foreign:
@@ -225,16 +224,21 @@ def render(
             each["metadata"]["labels"] = each["metadata"].get("labels", {}) | MADE
     access = yaml.safe_load(ACCESS.read_text(encoding="utf-8"))
     if namespace != access["subjects"][0]["namespace"]:
-        (operator,) = [each for each in objects if each["kind"] == "Deployment"]
-        (container,) = operator["spec"]["template"]["spec"]["containers"]
-        (runs,) = [each["value"] for each in container["env"] if each["name"] == "CALOSCALE_NAMESPACES"]
-        for name in filter(None, runs.split(",")):
+        for name in _namespaces_of_runs(objects):
             # beside that of run-namespace, which the next `kubectl apply` would put back
             objects.append({**access, "metadata": {"name": f"{DEPLOYMENT}-of-{namespace}", "namespace": name}})
         for each in objects:
             if "subjects" in each:
                 each["subjects"] = [{**subject, "namespace": namespace} for subject in each["subjects"]]
     return objects
+
+
+def _namespaces_of_runs(objects: list[dict[str, Any]]) -> list[str]:
+    """Those that the operator watches; none: all of the cluster."""
+    pods = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
+    variables = [variable for pod in pods for container in pod["containers"] for variable in container.get("env", ())]
+    named = [each["value"].split(",") for each in variables if each["name"] == "CALOSCALE_NAMESPACES"]
+    return [name for names in named for name in names if name]
 
 
 def split_image(image: str) -> dict[str, str]:

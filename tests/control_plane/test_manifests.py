@@ -101,8 +101,8 @@ def deployed(control_plane: ControlPlane) -> Iterator[ControlPlane]:
         images = {"image": "registry.example/operator:1.2.3", "trainer": "registry.example/trainer:4.5.6"}
         # Other modules make the namespace, too; then deploy would leave it as it is.
         control_plane.kubectl("delete", "namespace", SYSTEM, "--ignore-not-found")
-        deploy.deploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, **images)
         control_plane.kubectl("apply", "--server-side", "-k", str(MANIFESTS / "run-namespace"))
+        deploy.deploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, **images)
         yield control_plane
         control_plane.kubectl("delete", "-k", str(MANIFESTS / "run-namespace"), "--wait=false")
         deploy.undeploy(context=CONTEXT, overlay="kind", namespace=SYSTEM, force=True)

@@ -55,6 +55,8 @@ def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
             for name, archive in zip(IMAGES, archives(IMAGES).values(), strict=True):
                 made.import_image(archive, nodes=others if name == "trainer-cpu" else [system])
             timings["imagesIntoNodesSeconds"] = time.monotonic() - begun
+        storage = made.kubectl("kustomize", str(ROOT / "manifests" / "storage" / "kind"))
+        made.apply(re.sub(r"image: \S+", f"image: {image_of('storage')}", storage))
         begun = time.monotonic()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("KUBECONFIG", str(made.kubeconfig))
@@ -66,8 +68,6 @@ def cluster(timings: dict[str, float]) -> Iterator[RealCluster]:
                 solver=image_of("solver"),
             )
         timings["deploySeconds"] = time.monotonic() - begun
-        storage = made.kubectl("kustomize", str(ROOT / "manifests" / "storage" / "kind"))
-        made.apply(re.sub(r"image: \S+", f"image: {image_of('storage')}", storage))
         made.kubectl("rollout", "status", "deployment/caloscale-storage", "-n", NAMESPACE, "--timeout=180s")
         yield made
 

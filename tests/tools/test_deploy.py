@@ -170,16 +170,19 @@ def test_overlays_of_the_repository_are_known_as_such() -> None:
     assert {Path(line).parent.name for line in listed.stdout.split()} == set(deploy.SHIPPED)
 
 
-def test_rights_in_a_namespace_that_is_not_there_are_refused_before_anything_changes(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.usefixtures("kubectl")
+@pytest.mark.parametrize("namespace", ["caloscale-system", "mine"])
+def test_a_namespace_of_runs_that_is_not_there_is_refused_before_anything_changes(
+    namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = connect(Server("mine"), monkeypatch)
-    binding = {"kind": "RoleBinding", "metadata": {"name": "b", "namespace": "runs"}}
-    monkeypatch.setattr(deploy, "render", lambda *_, **__: [binding])
-    with pytest.raises(InputError, match="belong into runs, which is not there") as caught:
-        deploy.deploy(context="c", namespace="mine")
+    """The operator could not list its runs, and would never be ready."""
+    objects = deploy.render("kind", namespace=namespace)
+    server = connect(Server(namespace), monkeypatch)
+    monkeypatch.setattr(deploy, "render", lambda *_, **__: objects)
+    with pytest.raises(InputError, match="names a namespace that is not there") as caught:
+        deploy.deploy(context="c", namespace=namespace)
     assert "apply --server-side -k manifests/run-namespace" in caught.value.remedy
-    assert caught.value.field == "NAMESPACE"
+    assert (caught.value.field, caught.value.value) == ("CALOSCALE_NAMESPACES", "caloscale-runs")
     assert all(words[0] == "get" for words in server.given)
 
 
