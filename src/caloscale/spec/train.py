@@ -139,8 +139,9 @@ class Train(Block):
     """
     convolutions: Literal["auto", "keras"] = "auto"
     """How 3D convolutions and the batch normalisation of their volumes are computed, with equal results but for
-    rounding. auto: in the form that was measured as fastest on processors or GPUs like those here
-    (docs/computing-training.md), elsewhere by Keras' own layers; keras: by Keras' own layers."""
+    rounding. auto: in the form that was measured as fastest on processors like this one, convolutions on NVIDIA GPUs
+    since Ampere in the form that JAX was fastest with on an H100 (docs/computing-training.md), elsewhere by Keras' own
+    layers; keras: by Keras' own layers."""
     deterministic: bool = False
     """Bit-for-bit repeatable, slower. With maxMinutes the time steers a learning rate that falls as a cosine, from the
     first step on, and may end the training: the same numbers need maxMinutes null."""
