@@ -9,6 +9,7 @@ from kubernetes.client import ApiClient
 from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ReadTimeoutError
 
+from caloscale.cluster import names
 from caloscale.connection import PAGE, Connection
 from caloscale.operator.watches import MOST_RESUMED, NOT_INSTALLED_SECONDS, RETRY_SECONDS, WATCHED, Watches
 
@@ -140,19 +141,18 @@ def test_an_error_of_ours_lists_anew_and_is_logged(caplog: pytest.LogCaptureFixt
     assert seen.versions == [None, "7", None] and "an error of ours" in caplog.text
 
 
-def test_warnings_are_listed_when_the_runs_are_known() -> None:
+@pytest.mark.parametrize("kind", ["Event", names.KIND])
+def test_runs_are_listed_after_what_is_theirs_and_warnings_after_the_runs(kind: str) -> None:
     begun = Watches(None, None, None, ("a", "b"), 1.0)  # type: ignore[arg-type]
-    scopes = {
-        ("Node", ""),
-        ("Pod", ""),
-        *((kind, name) for kind in WATCHED if kind not in ("Node", "Pod") for name in "ab"),
-    }
-    assert begun._unlisted == scopes and not begun.are_listed() and begun.are_alive()
+    last = {"Event"} if kind == "Event" else {"Event", names.KIND}
+    own = {(other, "a") for other in WATCHED if other not in ("Node", "Pod")}
+    assert begun._unlisted == own | {(other, "b") for other, _ in own} | {("Node", ""), ("Pod", "")}
     steps: list[float] = []
 
     def wait(seconds: float) -> bool:
         steps.append(seconds)
-        begun._unlisted = {("Event", "a"), ("Event", "b")} if len(steps) == 2 else begun._unlisted
+        for other in [other for other, name in begun._unlisted if other not in last and name == "a"][:1]:
+            begun._unlisted.discard((other, "a"))
         return False
 
     def stop(*_: object) -> int:
@@ -160,8 +160,48 @@ def test_warnings_are_listed_when_the_runs_are_known() -> None:
         return 5
 
     begun._stop.wait, begun._list = wait, stop  # type: ignore[assignment, method-assign]
-    begun._follow("Event", "a")
-    assert len(steps) == 3 and begun._unlisted == {("Event", "a"), ("Event", "b")}
+    begun._follow(kind, "a")
+    assert len(steps) == len(own) - len(last) + 1  # the last one is the pause after the list
+    assert {other for other, name in begun._unlisted if name == "a"} == last
+
+
+def test_a_namespace_that_may_not_be_read_keeps_no_other_waiting() -> None:
+    forbidden = ApiException(status=403)
+    begun = Watches(None, None, None, ("a", "b"), 1.0)  # type: ignore[arg-type]
+    begun._unlisted = {(kind, name) for kind, name in begun._unlisted if name == "b"}
+    assert not begun.are_listed() and begun._is_later(names.KIND, "b")
+    follow_once(begun, "TFJob", "b", ApiException(status=500))
+    assert not begun.are_listed(), "the server may answer soon"
+    follow_once(begun, "TFJob", "b", forbidden)
+    assert begun.are_listed() and begun._is_later(names.KIND, "b"), "nothing is decided about runs of b"
+    for kind in WATCHED:
+        follow_once(begun, kind, "b", None)
+    assert begun.are_listed() and not begun._unlisted and not begun._refused
+
+    begun._unlisted.add(("TFJob", "b"))
+    for name in ("a", "b"):
+        follow_once(begun, "TFJob", name, forbidden)
+    assert not begun.are_listed(), "an operator that may read nothing is not ready"
+    of_all = Watches(None, None, None, (), 1.0)  # type: ignore[arg-type]
+    follow_once(of_all, "TFJob", "", forbidden)
+    of_all._unlisted = {("TFJob", "")}
+    assert not of_all.are_listed()
+
+
+def follow_once(watches: Watches, kind: str, namespace: str, error: Exception | None) -> None:
+    """One list of a scope, answered by an error or by nothing."""
+
+    def listed(*_: object) -> int:
+        watches.stop()
+        if error is not None:
+            raise error
+        return 5
+
+    watches._stop.clear()
+    watches._listed, watches._connection = listed, SimpleNamespace(pages=lambda *_, **__: [])  # type: ignore[assignment]
+    watches._is_later = lambda *_: False  # type: ignore[method-assign]
+    watches._follow(kind, namespace)
+    del watches._is_later
 
 
 def test_a_watch_of_warnings_ends_before_its_silence_is_an_error() -> None:

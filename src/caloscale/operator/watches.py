@@ -9,7 +9,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.connection import GONE, SILENT_SECONDS, Connection, Page, is_passing, message_of
+from caloscale.connection import FORBIDDEN, GONE, SILENT_SECONDS, Connection, Page, is_passing, message_of
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,9 @@ class Watches:
         self._stop = threading.Event()
         of_kind = {kind: ("",) if kind in WHOLE_CLUSTER else namespaces or ("",) for kind in WATCHED}
         self._scopes = [(kind, name) for kind, spaces in of_kind.items() for name in spaces]
+        self._namespaces = frozenset(namespaces)
         self._unlisted, self._to_list = set(self._scopes), set[tuple[str, str]]()
+        self._refused: set[tuple[str, str]] = set()
         self._threads = [
             threading.Thread(target=self._follow, args=scope, name=f"watch {' '.join(scope)}", daemon=True)
             for scope in self._scopes
@@ -72,16 +74,22 @@ class Watches:
         self._to_list |= {scope for scope in self._scopes if scope[0] == kind}
 
     def are_listed(self) -> bool:
-        """Whether everything was listed once."""
-        return not self._unlisted
+        """Whether everything was listed once.
+
+        A namespace that the operator may not read, such as one that was deleted with its RoleBinding, keeps nobody
+        waiting as long as another one can be read: its runs are not known, and are listed when all else of it is.
+        """
+        refused = {namespace for _, namespace in self._refused.copy()} & self._namespaces
+        unlisted = {namespace for _, namespace in self._unlisted.copy()}
+        return unlisted <= refused and (not refused or refused != self._namespaces)
 
     def are_alive(self) -> bool:
         """Whether all threads run, or none was started yet."""
         return all(thread.ident is None or thread.is_alive() for thread in self._threads)
 
     def _follow(self, kind: str, namespace: str) -> None:
-        while kind == "Event" and any(other != "Event" for other, _ in self._unlisted) and not self._stop.is_set():
-            self._stop.wait(0.1)  # a warning is kept where its run is known
+        while self._is_later(kind, namespace) and not self._stop.is_set():
+            self._stop.wait(0.1)
         version = errors = 0
         while not self._stop.is_set():
             if (kind, namespace) in self._to_list:
@@ -103,16 +111,25 @@ class Watches:
                 else:
                     log.warning("%s cannot be watched: %s", kind, message_of(error))
                     refused = isinstance(error, ApiException) and not is_passing(error)
+                    if isinstance(error, ApiException) and error.status == FORBIDDEN:
+                        self._refused.add((kind, namespace))
                     version = 0 if refused or errors > MOST_RESUMED else version
             except Exception:
                 log.exception("%s: an error of ours", kind)
                 version, pause = 0, RETRY_SECONDS
             self._stop.wait(pause)
 
+    def _is_later(self, kind: str, namespace: str) -> bool:
+        """Whether others are listed first: a run is decided about from all that is its own, and a warning is kept where
+        its run is known."""
+        first = {"Event": set(WATCHED) - {"Event"}, names.KIND: set(WATCHED) - {"Event", names.KIND}}.get(kind, set())
+        return any(other in first and where == namespace for other, where in self._unlisted.copy())
+
     def _list(self, kind: str, namespace: str) -> int:
         """The version of the list; 0: the cluster does not know the kind."""
         version = self._listed(kind, namespace, self._connection.pages(kind, namespace or None, **WATCHED[kind]))
         self._unlisted.discard((kind, namespace))
+        self._refused.discard((kind, namespace))
         return version
 
     def _watch(self, kind: str, namespace: str, version: int) -> Iterator[int]:
