@@ -2,13 +2,21 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from caloscale.errors import CheckpointError, TrainingError
+from caloscale.errors import CheckpointError, InputError, TrainingError
 from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import gpu_of_rank, solve
-from caloscale.sagips.saves import checkpoint_file, list_checkpoints, list_states, rank_folder, read_checkpoint
+from caloscale.sagips.saves import (
+    Progress,
+    checkpoint_file,
+    list_checkpoints,
+    list_states,
+    rank_folder,
+    read_checkpoint,
+)
 from caloscale.spec import Solver, load_solver_run
 from tests.sagips.recorder import CALLS, Recorder
 
@@ -54,6 +62,36 @@ def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
     last.unlink()  # it was damaged
     solve(solver("solver.epochs=4"), tmp_path, None)
     assert len(CALLS) == 4 and (read_checkpoint(tmp_path, 4, 0).parameters == copied).all()
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_a_run_goes_on_with_the_events_that_it_began_with(tmp_path: Path, is_stopped: bool) -> None:
+    """One that is done, too: its result is not that of other events."""
+    file = tmp_path / "events.h5"
+    measured = np.random.default_rng(1).normal(size=(50, 1))
+
+    def run(minutes: str) -> Progress:
+        data = f"solver.dataSets=[{{environment: tests.sagips.toy.Normal, source: {file}}}]"
+        small = ["objective=energy-distance", "generator={width: 2, layers: 1, noise: 2}", "eventsPerSample=4"]
+        small += ["parameterSamples=2", "ranks=1", "epochs=6", "saveEvery=2", "checkpoints=2", f"maxMinutes={minutes}"]
+        return solve(
+            load_solver_run(preset="proxy", overrides=[data, *map("solver.{}".format, small)]).solver, folder, None
+        )
+
+    folder = tmp_path / "run"
+    write(file, measured)
+    assert run("1e-9" if is_stopped else "null").epoch == (2 if is_stopped else 6)
+    write(file, measured + 0.01)
+    with pytest.raises(InputError, match="other measured events") as caught:
+        run("null")
+    assert (caught.value.field, caught.value.file) == ("solver.dataSets.0.source", str(file))
+    write(file, measured)
+    assert run("null").epoch == 6
+
+
+def write(file: Path, events: np.ndarray) -> None:
+    with h5py.File(file, "w") as opened:
+        opened["events"] = events
 
 
 @pytest.mark.parametrize("gradient", [[np.nan], []])

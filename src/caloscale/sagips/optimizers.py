@@ -1,5 +1,6 @@
 """What proposes parameters: a network trained with gradients, or Bayesian optimisation."""
 
+import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -83,6 +84,7 @@ class _Comparison:
         self.environment = make_environment(data.environment, data.options, solver.events_per_sample, field)
         shard = (rank, solver.ranks) if solver.data == "sharded" else (0, 1)
         events = measured_events(data, index, solver.seed, *shard)
+        self.digest = "" if data.source == "truth" else hashlib.sha256(events.tobytes()).hexdigest()
         self.measured = tf.constant(fraction_of_rank(events, solver, rank, random_of(solver, _SHARE, rank, index)))
         self.norms = measured_norms(self.environment) if solver.norm_terms else None
         self.objective = make_objective(solver, self.measured, random_of(solver, _OWN, rank, index))
@@ -118,7 +120,8 @@ def _problem(comparisons: Sequence[_Comparison]) -> Problem:
             remedy = "all pipelines of a run take the same parameters, in the same order"
             raise ConfigurationError(problem, field=field, remedy=remedy)
     truth = environments[0].truth
-    return Problem(names, None if truth is None else tuple(float(value) for value in truth))
+    known = None if truth is None else tuple(float(value) for value in truth)
+    return Problem(names, known, tuple(comparison.digest for comparison in comparisons))
 
 
 class GeneratorOptimizer:

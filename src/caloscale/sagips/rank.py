@@ -128,6 +128,7 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
         saves.write_problem(folder, optimizer.problem)
     progress = _resume(optimizer, solver, folder, rank, communicator)
     exchange = _make_exchange(solver, communicator, progress)
+    progress.measured = list(optimizer.problem.measured)
     if progress.epoch == 0:
         _copy(folder, rank, optimizer, progress)
         saves.write_state(states, progress, optimizer.state())
@@ -157,7 +158,8 @@ def _resume(
 ) -> saves.Progress:
     """The progress of the newest epoch that all ranks have saved; a new one where the run begins.
 
-    Raises CheckpointError where files of earlier attempts are missing: the run does not begin anew by itself.
+    Raises CheckpointError where files of earlier attempts are missing: the run does not begin anew by itself;
+    InputError where the measured events are others.
     """
     states = saves.rank_folder(folder, rank)
     own = saves.list_states(states)
@@ -176,6 +178,11 @@ def _resume(
     if epoch not in own:  # then it is 0
         return saves.Progress(finite=False)
     progress, arrays = saves.read_state(states, epoch)
+    for index, (data, before, now) in enumerate(zip(solver.data_sets, progress.measured, optimizer.problem.measured)):
+        if before != now:
+            problem = "has other measured events than those with which the run began"
+            remedy = "restore the file, or choose another --name to begin anew"
+            raise InputError(problem, file=data.source, field=f"solver.dataSets.{index}.source", remedy=remedy)
     optimizer.restore(arrays)
     return progress
 

@@ -55,6 +55,8 @@ class Progress(Counts):
     """Groups of ranks that exchange in every epoch."""
     members: list[list[int]] = field(default_factory=list)
     """The ranks of each group, of exchanges in groups: a resumed run keeps them, whichever hosts its ranks are on."""
+    measured: list[str] = field(default_factory=list)
+    """`Problem.measured` of the rank: a resumed run goes on with the same events."""
 
 
 @dataclass(frozen=True)
@@ -75,11 +77,13 @@ class Problem:
     parameters: tuple[str, ...]
     truth: tuple[float, ...] | None
     """Normalised; None where they are not known."""
+    measured: tuple[str, ...] = ()
+    """SHA-256 of the events that the rank has read, of each data set; empty: made from the truth."""
 
 
 def write_problem(folder: Path, problem: Problem) -> None:
     """Write FOLDER/problem.json."""
-    write_text(folder / _PROBLEM, json.dumps(asdict(problem), indent=1))
+    write_text(folder / _PROBLEM, json.dumps({"parameters": problem.parameters, "truth": problem.truth}, indent=1))
 
 
 def read_problem(folder: Path) -> Problem:
