@@ -178,7 +178,7 @@ def test_a_wait_that_is_interrupted_is_not_taken_off_the_money_in_full():
         nodes=1,
         per_node_rate=1 / 3600,
         save=5,
-        restart=3600 + chosen.start_up_seconds,
+        start_up=chosen.start_up_seconds,
         tau=chosen.checkpoint_seconds,
         lifetime=float("inf"),
         provisioning=3600,
@@ -214,8 +214,8 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     alone = plan_of(*base, "hardware.capacityType=spot")
     assert alone.chosen is None and alone.nearest is None
     assert not any("nothing was measured" in note for note in alone.notes)
-    one_node = ("hardware.count=1", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
-    waiting = plan_of(V100[0], *one_node, "hardware.capacityType=spot")
+    two_nodes = ("hardware.count=16", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
+    waiting = plan_of(V100[0], *two_nodes, "hardware.capacityType=spot")
     assert min(c.usd for c in waiting.candidates) > 1e9  # not the difference of two huge times
     (long,) = plan_of(*IN_EUROPE, "hardware.capacityType=on-demand", "train.epochs=10000000").candidates
     assert long.usd == pytest.approx(long.usd_per_hour * long.total_seconds / 3600)

@@ -13,7 +13,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("work_h", "nodes", "per_node_hour", "save", "restart", "tau", "lifetime", "runs"),
+    ("work_h", "nodes", "per_node_hour", "save", "start_up", "tau", "lifetime", "runs"),
     [
         (40, 1, 0.05, 5, 200, None, np.inf, 400),
         (40, 4, 0.05, 5, 400, None, np.inf, 400),
@@ -24,27 +24,43 @@ HOUR = 3600.0
         (400, 1, 0.02, 10, 900, 1800, 24 * HOUR, 60),
     ],
 )
-def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, restart, tau, lifetime, runs):
+def test_formula_agrees_with_the_event_simulation(work_h, nodes, per_node_hour, save, start_up, tau, lifetime, runs):
     """Also of machines that end after a day."""
     mean = HOUR / (nodes * per_node_hour) if per_node_hour else np.inf
-    run = expected(work_h * HOUR, mean, save, restart, tau, lifetime)
+    run = expected(work_h * HOUR, mean, save, start_up, tau, lifetime)
     setup = {"work": work_h * HOUR, "nodes": nodes, "per_node_rate": per_node_hour / HOUR, "save": save}
     tau = float(run.checkpoint_seconds)
-    seconds, interruptions, _ = mean_run(runs, **setup, restart=restart, tau=tau, lifetime=lifetime)
+    seconds, interruptions, _ = mean_run(runs, **setup, start_up=start_up, tau=tau, lifetime=lifetime)
     assert float(run.seconds) == pytest.approx(seconds, rel=0.03)
     assert float(run.interruptions) == pytest.approx(interruptions, rel=0.1)
 
 
-@pytest.mark.parametrize(("per_node_hour", "nodes"), [(0.2, 1), (1, 1), (4, 1), (0.5, 4)])
-@pytest.mark.parametrize("lifetime", [np.inf, 24 * HOUR])
-def test_waiting_may_be_interrupted_too(per_node_hour, nodes, lifetime):
-    mean, restart = HOUR / (nodes * per_node_hour), HOUR + 70
-    run = expected(10 * HOUR, mean, 5, restart, lifetime_seconds=lifetime, provisioning_seconds=HOUR)
-    setup = {"work": 10 * HOUR, "nodes": nodes, "per_node_rate": per_node_hour / HOUR, "save": 5, "restart": restart}
+@pytest.mark.parametrize(
+    ("per_node_hour", "nodes", "lost", "lifetime"),
+    [
+        *((rate, nodes, lost, np.inf) for rate, nodes, lost in ((0.2, 1, 1), (4, 1, 1), (0.1, 4, 1), (0.5, 4, 4))),
+        *((rate, 1, 1, 24 * HOUR) for rate in (0.2, 1)),
+    ],
+)
+def test_machines_that_are_awaited_are_not_lost(per_node_hour, nodes, lost, lifetime):
+    """The others of a job are; a slice is awaited as a whole. An hour to a new machine."""
+    mean, start_up = HOUR / (nodes * per_node_hour), 70
+    times = {"lifetime_seconds": lifetime, "provisioning_seconds": HOUR}
+    run = expected(10 * HOUR, mean, 5, start_up, **times, awaited=lost / nodes)
+    setup = {"work": 10 * HOUR, "nodes": nodes, "per_node_rate": per_node_hour / HOUR, "save": 5, "start_up": start_up}
     tau = float(run.checkpoint_seconds)
-    _, _, waiting = mean_run(60, **setup, tau=tau, lifetime=lifetime, provisioning=HOUR)
-    assert float(run.waiting_seconds) == pytest.approx(waiting, rel=0.1)
-    assert run.waiting_seconds < run.seconds
+    seconds, interruptions, waiting = mean_run(300, **setup, tau=tau, lifetime=lifetime, provisioning=HOUR, lost=lost)
+    assert float(run.seconds) == pytest.approx(seconds, rel=0.05)
+    assert float(run.interruptions) == pytest.approx(interruptions, rel=0.05)
+    assert float(run.waiting_seconds) == pytest.approx(waiting, rel=0.08)
+
+
+def test_a_machine_s_lifetime_begins_when_it_is_there():
+    """A day of work of each machine, 18 hours to the next one."""
+    run = expected(240 * HOUR, np.inf, 0, 0, 600, 24 * HOUR, 18 * HOUR)
+    assert float(run.seconds) == pytest.approx(10 * (24 + 18) * HOUR)
+    assert float(run.interruptions) == pytest.approx(10)
+    assert np.isfinite(expected(240 * HOUR, np.inf, 0, 0, 600, 24 * HOUR, 24 * HOUR).seconds)
 
 
 @given(
@@ -56,8 +72,7 @@ def test_waiting_may_be_interrupted_too(per_node_hour, nodes, lifetime):
 )
 def test_time_and_paid_seconds_of_one_machine_only_grow_with_interruptions(mean, times, provisioning, start_up, save):
     few, many = (
-        expected(1e5, each, save, provisioning + start_up, provisioning_seconds=provisioning)
-        for each in (mean, mean / times)
+        expected(1e5, each, save, start_up, provisioning_seconds=provisioning) for each in (mean, mean / times)
     )
     assert many.seconds >= few.seconds * (1 - 1e-9)
     assume(many.seconds < NEVER_SECONDS)
@@ -97,14 +112,14 @@ def test_a_job_that_cannot_get_past_its_interruptions_never_ends():
     work=st.floats(100, 1e6),
     mean=st.floats(1e3, 1e7),
     save=st.floats(1, 60),
-    restart=st.floats(10, 2000),
+    start_up=st.floats(10, 2000),
     unit=st.floats(1e-3, 1e3),
 )
-def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, restart, unit):
-    seconds = expected(work, mean, save, restart, lifetime_seconds=86_400)
-    other = expected(work * unit, mean * unit, save * unit, restart * unit, lifetime_seconds=86_400 * unit)
+def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, start_up, unit):
+    seconds = expected(work, mean, save, start_up, lifetime_seconds=86_400)
+    other = expected(work * unit, mean * unit, save * unit, start_up * unit, lifetime_seconds=86_400 * unit)
     assume(np.isfinite(seconds.seconds) and work * unit > 1)
-    checkpoints = (86_400 - restart) / (float(seconds.checkpoint_seconds) + save)
+    checkpoints = (86_400 - start_up) / (float(seconds.checkpoint_seconds) + save)
     assume(abs(checkpoints - round(checkpoints)) > 1e-6)  # the last checkpoint of a life, at its very end
     assert float(other.seconds) == pytest.approx(float(seconds.seconds) * unit, rel=1e-6)
     assert float(other.interruptions) == pytest.approx(float(seconds.interruptions), rel=1e-6)
@@ -112,7 +127,14 @@ def test_expectations_do_not_depend_on_the_unit_of_time(work, mean, save, restar
 
 def test_break_even_is_where_both_cost_the_same():
     def spot_usd(save, provisioning, per_node_hour):
-        spot = expected(100_000, HOUR / (4 * per_node_hour), save, 400, provisioning_seconds=provisioning)
+        spot = expected(
+            100_000,
+            HOUR / (4 * per_node_hour),
+            save,
+            400 - provisioning,
+            provisioning_seconds=provisioning,
+            awaited=0.25,
+        )
         return float(spot.seconds - spot.waiting_seconds / 4) * 6
 
     rate, unpaid = (break_even_rate(partial(spot_usd, 5, wait), 100_000 * 20) for wait in (0, 300))

@@ -245,9 +245,10 @@ class Money:
             work,
             between,
             self._run.recovery.save_seconds,
-            self._provisioning + start_up,
+            start_up,
             lifetime_seconds=self._lifetime,
             provisioning_seconds=self._provisioning,
+            awaited=self._missing / self._nodes,
         )
         seconds = start_up + run.seconds
         with np.errstate(over="ignore", invalid="ignore"):

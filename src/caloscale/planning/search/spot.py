@@ -48,34 +48,42 @@ def expected(
     work_seconds: ArrayLike,
     between_failures: ArrayLike,
     save_seconds: ArrayLike,
-    restart_seconds: ArrayLike,
+    start_up_seconds: ArrayLike,
     checkpoint_seconds: ArrayLike | None = None,
     lifetime_seconds: ArrayLike = np.inf,
     provisioning_seconds: ArrayLike = 0.0,
+    awaited: ArrayLike = 1.0,
 ) -> Interrupted:
-    """Expectations for ``work_seconds`` of training that fails every ``between_failures`` seconds on average.
+    """Expectations for ``work_seconds`` of training that fails every ``between_failures`` seconds M on average.
 
-    Daly's complete formula, E[T] = M e^(R/M) (e^((tau + C)/M) - 1) T / tau, with R the time from an interruption to
-    the first new step (waiting for a machine included, which may be interrupted too). ``checkpoint_seconds``: tau;
-    absent: Daly's optimum. ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do
-    after 24 h, and failures are no longer memoryless: then the time is that of a renewal process with lifetimes
-    min(exponential, H), M (1 - e^(-H/M)) long on average, and save tau at each checkpoint that they reach. It is
-    exact for runs of many lifetimes; with H infinite it is Daly's formula. ``provisioning_seconds``: the part of R in
-    which a machine is awaited. As that may be interrupted too, an interruption costs less than all of it on average.
+    A failure is followed by the wait P (``provisioning_seconds``) for the share ``awaited`` of the machines, in which
+    only the others can be lost, every M' = M / (1 - awaited); then by the start-up S, and by pieces of tau
+    (``checkpoint_seconds``; absent: Daly's optimum) with a save C each, in which all can:
+
+        E[T] = (M + M' (e^(P/M') - 1)) e^(S/M) (e^((tau + C)/M) - 1) T / tau
+
+    With M' = M this is Daly's complete formula with R = P + S; one machine cannot be lost before it is there (M + P).
+    One wait at a time is counted: where several are likely in one P, the time is too long (4 nodes, 0.5 losses of each
+    an hour, an hour to a new one: by 12%).
+    ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do after 24 h, and failures
+    are no longer memoryless: in a renewal process machines that are there last M (1 - e^(-H/M)) on average, and save
+    tau at each checkpoint that they reach. That is exact for runs of many lifetimes.
     """
-    work, mean, save, restart, lifetime, provisioning = np.broadcast_arrays(
-        work_seconds, between_failures, save_seconds, restart_seconds, lifetime_seconds, provisioning_seconds
+    work, mean, save, start_up, lifetime, provisioning, awaited = np.broadcast_arrays(
+        work_seconds, between_failures, save_seconds, start_up_seconds, lifetime_seconds, provisioning_seconds, awaited
     )
     tau = np.minimum(daly_seconds(save, np.minimum(mean, lifetime)), np.maximum(work, 1.0))
     if checkpoint_seconds is not None:
         tau = np.broadcast_to(checkpoint_seconds, tau.shape)
     never = np.isinf(mean) & np.isinf(lifetime)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        total = work * _per_work(tau, mean, save, restart, lifetime)
-    total = np.where(never, work, total)
-    with np.errstate(invalid="ignore"):
-        failures = np.where(never, 0.0, total / _mean_lifetime(mean, lifetime))
-        waiting = np.where(never, 0.0, failures * _mean_lifetime(mean, np.minimum(provisioning, lifetime)))
+        of_others = mean / (1 - awaited)
+        wait, there = _mean_lifetime(of_others, provisioning), np.exp(-provisioning / of_others)
+        cycle = wait + there * _mean_lifetime(mean, lifetime)
+        saved = there * _saved(tau, mean, save, start_up, lifetime)
+        total = np.where(never, work, np.where(saved > 0, work * cycle / saved, np.inf))
+        failures = np.where(never, 0.0, total / cycle)
+        waiting = np.where(never, 0.0, failures * wait)
     return Interrupted(
         checkpoint_seconds=np.where(never, np.inf, tau), seconds=total, interruptions=failures, waiting_seconds=waiting
     )
@@ -105,11 +113,11 @@ def _mean_lifetime(mean: Numbers, lifetime: Numbers) -> Numbers:
     return np.where(np.isinf(mean), lifetime, mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean)))
 
 
-def _per_work(tau: Numbers, mean: Numbers, save: Numbers, restart: Numbers, lifetime: Numbers) -> Numbers:
-    """Expected seconds for a second of saved work: mean lifetime over the work that is saved in one."""
-    most = np.floor(np.maximum(lifetime - restart, 0) / (tau + save))
+def _saved(tau: Numbers, mean: Numbers, save: Numbers, start_up: Numbers, lifetime: Numbers) -> Numbers:
+    """Expected seconds of work that machines save until one of them is lost."""
+    most = np.floor(np.maximum(lifetime - start_up, 0) / (tau + save))
     hazard = np.where(np.isinf(mean), 0.0, 1 / mean)
     step = hazard * (tau + save)
     reached = np.where(hazard > 0, -np.expm1(-most * step) / np.expm1(np.maximum(step, 1e-300)), most)
-    saved = tau * np.exp(-hazard * restart) * reached
-    return np.where(saved > 0, _mean_lifetime(mean, lifetime) / saved, np.inf)
+    saved: Numbers = tau * np.exp(-hazard * start_up) * reached
+    return saved
