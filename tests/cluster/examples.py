@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from caloscale.cluster.capacity.nodes import Capacity, Node, Pool, Use, node_of
+from caloscale.cluster.capacity.nodes import Capacity, Node, Pool, PoolGroup, Use, node_of
 from caloscale.cluster.capacity.placement import choose_placement
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.capacity.resizing import worker_configuration
@@ -115,7 +115,7 @@ def nodes(*raw: dict[str, Any]) -> list[Node]:
 
 
 def pools_of(
-    nodes: Iterable[Node], uses: Iterable[Use] = (), coming: Mapping[str, int] | None = None
+    nodes: Iterable[Node], uses: Iterable[Use] = (), coming: Mapping[PoolGroup, int] | None = None
 ) -> tuple[list[Pool], list[str]]:
     """The pools of a cluster with these nodes and bound pods, and why others were refused."""
     capacity = Capacity()
@@ -126,7 +126,7 @@ def pools_of(
     return capacity.pools(coming=coming)
 
 
-def pools(*raw: dict[str, Any], uses: tuple[Use, ...] = (), coming: dict[str, int] | None = None) -> list[Pool]:
+def pools(*raw: dict[str, Any], uses: tuple[Use, ...] = (), coming: dict[PoolGroup, int] | None = None) -> list[Pool]:
     return pools_of(nodes(*raw), uses, coming)[0]
 
 

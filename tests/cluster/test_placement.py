@@ -37,8 +37,9 @@ def test_launched_workers_that_are_not_bound_yet_count() -> None:
     run = ex.run_of(*V100, "hardware.count=16")
     raw = [ex.node(f"n{i}", "X") for i in range(3)]
     placed = choose_placement(run, ex.pools(*raw), ex.CATALOGUE).placed
-    assert placed is not None and shortage(placed, ex.pools(*raw, coming={"X": 1})) is None
-    assert "1 present" in str(shortage(placed, ex.pools(*raw, coming={"X": 2})))
+    on_demand, spot = (("X", "nvidia-tesla-v100", kind) for kind in ("on-demand", "spot"))
+    assert placed is not None and shortage(placed, ex.pools(*raw, coming={on_demand: 1, spot: 3})) is None
+    assert "1 present" in str(shortage(placed, ex.pools(*raw, coming={on_demand: 2})))
 
 
 @pytest.mark.parametrize(

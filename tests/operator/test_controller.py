@@ -325,6 +325,16 @@ def test_a_run_is_deleted_as_it_was_decided_and_in_no_other_version(controller: 
     assert version == controller.store.runs[RUN].version == str(server.version)
 
 
+def test_the_job_of_a_run_that_a_finalizer_keeps_is_deleted(controller: Controller, server: Server) -> None:
+    controller._reconcile(RUN)
+    (job,) = controller.store.jobs_of(RUN)
+    going = {**run(), "status": {"phase": "Starting"}}
+    going["metadata"] = {**going["metadata"], "resourceVersion": "90", "deletionTimestamp": "2026-11-21T10:00:00Z"}
+    controller.store.put("TrainingRun", going)
+    assert controller._reconcile(RUN) is None
+    assert server.deleted[-1][:4] == ("TFJob", "physics", "gan-1", job.uid)
+
+
 @pytest.mark.parametrize(("state", "phase"), [("Succeeded", "Succeeded"), ("Running", "Recovering")])
 def test_a_worker_that_is_gone_is_lost_only_when_the_newest_state_of_its_job_says_no_success(
     controller: Controller, server: Server, state: str, phase: str

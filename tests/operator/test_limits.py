@@ -423,10 +423,10 @@ def draft_of(
     ("given", "allowed"),
     [
         ({}, True),
-        ({"maxUsd": 81.7}, True),  # 9.69 and two hours of 36
-        ({"maxUsd": 81.6}, False),
-        ({"maxUsd": 45.7, "steps": 500}, True),  # half is done
-        ({"maxUsd": 45.6, "steps": 500}, False),
+        ({"maxUsd": 153.7}, True),  # 9.69 and four hours of 36: the estimate of two is that of four nodes
+        ({"maxUsd": 153.6}, False),
+        ({"maxUsd": 81.7, "steps": 500}, True),  # half is done
+        ({"maxUsd": 81.6, "steps": 500}, False),
         ({"maxUsd": 999.0, "usd_per_hour": None}, False),
         ({"maxUsd": 999.0, "seconds": None}, False),
     ],
@@ -453,10 +453,10 @@ def test_fewer_nodes_are_taken_where_the_rest_ends_in_time(given: dict[str, Any]
 
 
 def test_nothing_has_been_spent_before_the_first_attempt() -> None:
-    draft, run, placed = draft_of(maxUsd=72.0)
+    draft, run, placed = draft_of(maxUsd=144.0)
     draft.put(attempts=())
     assert affordable(draft, run, placed) and limit_reached(draft, run) is None and draft.times == []
-    draft, run, placed = draft_of(maxUsd=71.9)
+    draft, run, placed = draft_of(maxUsd=143.9)
     draft.put(attempts=())
     assert not affordable(draft, run, placed)
 

@@ -177,7 +177,8 @@ def test_pools_are_kept_up_to_date_as_if_they_were_counted_anew() -> None:
         others = list(uses)
         for use in own:
             others.remove(use)
-        assert kept.pools(coming={"a": 1}) == ex.pools_of(nodes.values(), uses, {"a": 1})
+        coming = {("a", "nvidia-tesla-v100", "on-demand"): 1}
+        assert kept.pools(coming=coming) == ex.pools_of(nodes.values(), uses, coming)
         assert kept.pools(own) == ex.pools_of(nodes.values(), others)
 
 

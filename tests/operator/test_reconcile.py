@@ -403,6 +403,18 @@ def test_jobs_that_are_on_their_way_out_are_not_deleted_again() -> None:
     assert draft.actions == [Delete("TFJob", "a", "a")]
 
 
+@pytest.mark.parametrize(("seconds", "is_named"), [(299, False), (300, True)])
+def test_a_job_that_does_not_go_is_named(seconds: float, is_named: bool) -> None:
+    w = world(steps=600).until(lambda w: w.phase == "Running")
+    stuck = dataclasses.replace(w.observe().jobs[0], deleting=True)
+    w.lose_node("n0")
+    w.reconcile()
+    ended = dt.datetime.fromisoformat(w.attempts[0]["ended"])
+    draft = Draft(dataclasses.replace(w.observe(), jobs=[stuck]), ended + dt.timedelta(seconds=seconds))
+    assert is_left_over(draft, [])
+    assert (draft.status.message or "").startswith("waits until TFJob gan-1 is gone") is is_named
+
+
 NOT_A_NUMBER = {"hardware": {"accelerator": "nvidia-tesla-v100", "count": "many"}}
 
 

@@ -67,6 +67,24 @@ def test_a_warning_concerns_the_run_of_its_pod(about: str) -> None:
     assert concerned == ({run} if about.startswith("gan-2-x") else set())
 
 
+def test_of_two_names_that_fit_the_longer_one_is_that_of_the_warning() -> None:
+    store = Store()
+    for name in ("scan", "scan-1-b"):
+        attempt = {"number": 1, "job": f"{name}-1", "nodes": 1, "workers": 1, "launched": "2026-11-21T10:00:00Z"}
+        metadata = {"namespace": "physics", "name": name, "uid": name, "resourceVersion": "1"}
+        store.put("TrainingRun", {"metadata": metadata, "status": {"phase": "Starting", "attempts": [attempt]}})
+    assert {run.name for run in warn(store, "e0", 2, "scan-1-b-1-worker-0")} == {"scan-1-b"}
+    assert {run.name for run in warn(store, "e1", 3, "scan-1-worker-0")} == {"scan"}
+
+
+def test_a_label_of_somebody_else_hides_no_pod_from_its_node() -> None:
+    store = Store()
+    strange = pod("copy", 1)
+    strange["metadata"]["labels"] |= {"caloscale.dev/attempt": "first"}
+    store.put("Pod", strange)
+    assert store.pods["physics", "copy"].attempt == 0 and store.pods["physics", "copy"].use is not None
+
+
 def test_an_older_event_changes_nothing() -> None:
     store = Store()
     assert store.put("TrainingRun", run(7, phase="Running")) == {GAN}

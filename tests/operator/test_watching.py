@@ -24,6 +24,18 @@ def test_it_does_not_grow_where_the_document_forbids_or_for_the_last_steps() -> 
         assert [a["reason"] for a in w.until(settled).attempts] == ["NodeLost", "Completed"]
 
 
+def test_it_does_not_shrink_where_the_rest_would_end_after_the_deadline() -> None:
+    """Half of the nodes take twice as long."""
+    changes = {"recovery": {"backoff": "5s", "waitForCapacity": "60s"}, "budget": {"deadline": "3h"}}
+    w = world(changes, steps=3000).until(lambda w: w.phase == "Running")
+    w.status["placement"]["estimateSeconds"] = 2.5 * 3600
+    w.lose_node("n0")
+    w.lose_node("n1")
+    lost = w.now
+    w.until(lambda w: (w.now - lost).total_seconds() > 300)
+    assert w.phase == "Recovering" and len(w.attempts) == 1 and not any(e.reason == "Shrunk" for e in w.events)
+
+
 def validating(changes: dict[str, Any] | None = None, **kwargs: Any) -> World:
     """All workers but worker 0, which validates, have ended well."""
     w = world(changes, **kwargs).until(lambda w: w.phase == "Running" and w.step > 100)

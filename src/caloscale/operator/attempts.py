@@ -116,7 +116,7 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
             draft.times.append(due)
         elif (moved := _moved(draft, run, placed)) is not None:
             return moved
-        elif draft.problem is None and (smaller := shrink(run, placed, pools)) is not None:
+        elif draft.problem is None and (smaller := shrink(run, placed, pools)) and in_time(draft, run, smaller):
             draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
         draft.awaits = _needs(draft, run, placed, smaller=draft.now >= due)

@@ -179,7 +179,7 @@ class Controller:
                 if observed is None:
                     self.routine.forget(run)
                     self._park(run, None, pool_changes)
-                    return None
+                    break
                 seen, version = observed
                 decision = reconcile(seen, now)
                 self.metrics.decision_seconds.observe(time.thread_time() - begun)
@@ -193,6 +193,10 @@ class Controller:
             confirmed = True
             for newest in self.connection.each(job.kind, run.namespace, fields=f"metadata.name={job.name}"):
                 self.notice(job.kind, newest)
+        if observed is None:
+            for left in self.store.jobs_of(run) if run in self.store.runs else ():  # a finalizer keeps it, not its jobs
+                self.connection.delete(left.kind, run.namespace, left.name, uid=left.uid)
+            return None
         if decision.status != seen.status:
             try:
                 version = self._write(run, version, decision.status)

@@ -67,7 +67,8 @@ def affordable(draft: Draft, run: AnyRun, placed: Placed) -> bool:
     spent = _usd(draft)
     if spent is None or placed.usd_per_hour is None or placed.estimate_seconds is None:
         return False
-    return spent + usd_of(placed.usd_per_hour, placed.estimate_seconds) * _left(draft) <= limit
+    seconds = placed.estimate_seconds * placed.planned_nodes / placed.nodes
+    return spent + usd_of(placed.usd_per_hour, seconds) * _left(draft) <= limit
 
 
 def in_time(draft: Draft, run: AnyRun, placed: Placed) -> bool:
@@ -102,6 +103,8 @@ LONGEST_BACKOFF_SECONDS = 300.0
 LINGER_SECONDS = 30.0
 """Time in which the workers of a failed run may end by themselves, for their logs, s; and time between two looks at
 objects that are being deleted."""
+STUCK_SECONDS = 300.0
+"""Time after the end of an attempt from which a job that is still being deleted is named, s."""
 
 
 def end(draft: Draft, run: AnyRun, live: AttemptStatus, outcome: Outcome) -> None:
@@ -197,6 +200,11 @@ def is_left_over(draft: Draft, pods: Iterable[Pod]) -> bool:
     there = bool(draft.seen.jobs) or any(pod.alive and not _is_dead(draft, pod) for pod in pods)
     if there:
         draft.later(LINGER_SECONDS)
+        stuck = [f"{job.kind} {job.name}" for job in draft.seen.jobs if job.deleting]
+        last = draft.status.attempt
+        if stuck and last and last.ended and (draft.now - last.ended).total_seconds() >= STUCK_SECONDS:
+            remedy = "look at its finalizers and at the controller that is to remove them"
+            draft.put(message=with_remedy(f"waits until {stuck[0]} is gone, which is being deleted", remedy))
     return there
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from caloscale.cluster import names
 from caloscale.cluster.capacity.labels import NodeLabels, load_labels
-from caloscale.cluster.capacity.nodes import Capacity, Pool, PoolKey, Use, node_of
+from caloscale.cluster.capacity.nodes import Capacity, Pool, PoolGroup, PoolKey, Use, node_of
 from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.capacity.pods import (
     ENDED,
@@ -105,9 +105,9 @@ class Store:
         self._named: dict[Name, RunKey] = {}
         self._clients: dict[Name, set[RunKey]] = {}
         self._progress_objects: dict[Name, RunKey] = {}
-        self._coming_of: dict[RunKey, tuple[str, int]] = {}
-        self._coming: Counter[str] = Counter()
-        self._less_coming: set[str] = set()
+        self._coming_of: dict[RunKey, tuple[PoolGroup, int]] = {}
+        self._coming: Counter[PoolGroup] = Counter()
+        self._less_coming: set[PoolGroup] = set()
         self._with_live: set[RunKey] = set()
         self.parking = Parking()
         self._ready: dict[str, bool] | None = None
@@ -370,8 +370,8 @@ class Store:
             own = [pod.use for pod in self.pods_of(run) if pod.use is not None]
             coming = self._coming.copy()
             if run in self._coming_of:
-                pool, missing = self._coming_of[run]
-                coming[pool] -= missing
+                group, missing = self._coming_of[run]
+                coming[group] -= missing
             return self.capacity.pools(own, coming)
 
     @property
@@ -394,7 +394,8 @@ class Store:
             bound = {pod.node for pod in self.pods_of(run) if pod.node and pod.attempt == live.number}
             bound |= {usage.node for usage in live.node_usage}
             if live.nodes > len(bound):
-                self._coming_of[run] = (placed.pool, live.nodes - len(bound))
+                group = placed.pool, placed.accelerator, placed.capacity_type
+                self._coming_of[run] = group, live.nodes - len(bound)
         (self._with_live.discard if live is None else self._with_live.add)(run)
         if before != (after := self._coming_of.get(run)):
             if after is not None:
@@ -406,8 +407,8 @@ class Store:
     def _freed(self) -> set[RunKey]:
         """The waiting runs to try, now that pools have got more room."""
         grown = self.capacity.grown()
-        for name in self._less_coming:
-            for key in self.capacity.keys_of(name):
+        for group in self._less_coming:
+            for key in self.capacity.keys_of(group):
                 grown.setdefault(key, False)
         self._less_coming.clear()
         woken: set[RunKey] = set()
@@ -430,7 +431,7 @@ class Store:
             return run if is_met or outdated else None
 
     def _free(self, key: PoolKey) -> int:
-        return self.capacity.free(key, self._coming[key.name])
+        return self.capacity.free(key, self._coming[key.group])
 
     def still_waits(self, run: RunKey) -> bool:
         """Whether a decision about the run would say again that it waits: others of its class are before it and wait,
@@ -487,8 +488,9 @@ class Store:
             self.warnings = {run: known for run, known in self.warnings.items() if run in waiting}
 
     def _warned_of(self, namespace: str, name: str) -> RunKey | None:
-        """The live run whose job or worker a warning is about."""
-        for number in ATTEMPT.finditer(name):
+        """The live run whose job or worker a warning is about: of runs scan and scan-1-b, scan-1-b-1 is of the longer
+        name."""
+        for number in reversed(list(ATTEMPT.finditer(name))):
             run = self._named.get((namespace, name[: number.start()]))
             live = self.runs[run].status.live if run is not None else None
             if live is not None and live.job == name[: number.end()]:

@@ -49,7 +49,8 @@ class Cluster(Block):
     ttl_seconds_after_finished: int | None = Field(default=None, ge=0, le=MOST_DAYS * 86_400)
     """The run is deleted from the cluster this long after it has finished, s (its bucket stays); absent: never."""
     priority_class_name: str | None = Field(default=None, max_length=253)
-    """PriorityClass of the workers: the scheduler preempts pods of lower priority for them. Absent: the default."""
+    """PriorityClass of the workers: the scheduler preempts pods of lower priority for them where they are
+    launched without waiting for free nodes: with addNodes or in a queue. Absent: the default."""
 
     @model_validator(mode="after")
     def _has_no_priority_in_a_train_job(self) -> Self:

@@ -29,6 +29,11 @@ _PASSING = re.compile(r"kubernetes\.io/|ClusterAutoscaler|^karpenter\.sh/|/impen
 """Keys of taints by which Kubernetes, an autoscaler or a cloud keeps pods away from a node for a while."""
 
 
+PoolGroup = tuple[str, str, str]
+"""Name, accelerator and capacity type of a pool: what is known before nodes are there. A NodePool of Karpenter may have
+both capacity types."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolKey:
     """What the nodes of a pool have in common."""
@@ -49,6 +54,11 @@ class PoolKey:
     def workers_per_node(self) -> int:
         """Accelerators of a node, or 1 on processors."""
         return max(self.per_node, 1)
+
+    @property
+    def group(self) -> PoolGroup:
+        """The group of pools that it belongs to."""
+        return self.name, self.accelerator, self.capacity_type
 
 
 @functools.lru_cache(maxsize=4096)
@@ -313,14 +323,16 @@ class Capacity:
         """Whether a node of a pool is there."""
         return key in self._members
 
-    def keys_of(self, name: str) -> list[PoolKey]:
-        """The pools of a name."""
-        return [key for key in self._members if key.name == name]
+    def keys_of(self, group: PoolGroup) -> list[PoolKey]:
+        """The pools of a group."""
+        return [key for key in self._members if key.group == group]
 
-    def pools(self, own: Iterable[Use] = (), coming: Mapping[str, int] | None = None) -> tuple[list[Pool], list[str]]:
+    def pools(
+        self, own: Iterable[Use] = (), coming: Mapping[PoolGroup, int] | None = None
+    ) -> tuple[list[Pool], list[str]]:
         """The pools as they are without some pods, and why nodes were refused, a sentence a pool.
 
-        ``coming``: by pool name, workers that are launched and not bound.
+        ``coming``: by the groups of pools, workers that are launched and not bound.
         """
         returned: dict[PoolKey, set[str]] = {}
         own = list(own)
@@ -337,7 +349,7 @@ class Capacity:
         pools = []
         for key in sorted(self._members, key=lambda key: (key.name, key.per_node)):
             pool, more = self._pool(key), len(returned.get(key, ()))
-            expected = (coming or {}).get(key.name, 0)
+            expected = (coming or {}).get(key.group, 0)
             pools.append(replace(pool, whole=pool.whole + more, coming=expected) if more or expected else pool)
         return pools, list(self._refused)
 

@@ -86,7 +86,7 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, labels.get(names.RUN_LABEL, ""), labels.get(names.UID_LABEL, "")),
-        attempt=int(labels.get(names.ATTEMPT_LABEL, 0)),
+        attempt=_attempt_of(labels),
         works=labels.get(names.COMPONENT) != names.LAUNCHER,
         use=use_of(raw),
         node=node,
@@ -102,6 +102,12 @@ def pod_of(raw: Mapping[str, Any]) -> Pod:
         diagnostic=_diagnostic(metadata["name"], status),
         mounted="PodReadyToStartContainers" in holding,
     )
+
+
+def _attempt_of(labels: Mapping[str, str]) -> int:
+    """0: a pod or job of somebody else, whatever its label is."""
+    number = labels.get(names.ATTEMPT_LABEL, "")
+    return int(number) if number.isdecimal() else 0
 
 
 def use_of(raw: Mapping[str, Any]) -> Use | None:
@@ -224,7 +230,7 @@ def job_of(raw: Mapping[str, Any]) -> Job:
         name=metadata["name"],
         uid=metadata.get("uid", ""),
         run=RunKey(namespace, owner["name"], owner["uid"]) if owner is not None else None,
-        attempt=int(labels.get(names.ATTEMPT_LABEL, 0)),
+        attempt=_attempt_of(labels),
         state=_STATES[condition] if condition else "suspended" if suspended else "active",
         message=holding[condition].get("message", "") if condition else "",
         deleting="deletionTimestamp" in metadata,
