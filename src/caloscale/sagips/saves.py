@@ -56,7 +56,7 @@ class Progress(Counts):
     members: list[list[int]] = field(default_factory=list)
     """The ranks of each group, of exchanges in groups: a resumed run keeps them, whichever hosts its ranks are on."""
     measured: list[str] = field(default_factory=list)
-    """`Problem.measured` of the rank: a resumed run goes on with the same events."""
+    """`Problem.measured` of the rank: a resumed run continues with the same events."""
 
 
 @dataclass(frozen=True)
