@@ -391,10 +391,13 @@ def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document
     made = json.loads(command("plan", document, "--json", "--measurements", file).out)
     assert made["chosen"]["reasons"][0].startswith("21 runs measured")
     assert made["chosen"]["expectedInterruptions"] > 0  # a rate from the eight node hours without any
+    elsewhere = {"nodes": [{**HELD, "region": "us-central1"}], "interruptions": 3}
     other = {**USAGE, "name": "second", "observed": {**USAGE["observed"], "stepSeconds": 2.95}}
+    other["attempts"] = [elsewhere, *USAGE["attempts"]]
     (folder / "usage.json").write_text(json.dumps(other))
     for _ in range(2):  # the same run again replaces its row
-        assert command("calibrate", folder, "-o", file).code == 0
+        done = command("calibrate", folder, "-o", file)
+        assert done.code == 0 and "warning: run second: 3 interruptions in 8 hours of spot nodes" in done.err
         sources = [row["source"] for row in csv.DictReader(file.read_text().splitlines())]
         assert sources == ["run own", "run second"]
     assert command("calibrate", folder, folder / "usage.json", "-o", file).code == 2

@@ -410,3 +410,36 @@ def test_a_calibration_by_hand():
     assert rate.per_node_hour == pytest.approx(1.5 / (4 * 7600 / 3600))
     listed = INTERRUPTED.model_copy(update={"attempts": (Attempt(nodes=(nodes(60, 4, "on-demand"),)),)})
     assert calibrate([listed], MEASURED).interruptions == ()
+
+
+SPOT_100_HOURS = Attempt(nodes=(nodes(90_000),), interruptions=10)
+T4 = {"machine_type": "n1-standard-32", "accelerator": "nvidia-tesla-t4", "per_node": 4}
+
+
+@pytest.mark.parametrize(
+    ("attempts", "per_node_hour", "left_out"),
+    [
+        ((Attempt(nodes=(nodes(90_000, **T4),)), Attempt(nodes=(nodes(3600),), interruptions=4)), 4.5 / 4, (0, 100)),
+        (
+            (Attempt(nodes=(nodes(90_000, region="us-central1"),), interruptions=10), Attempt(nodes=(nodes(3600),))),
+            0.5 / 4,
+            (10, 100),
+        ),
+        ((SPOT_100_HOURS, Attempt(nodes=(nodes(3600, 4, "on-demand"),))), 10.5 / 100, None),
+        ((Attempt(nodes=(nodes(36_000, 2), nodes(36_000, 2, "on-demand")), interruptions=2),), 2.5 / 20, None),
+        ((Attempt(nodes=(nodes(36_000, 2, "on-demand"), nodes(36_000, 2)), interruptions=2),), 2.5 / 20, None),
+        (
+            (Attempt(nodes=(nodes(3600), nodes(3600, 2, **T4)), interruptions=3), SPOT_100_HOURS),
+            10.5 / 100,
+            (3, 6),
+        ),
+    ],
+    ids=["accelerator", "region", "on demand at the end", "spot first", "spot last", "of two accelerators"],
+)
+def test_interruptions_count_where_the_spot_nodes_were(attempts, per_node_hour, left_out):
+    made = calibrate([INTERRUPTED.model_copy(update={"attempts": attempts})], MEASURED)
+    (rate,) = made.interruptions
+    assert (rate.accelerator, rate.region) == ("nvidia-tesla-v100", "europe-west4")
+    assert rate.per_node_hour == pytest.approx(per_node_hour)
+    said = left_out and "run test: {} interruptions in {} hours of spot nodes are not counted".format(*left_out)
+    assert [warning.partition(": these")[0] for warning in made.warnings] == [said] * bool(left_out)

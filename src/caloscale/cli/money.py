@@ -264,6 +264,8 @@ def calibrate(
     show(Table.of(title, rows, wide=("predicted",)), wide=wide, keep=rows[0])
     for rate in result.interruptions:
         typer.echo(f"{rate.accelerator}, {rate.region}: {rate.per_node_hour:.4f} interruptions of a spot node per hour")
+    for warning in result.warnings:
+        typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"measurements: {output}")
 
 

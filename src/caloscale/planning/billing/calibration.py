@@ -50,6 +50,8 @@ class Calibration(Block):
     interruptions: tuple[InterruptionRate, ...] = ()
     own_machines: tuple[MachineSpeed, ...] = ()
     """What runs on machines at hand measured."""
+    warnings: tuple[str, ...] = ()
+    """Interruptions that are not counted."""
 
 
 def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Calibration:
@@ -86,6 +88,7 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),
+        warnings=tuple(f"{row.source}: {row.note}" for row in rows if row.note),
     )
 
 

@@ -127,8 +127,9 @@ class RunUse(Block):
 def measurement_of(use: RunUse) -> Measurement | None:
     """The row that a run adds to the measurements (`caloscale calibrate`); None when the training measured nothing.
 
-    The nodes are those of the last attempt, which must be of one kind; interruptions and node hours are summed over
-    the attempts on spot. Raises ValueError when they are not, or the figures do not add up.
+    The nodes are those of the last attempt, which must be of one kind. Node hours and interruptions are summed over the
+    attempts whose spot nodes were all of that provider, accelerator and region; the row's note states those of other
+    attempts on spot. Raises ValueError when the nodes are of several kinds, or the figures do not add up.
     """
     seen = use.observed
     if seen is None:
@@ -138,9 +139,13 @@ def measurement_of(use: RunUse) -> Measurement | None:
         raise ValueError("the nodes of the last attempt are of several kinds, and a step has the time of the slowest")
     nodes, count = last[0], sum(held.nodes * held.per_node for held in last)
     replicas = count * find_accelerator(nodes.accelerator, field="accelerator").replicas
-    on_spot = [attempt for attempt in use.attempts if any(held.capacity_type == "spot" for held in attempt.nodes)]
-    spot = [held for attempt in on_spot for held in attempt.nodes if held.capacity_type == "spot"]
-    hours = sum(held.nodes * held.seconds for held in spot) / SECONDS_PER_HOUR
+    market = (nodes.provider, nodes.accelerator, nodes.region)
+    hours, interruptions = {True: 0.0, False: 0.0}, {True: 0, False: 0}
+    for attempt in use.attempts:
+        spot = [held for held in attempt.nodes if held.capacity_type == "spot"]
+        counts = {(held.provider, held.accelerator, held.region) for held in spot} == {market}
+        hours[counts] += sum(held.nodes * held.seconds for held in spot) / SECONDS_PER_HOUR
+        interruptions[counts] += attempt.interruptions if spot else 0
     row = {
         **seen.values_of(*(name for name in MeasuredTraining.model_fields if name != "provisioning_seconds")),
         **nodes.values_of("provider", "machine_type", "accelerator", "capacity_type", "region"),
@@ -150,8 +155,12 @@ def measurement_of(use: RunUse) -> Measurement | None:
         "observed_on": use.day,
         "steps": seen.showers // (replicas * seen.batch_per_replica),
     }
-    if hours > 0:
-        row["node_hours"] = hours
-        row["interruptions"] = sum(attempt.interruptions for attempt in on_spot)
+    if hours[True] > 0:
+        row["node_hours"], row["interruptions"], row["capacity_type"] = hours[True], interruptions[True], "spot"
         row["provisioning_seconds"] = seen.provisioning_seconds
+    if hours[False] > 0:
+        row["note"] = (
+            f"{interruptions[False]} interruptions in {hours[False]:.4g} hours of spot nodes are not counted: these "
+            "attempts had spot nodes on another accelerator or in another region"
+        )
     return Measurement.model_validate(row, by_name=True)

@@ -43,11 +43,11 @@ class Measurement(SourcedRow):
     epochs: int = Field(default=1, ge=1)
     """Epochs that the figures come from."""
     capacity_type: Literal["", "on-demand", "spot"] = ""
-    """How the machines were bought; empty: not published."""
+    """How the machines were bought, spot where node hours are given; empty: not published."""
     region: str = ""
     """Region; empty: not published."""
     node_hours: float | None = Field(default=None, gt=0)
-    """Hours of all nodes together during which interruptions were counted."""
+    """Hours of all spot nodes together during which interruptions were counted."""
     interruptions: int | None = Field(default=None, ge=0)
     """Nodes that were preempted in these hours."""
     provisioning_seconds: float | None = Field(default=None, ge=0)
