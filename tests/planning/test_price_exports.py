@@ -135,11 +135,28 @@ def test_azures_list(export) -> None:
     assert all(row.includes_host for row in imported.rows) and sum(imported.left_out.values()) == 4
 
 
-def test_the_newest_of_two_prices_counts_and_a_contradiction_is_refused(export) -> None:
-    older = item("ND40rs_v2", "ND40rs v2", 21.0, effectiveStartDate="2025-01-01T00:00:00Z")
-    assert prices(import_prices([export({"Items": [AZURE[0], older]})])).popitem()[1] == 22.032
+def test_a_price_holds_until_the_next_begins_and_a_contradiction_is_refused(export) -> None:
+    """The later one may be announced: the other is that of today."""
+    later = item("ND40rs_v2", "ND40rs v2", 30.0, effectiveStartDate="2027-06-01T00:00:00Z")
+    rows = import_prices([export({"Items": [later, AZURE[0], AZURE[0]]})]).rows
+    periods = [(row.usd_per_unit_hour, str(row.effective_from), str(row.effective_to)) for row in rows]
+    assert periods == [(22.032, "2026-08-01", "2027-05-31"), (30.0, "2027-06-01", "None")]
     with pytest.raises(PriceError, match="two prices of ND40rs_v2 in eastus, on-demand"):
         import_prices([export({"Items": [AZURE[0], item("ND40rs_v2", "ND40rs v2", 21.0)]})])
+
+
+def test_a_host_costs_what_its_cores_and_memory_cost_in_each_period(export) -> None:
+    """4 cores and 16 GiB (g2-standard-4): the cores cost 0.02 and from 2027-01-01 on 0.03, the memory 0.003 USD/h."""
+    core = sku("G2 Instance Core running in Americas", "OnDemand", 0.02)
+    (announced,) = sku("", "OnDemand", 0.03)["pricingInfo"]
+    (hour,) = sku("", "OnDemand", 0.04)["pricingInfo"]
+    core["pricingInfo"].append(announced | {"effectiveTime": "2027-01-01T08:00:00Z"})
+    core["pricingInfo"].append(hour | {"effectiveTime": "2027-01-01T07:00:00Z"})  # for an hour
+    memory = sku("G2 Instance Ram running in Americas", "OnDemand", 0.003, unit="GiBy.h")
+    rows = [row for row in import_prices([export({"skus": [core, memory]})]).rows if row.sku == "g2-standard-4"]
+    assert [row.usd_per_unit_hour for row in rows] == pytest.approx([0.128, 0.168], abs=1e-9)
+    periods = [(str(row.effective_from), str(row.effective_to)) for row in rows]
+    assert periods == [("2026-11-01", "2026-12-31"), ("2027-01-01", "None")]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,8 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
                     imported.left_out[rows_or_reason] += 1
                 else:
                     imported.rows += rows_or_reason
-    imported.rows = _newest([*imported.rows, *_hosts(imported.rows)])
+    imported.rows = _in_periods(imported.rows)
+    imported.rows += list(_hosts(imported.rows))
     if not imported.rows:
         raise PriceError(
             "has no price of a machine in the catalogue",
@@ -120,17 +122,19 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     spot = usage == "Preemptible"
     if spot != bool(match["spot"]):
         return "description and usage type differ"
-    info = max(sku["pricingInfo"], key=lambda one: one["effectiveTime"])
-    expression = info["pricingExpression"]
-    if expression["usageUnit"] != ("GiBy.h" if kind == "mem_gib" else "h"):
-        return f"sold by {expression['usageUnit']}"
-    if len(expression["tieredRates"]) != 1:
-        return "priced in tiers"
-    price = expression["tieredRates"][0]["unitPrice"]
-    _check_currency(price["currencyCode"])
-    usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
-    since, source = info["effectiveTime"], f"Cloud Billing Catalog, SKU {sku['skuId']}"
-    return [_row("gcp", region, kind, name, spot, usd, day, since, source) for region in sku["serviceRegions"]]
+    rows, source = [], f"Cloud Billing Catalog, SKU {sku['skuId']}"
+    timeline = sorted(sku["pricingInfo"], key=lambda one: one["effectiveTime"])
+    for since, info in {one["effectiveTime"][:10]: one for one in timeline}.items():  # of a day the last
+        expression = info["pricingExpression"]
+        if expression["usageUnit"] != ("GiBy.h" if kind == "mem_gib" else "h"):
+            return f"sold by {expression['usageUnit']}"
+        if len(expression["tieredRates"]) != 1:
+            return "priced in tiers"
+        price = expression["tieredRates"][0]["unitPrice"]
+        _check_currency(price["currencyCode"])
+        usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
+        rows += [_row("gcp", region, kind, name, spot, usd, day, since, source) for region in sku["serviceRegions"]]
+    return rows
 
 
 def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
@@ -167,13 +171,11 @@ def _row(
 
 
 def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
-    """What the host of a GPU costs, from its cores and memory, where a list has both."""
-    newest = {row.key: row for row in _newest(rows)}
-    for key, core in newest.items():
-        memory = newest.get(key._replace(sku_kind="mem_gib"))
-        if key.sku_kind != "vcpu" or memory is None:
+    """What the host of a GPU costs in each period, from its cores and memory, where a list has both."""
+    for core, memory in product((row for row in rows if row.sku_kind == "vcpu"), rows):
+        if memory.key != core.key._replace(sku_kind="mem_gib") or not core.overlaps(memory):
             continue
-        for host in _HOSTS.get(key.sku, ()):
+        for host in _HOSTS.get(core.sku, ()):
             machine = next(m for m in load_machines() if m.price_sku == host)
             usd = machine.vcpus * core.usd_per_unit_hour + machine.memory_gib * memory.usd_per_unit_hour
             derived = {
@@ -182,6 +184,7 @@ def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
                 "unit": "vm",
                 "usd_per_unit_hour": round(usd / machine.price_units, 9),
                 "effective_from": max(core.effective_from, memory.effective_from),
+                "effective_to": min((core, memory), key=lambda row: row.last_day).effective_to,
                 "observed_on": min(core.observed_on, memory.observed_on),
                 "source": f"{core.source} and {memory.source}",
                 "confidence": "derived",
@@ -189,17 +192,21 @@ def _hosts(rows: Sequence[PriceRow]) -> Iterator[PriceRow]:
             yield core.model_copy(update=derived)
 
 
-def _newest(rows: Sequence[PriceRow]) -> list[PriceRow]:
-    """One row of each price: the one that is valid since the latest day. Raises PriceError where two contradict."""
-    newest: dict[Key, PriceRow] = {}
+def _in_periods(rows: Sequence[PriceRow]) -> list[PriceRow]:
+    """The rows of each price, each in effect until the day before the next. Raises PriceError where two contradict."""
+    periods: dict[Key, list[PriceRow]] = {}
     for row in sorted(rows, key=lambda row: (row.effective_from, row.observed_on)):
-        old = newest.get(row.key, row)
-        if old.effective_from == row.effective_from and old.usd_per_unit_hour != row.usd_per_unit_hour:
-            raise PriceError(
-                f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
-                field="usd_per_unit_hour",
-                value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
-                remedy="remove one of the two",
-            )
-        newest[row.key] = row
-    return list(newest.values())
+        earlier = periods.setdefault(row.key, [])
+        if earlier and earlier[-1].effective_from == row.effective_from:
+            old = earlier.pop()
+            if old.usd_per_unit_hour != row.usd_per_unit_hour:
+                raise PriceError(
+                    f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
+                    field="usd_per_unit_hour",
+                    value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
+                    remedy="remove one of the two",
+                )
+        if earlier:
+            earlier[-1] = earlier[-1].model_copy(update={"effective_to": row.effective_from - dt.timedelta(days=1)})
+        earlier.append(row)
+    return [row for of_key in periods.values() for row in of_key]
