@@ -145,6 +145,15 @@ def test_a_price_holds_until_the_next_begins_and_a_contradiction_is_refused(expo
         import_prices([export({"Items": [AZURE[0], item("ND40rs_v2", "ND40rs v2", 21.0)]})])
 
 
+def test_entries_without_a_price_are_counted_beside_the_others(export) -> None:
+    free = item("ND96asr_v4", "ND96asr v4 Spot", 0.0)
+    imported = import_prices([export({"Items": [AZURE[0], free]})])
+    assert len(imported.rows) == 1 and imported.left_out == {"without a price": 1}
+    none = GOOGLE[0] | {"pricingInfo": []}
+    imported = import_prices([export({"skus": [GOOGLE[2], sku(GOOGLE[0]["description"], "OnDemand", 0.0), none]})])
+    assert len(imported.rows) == 1 and imported.left_out == {"without a price": 2}
+
+
 def test_a_host_costs_what_its_cores_and_memory_cost_in_each_period(export) -> None:
     """4 cores and 16 GiB (g2-standard-4): the cores cost 0.02 and from 2027-01-01 on 0.03, the memory 0.003 USD/h."""
     core = sku("G2 Instance Core running in Americas", "OnDemand", 0.02)
@@ -168,7 +177,8 @@ def test_a_host_costs_what_its_cores_and_memory_cost_in_each_period(export) -> N
         ({"skus": ["text"]}, "not as the cloud documents it: TypeError"),
         ({"skus": [{"description": "Nvidia"}]}, "not as the cloud documents it: KeyError 'category'"),
         ({"Items": [item("ND40rs_v2", "ND40rs v2", 22.0, currencyCode="EUR")]}, r"another currency \(got 'EUR'\)"),
-        ({"Items": [item("ND40rs_v2", "ND40rs v2", 0.0)]}, "greater than 0"),
+        ({"Items": [item("ND40rs_v2", "ND40rs v2", 0.0)]}, "no price of a machine"),
+        ({"Items": [item("ND40rs_v2", "ND40rs v2", -1.0)]}, "greater than 0"),
     ],
 )
 def test_what_is_no_list_is_refused(page, message, export) -> None:

@@ -133,8 +133,10 @@ def _of_google(sku: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
         price = expression["tieredRates"][0]["unitPrice"]
         _check_currency(price["currencyCode"])
         usd = int(price.get("units") or 0) + int(price.get("nanos") or 0) / 1e9
+        if usd == 0:
+            return "without a price"
         rows += [_row("gcp", region, kind, name, spot, usd, day, since, source) for region in sku["serviceRegions"]]
-    return rows
+    return rows or "without a price"
 
 
 def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
@@ -150,6 +152,8 @@ def _of_azure(item: dict[str, Any], day: dt.date) -> list[PriceRow] | str:
     if item["unitOfMeasure"] != "1 Hour":
         return f"sold by {item['unitOfMeasure']}"
     _check_currency(item["currencyCode"])
+    if item["retailPrice"] == 0:
+        return "without a price"
     spot, source = sold.endswith("Spot"), f"Azure Retail Prices, meter {item['meterId']}"
     since = item["effectiveStartDate"]
     return [_row("azure", item["armRegionName"], "vm", name, spot, item["retailPrice"], day, since, source)]
