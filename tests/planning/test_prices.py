@@ -260,10 +260,31 @@ def test_spot_is_below_on_demand_of_the_same_days(tmp_path):
         layer(tmp_path, {"usd_per_unit_hour": "2.604"})
 
 
+def test_spot_is_below_the_on_demand_price_that_is_found_on_each_day(tmp_path):
+    """Whichever file has it: the catalogue has 2.604 on demand and 1.0443 spot from 2026-01-01 on."""
+    first = {"capacity_type": "on-demand", "usd_per_unit_hour": "3", "effective_to": "2026-06-30"}
+    later = {"capacity_type": "on-demand", "usd_per_unit_hour": "3", "effective_from": "2030-01-01"}
+    layer(tmp_path, {"usd_per_unit_hour": "2.9", "effective_to": "2026-06-30"}, first)
+    for own in ((later,), (first,), (first, later)):  # the day after what is in the file, and one before
+        with pytest.raises(PriceError, match=r"spot price .* is not below on demand \(2\.604\)") as refused:
+            layer(tmp_path, {"usd_per_unit_hour": "2.9"}, *own)
+        assert refused.value.file == f"{tmp_path / 'layer.csv'}:2"
+    cheap = {"capacity_type": "on-demand", "usd_per_unit_hour": "1.0443"}
+    with pytest.raises(PriceError, match=r"on-demand price .* is not above spot \(1\.0443\) on 2026-06-01") as refused:
+        layer(tmp_path, cheap)
+    assert refused.value.value == 1.0443
+    layer(tmp_path, cheap, {"usd_per_unit_hour": "1.0442"})
+    with pytest.raises(PriceError, match=r"is not above spot \(1\.0443\) on 2026-07-01"):
+        layer(tmp_path, cheap, {"usd_per_unit_hour": "1.0442", "effective_to": "2026-06-30"})
+    layer(tmp_path, {**cheap, "usd_per_unit_hour": "0.5", "effective_to": "2021-12-31", "effective_from": "2021-01-01"})
+    layer(tmp_path, {**cheap, "effective_to": "9999-12-31"}, {"usd_per_unit_hour": "5", "waiver": "an auction"})
+
+
 def test_prices_are_stale_after_ninety_days(tmp_path):
     days = 90
-    for capacity_type in ("spot", "on-demand"):
-        row = layer(tmp_path, {"capacity_type": capacity_type}).find(V100._replace(capacity_type=capacity_type), TODAY)
+    for capacity_type, usd in (("spot", "0.9"), ("on-demand", "3")):
+        prices = layer(tmp_path, {"capacity_type": capacity_type, "usd_per_unit_hour": usd})
+        row = prices.find(V100._replace(capacity_type=capacity_type), TODAY)
         last = row.observed_on + dt.timedelta(days=days)
         assert stale_warning([row], last) == []
         (warning,) = stale_warning([row], last + dt.timedelta(days=1), "to the file")

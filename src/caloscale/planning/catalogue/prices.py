@@ -117,6 +117,10 @@ class PriceRow(SourcedRow):
         """Last day on which the price is in effect."""
         return self.effective_to or dt.date.max
 
+    def is_in_effect(self, day: dt.date) -> bool:
+        """Whether the price is that of a day."""
+        return self.effective_from <= day <= self.last_day
+
     def overlaps(self, other: Self) -> bool:
         """Whether there is a day on which both are in effect."""
         return max(self.effective_from, other.effective_from) <= min(self.last_day, other.last_day)
@@ -169,7 +173,7 @@ class Prices:
         Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
         known = [row for layer in reversed(self._layers) for row in layer.get(key, [])]
-        row = next((one for one in known if one.effective_from <= as_of <= one.last_day), None)
+        row = next((one for one in known if one.is_in_effect(as_of)), None)
         if row is None:
             raise _missing(key, as_of, known, self._keys, self.added)
         age_days, most = (as_of - row.observed_on).days, self._max_age_days
@@ -219,7 +223,8 @@ def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FIL
     ``added``: how a person adds a row to these files, as remedies state it.
 
     Raises PriceError naming file, line, column and remedy: zeros, missing dates, duplicates (two rows for the
-    same thing, capacity type and day in one file), a spot price that is not below on demand without a waiver.
+    same thing, capacity type and day in one file), a spot price that is not below the on-demand price found on the same
+    day without a waiver.
     """
     files = (builtin("prices.csv"), *map(Path, extra_files))
     return Prices((read_rows(file, PriceRow, PriceError) for file in files), added)
@@ -312,20 +317,29 @@ def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
 
 
 def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
-    """Spot rows of the newest file against its own on-demand rows or, where it has none, those of earlier files."""
-    for source, row in rows:
-        if row.capacity_type != "spot" or row.waiver:
-            continue
-        on_demand = row.key._replace(capacity_type="on-demand")
-        listed = next((layer[on_demand] for layer in reversed(layers) if on_demand in layer), [])
-        for other in listed:
-            if row.overlaps(other) and row.usd_per_unit_hour >= other.usd_per_unit_hour:
+    """Rows of the newest file against those of the other capacity type that are found on the same days, in all files.
+
+    What is found changes only where a row begins and after it has ended.
+    """
+    for source, row in sorted(rows, key=lambda placed: placed[1].capacity_type, reverse=True):  # spot first
+        key = row.key._replace(capacity_type="on-demand" if row.capacity_type == "spot" else "spot")
+        others = [other for layer in reversed(layers) for other in layer.get(key, [])]
+        days = {row.effective_from, *(other.effective_from for other in others)}
+        days |= {other.last_day + dt.timedelta(days=1) for other in others if other.last_day < dt.date.max}
+        for day in sorted(filter(row.is_in_effect, days)):
+            other = next((one for one in others if one.is_in_effect(day)), None)
+            if other is None:
+                continue
+            spot, listed = (row, other) if row.capacity_type == "spot" else (other, row)
+            if not spot.waiver and spot.usd_per_unit_hour >= listed.usd_per_unit_hour:
+                relation = "below on demand" if row is spot else "above spot"
+                problem = f"{row.capacity_type} price of {row.sku} in {row.region} is not {relation}"
                 raise PriceError(
-                    f"spot price of {row.sku} in {row.region} is not below on demand ({other.usd_per_unit_hour:g})",
+                    f"{problem} ({other.usd_per_unit_hour:g}) on {day}",
                     file=source,
                     field="usd_per_unit_hour",
                     value=row.usd_per_unit_hour,
-                    remedy="correct it, or give the reason in the column waiver",
+                    remedy="correct it, or give the reason in the column waiver of the spot price",
                 )
 
 
