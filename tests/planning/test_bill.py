@@ -1,4 +1,5 @@
 import datetime as dt
+import math
 from decimal import Decimal
 
 import pytest
@@ -227,7 +228,10 @@ def test_the_estimate_of_what_was_used_is_the_bill(beside, count, disk_gib, cont
 def test_each_cause_of_a_difference_by_hand():
     """An estimate of 60 epochs of 100 s, 50 s of start-up and 30 s that are lost; the run made 50 epochs."""
     estimate = PLANNED.chosen.model_copy(
-        update={"usd": 50.0, "epoch_seconds": 100.0, "start_up_seconds": 50.0, "total_seconds": 6080.0}
+        update={
+            **{"usd": 50.0, "usd_per_hour": 50 / (6080 / 3600)},
+            **{"epoch_seconds": 100.0, "start_up_seconds": 50.0, "total_seconds": 6080.0},
+        }
     )
     planned = PLANNED.model_copy(update={"chosen": estimate, "epochs": 60})
     seconds = {"training": 4500, "evaluation": 700, "start_up": 80, "lost": 40, "waiting": 25, "shower": 11}
@@ -261,10 +265,36 @@ def test_each_cause_of_a_difference_by_hand():
     assert {part.share for part in nothing.parts} == {0} and nothing.co2_kg == 0
 
 
+def test_the_hours_of_missing_nodes_belong_to_the_interruptions():
+    """Four nodes, of which the estimate does not pay one while it is replaced; the price of an hour is as planned."""
+    overrides = [f"hardware.{field}" for field in ("accelerator=nvidia-tesla-v100", "count=32", "perNode=8")]
+    overrides += [f"hardware.{field}" for field in ("region=europe-west4", "capacityType=spot", "provisioning=255s")]
+    rate = "hardware.interruptionsPerNodeHour=1"
+    planned = plan(load_run(preset="variable-angle", overrides=[*overrides, rate]), PRICES, MEASURED, TODAY)
+    estimate = planned.chosen
+    between = 3600 / 4
+    missing = estimate.expected_interruptions * between * (1 - math.exp(-255 / between))  # a wait may be interrupted
+    assert estimate.node_hours == pytest.approx((4 * estimate.total_seconds - missing) / 3600)
+    assert estimate.accelerator_hours == pytest.approx(8 * estimate.node_hours)
+    work = estimate.epochs * estimate.epoch_seconds
+    seconds = {"training_seconds": work, "start_up_seconds": estimate.start_up_seconds}
+    seconds["lost_seconds"] = estimate.total_seconds - sum(seconds.values())
+    some = (nodes(estimate.total_seconds, 3), nodes(estimate.total_seconds - missing, 1))
+    for held, more in (((nodes(estimate.total_seconds),), missing), (some, 0)):
+        against = bill(run_use(Attempt(nodes=held, **seconds)), PRICES, plan=planned).against_estimate
+        causes = {cause.cause: cause.usd for cause in against.causes}
+        assert against.difference_usd == pytest.approx(more * NODE_USD / 3600, abs=0.01)
+        assert causes.pop("interruptions: lost work and waiting") == against.difference_usd
+        assert set(causes.values()) == {0}
+
+
 def test_epochs_beyond_max_minutes_are_neither_interruptions_nor_missing():
     """train.maxMinutes ends a training that was planned with 60 epochs after 3 of them, as the estimate states."""
     estimate = PLANNED.chosen.model_copy(
-        update={"start_up_seconds": 50.0, "epoch_seconds": 1000.0, "epochs": 3.0, "total_seconds": 3050.0, "usd": 50.0}
+        update={
+            **{"start_up_seconds": 50.0, "epoch_seconds": 1000.0, "epochs": 3.0, "total_seconds": 3050.0},
+            **{"usd": 50.0, "usd_per_hour": 50 / (3050 / 3600)},
+        }
     )
     use = run_use(Attempt(nodes=(nodes(3050),), training_seconds=3000, start_up_seconds=50), epochs=3.0)
     made = bill(use, PRICES, plan=PLANNED.model_copy(update={"chosen": estimate}))

@@ -1,7 +1,7 @@
 """The bill: what a run really cost, where the money went, and how that compares with the estimate."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Literal
 
@@ -190,7 +190,7 @@ def bill(
         own_machine=use.own_machine,
         per_million_showers=_per_million(run_usd, generation, monte_carlo, reused_showers, prices, use.day),
         co2_kg=_co2_kg(use),
-        against_estimate=None if plan is None else _against(use, total, plan, unit),
+        against_estimate=None if plan is None else _against(use, rates, total, plan, unit),
         warnings=tuple(dict.fromkeys(w for pair in rates.values() for rate in pair if rate for w in rate.warnings)),
     )
 
@@ -315,13 +315,23 @@ def _co2_kg(use: RunUse) -> float | None:
     return grams / 1000
 
 
-def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstEstimate | None:
-    """The difference, cause by cause: the price of an hour first, then the hours at the price that was paid."""
+def _against(
+    use: RunUse, rates: Mapping[NodeUse, Rates], total: Decimal, plan: Plan, unit: Decimal
+) -> AgainstEstimate | None:
+    """The difference, cause by cause: the price of an hour of all nodes first, then the hours at the price that was
+    paid. Nodes that are missing for a part of the time belong to the interruptions, in the estimate as in the bill."""
     estimate = plan.chosen or plan.nearest
-    if estimate is None or estimate.usd is None or estimate.usd_interval is None:
+    if estimate is None or estimate.usd is None or estimate.usd_per_hour is None or estimate.usd_interval is None:
         return None
     held = sum(attempt.held_seconds for attempt in use.attempts)
-    paid_per_second = float(total) / held if held else 0.0
+    paid_throughout = sum(
+        usd_of_use(nodes.model_copy(update={"seconds": attempt.held_seconds}), rates[nodes])
+        for attempt in use.attempts
+        for nodes in attempt.nodes
+    )
+    paid_per_second = paid_throughout / held if held else 0.0
+    planned_throughout = usd_of(estimate.usd_per_hour, estimate.total_seconds)
+    missing = (planned_throughout - estimate.usd) - (paid_throughout - float(total))
     done = sum(a.training_seconds + a.evaluation_seconds for a in use.attempts)
     started = sum(a.start_up_seconds for a in use.attempts)
     lost = sum(a.lost_seconds + a.waiting_seconds for a in use.attempts)
@@ -330,11 +340,11 @@ def _against(use: RunUse, total: Decimal, plan: Plan, unit: Decimal) -> AgainstE
     not_run = (estimate.epochs - use.epochs) * estimate.epoch_seconds
     planned_lost = estimate.total_seconds - estimate.start_up_seconds - estimate.epochs * estimate.epoch_seconds
     causes = {
-        "price of an hour": paid_per_second * estimate.total_seconds - estimate.usd,
+        "price of an hour": paid_per_second * estimate.total_seconds - planned_throughout,
         "epochs that were planned and not run": -paid_per_second * not_run,
         "seconds of an epoch": paid_per_second * (done - planned_work),
         "start-up": paid_per_second * (started - estimate.start_up_seconds),
-        "interruptions: lost work and waiting": paid_per_second * (lost - planned_lost),
+        "interruptions: lost work and waiting": paid_per_second * (lost - planned_lost) + missing,
         "showers and validation, which are not in the estimate": paid_per_second * not_planned,
         "idle and drain": paid_per_second * (held - done - started - lost - not_planned),
     }

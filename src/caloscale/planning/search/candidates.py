@@ -86,6 +86,8 @@ class Spent:
 
     seconds: Numbers
     usd: Numbers
+    node_seconds: Numbers
+    """Paid, of all nodes together, s."""
     checkpoint_seconds: Numbers
     """Training between two checkpoints, s."""
     interruptions: Numbers
@@ -254,12 +256,14 @@ class Money:
         with np.errstate(over="ignore", invalid="ignore"):
             node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
             usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
+        # The difference of two huge times may have any value.
+        is_known = (seconds < NEVER_SECONDS) | (run.waiting_seconds == 0)
         unknown = np.isnan(self.rate) & np.isinf(self._lifetime)
         every_seconds = self._run.checkpoint.every_seconds
         return Spent(
             seconds=seconds,
-            # The difference of two huge times may have any value.
-            usd=np.where((seconds < NEVER_SECONDS) | (run.waiting_seconds == 0), usd, np.inf),
+            usd=np.where(is_known, usd, np.inf),
+            node_seconds=np.where(is_known, node_seconds, np.inf),
             checkpoint_seconds=np.where(np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, every_seconds),
             interruptions=np.where(unknown, np.nan, run.interruptions),
         )

@@ -74,9 +74,9 @@ class Candidate(Block):
     total_seconds_interval: tuple[float, float]
     """The same at the ends of the epoch's interval, s."""
     node_hours: float
-    """Expected hours of all nodes together."""
+    """Expected hours of all nodes together that are paid: a missing node is not."""
     accelerator_hours: float
-    """Expected hours of all GPUs or TPU chips together."""
+    """The same of all GPUs or TPU chips."""
     usd_per_hour: float | None
     """All nodes, US dollars per hour; null, here and below: machines of one's own without a price."""
     usd: float | None
@@ -242,6 +242,7 @@ def _describe(candidates: Candidates, index: int, *, on_front: bool = False) -> 
     offer, times, spent = candidates.offer_of(index), candidates.times, candidates.expected
     workers, nodes = int(candidates.setups.workers[index]), int(candidates.setups.nodes[index])
     count, seconds = nodes * offer.hardware.per_node, _finite(spent.seconds[index])
+    node_hours = min(float(spent.node_seconds[index]), nodes * seconds) / SECONDS_PER_HOUR
     timing = candidates.timings.of(*offer.key)
     interruptions, rate = spent.interruptions[index], candidates.money.rate[index]
     break_even = _break_even(candidates, index) if on_front and offer.capacity_type == "spot" else None
@@ -266,8 +267,8 @@ def _describe(candidates: Candidates, index: int, *, on_front: bool = False) -> 
         start_up_seconds=float(times.start_up_seconds[index]),
         total_seconds=seconds,
         total_seconds_interval=(_finite(candidates.low.seconds[index]), _finite(candidates.high.seconds[index])),
-        node_hours=nodes * seconds / SECONDS_PER_HOUR,
-        accelerator_hours=count * seconds / SECONDS_PER_HOUR,
+        node_hours=node_hours,
+        accelerator_hours=node_hours * offer.hardware.per_node,
         usd_per_hour=float(candidates.money.usd_per_hour[index]) if priced else None,
         usd=_finite(spent.usd[index]) if priced else None,
         usd_interval=(_finite(candidates.low.usd[index]), _finite(candidates.high.usd[index])) if priced else None,
