@@ -25,8 +25,8 @@ PART_OF_A_HOST = ("hardware.accelerator=nvidia-h100-80gb", "hardware.perNode=2")
 IN_EUROPE = (*FOUR_NODES, "hardware.region=europe-west4")
 
 
-def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, preset="variable-angle"):
-    return plan(load_run(preset=preset, overrides=overrides), PRICES, measurements, as_of)
+def plan_of(*overrides, as_of=TODAY, measurements=MEASURED, preset="variable-angle", prices=PRICES):
+    return plan(load_run(preset=preset, overrides=overrides), prices, measurements, as_of)
 
 
 def test_the_json_has_the_names_that_others_rely_on():
@@ -364,6 +364,23 @@ def test_a_family_that_xla_cannot_compile_gets_no_tpu():
         with pytest.raises(ConfigurationError, match="XLA cannot compile its step") as error:
             plan_of(f"hardware.{named}", preset="flow")
         assert error.value.exit_code == 2 and "name a GPU" in str(error.value)
+
+
+def test_prices_of_disks_and_the_control_plane_count_on_own_machines_that_have_a_price(tmp_path):
+    """Without a price of the machine the choice is that of the hours of accelerators alone."""
+    own = ("hardware.cloud=none", "hardware.perNode=8", "hardware.region=mylab", *V100)
+    beside = ("hardware.diskGib=100", "hardware.controlPlane=true")
+    header = "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
+    rows = {"vm,own,vm": 5, "disk_gib,boot,gib": 0.001, "control_plane,cluster,cluster": 50}
+    files = [tmp_path / "own.csv", tmp_path / "beside.csv"]
+    for first, file in enumerate(files):
+        lines = (f"none,own,{sold},on-demand,{usd},2026-01-01,2026-11-01,ours\n" for sold, usd in rows.items())
+        file.write_text(header + "".join(list(lines)[first:]))
+    priced = plan_of(*own, *beside, prices=load_prices(files[:1])).chosen
+    assert priced.usd_per_hour == pytest.approx(priced.nodes * (5 + 100 * 0.001) + 50)
+    for prices in (PRICES, load_prices(files[1:])):
+        without = plan_of(*own, *beside, prices=prices)
+        assert without.chosen == plan_of(*own).chosen and without.prices.parts == ()
 
 
 def test_the_fixed_cost_of_an_epoch_of_another_network_may_be_none():

@@ -412,13 +412,13 @@ def node_rate(
     """
     rows = _node_rows(prices, kind, region, capacity_type, as_of)
     if disk_gib:
-        rows.append((prices.find(Key(kind.provider, region, "disk_gib", "boot", "on-demand"), as_of), disk_gib))
+        rows.append((_find(prices, [Key(kind.provider, region, "disk_gib", "boot", "on-demand")], as_of), disk_gib))
     return add_up(kind.title, rows, as_of, prices.added)
 
 
 def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> Rate:
     """The rate of a cluster's control plane; raises PriceError naming the row to add."""
-    row = prices.find(Key(provider, region, "control_plane", "cluster", "on-demand"), as_of)
+    row = _find(prices, [Key(provider, region, "control_plane", "cluster", "on-demand")], as_of)
     return add_up("control plane of the cluster", [(row, 1)], as_of, prices.added)
 
 
@@ -457,20 +457,22 @@ def _own_row(
     prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date
 ) -> tuple[PriceRow, float]:
     """The row of the machine type, else that of its GPUs; of the region, else of no region."""
-    skus = [("vm", machine.machine_type, 1.0), ("gpu", machine.accelerator, float(machine.per_node))]
-    keys = [
-        (Key(machine.provider, where, kind, sku, capacity_type), units)
-        for where in dict.fromkeys((region, OWN))
-        for kind, sku, units in skus
-        if sku
-    ]
-    for key, units in keys:
+    skus = [("vm", machine.machine_type), ("gpu", machine.accelerator)]
+    keys = [Key(machine.provider, region, kind, sku, capacity_type) for kind, sku in skus if sku]
+    row = _find(prices, keys, as_of)
+    return row, float(machine.per_node) if row.sku_kind == "gpu" else 1.0
+
+
+def _find(prices: Prices, keys: Sequence[Key], as_of: dt.date) -> PriceRow:
+    """The row of the first key that has one: those of no region come last, and belong to one's own machines."""
+    of_no_region = [key._replace(region=OWN) for key in keys if key.provider == "none"]
+    for key in (*keys, *of_no_region):
         try:
-            return prices.find(key, as_of), units
+            return prices.find(key, as_of)
         except PriceError as error:
             if error.field == "budget.maxPriceAge":
                 raise
-    return prices.find(keys[0][0], as_of), 1.0
+    return prices.find(keys[0], as_of)
 
 
 def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added: str = WITH_FILE) -> Rate:

@@ -270,8 +270,8 @@ class Money:
 
 
 def _control_plane_usd(basis: Basis, offer: Offer) -> float:
-    """US dollars per hour of the control plane, where the run configuration counts it."""
-    if not basis.hardware.control_plane:
+    """US dollars per hour of the control plane, where the run configuration counts it and the nodes have a price."""
+    if not basis.hardware.control_plane or offer.rate is None:
         return 0.0
     return cluster_rate(basis.prices, offer.hardware.provider, offer.region, basis.as_of).usd_per_hour
 

@@ -194,7 +194,7 @@ def plan(
         cost, planned = (None, False) if trained is None else (trained.usd, True)
         making = plan_making(basis, generate, speeds, rented=rented, training_usd=cost, is_planned=planned)
     rates = ([] if rate is None else [rate]) + rates_used(basis, own, making)
-    if offer is not None and basis.hardware.control_plane:
+    if offer is not None and rate is not None and basis.hardware.control_plane:
         rates.append(cluster_rate(prices, offer.hardware.provider, offer.region, as_of))
     return Plan(
         network=run.model.network,
