@@ -310,6 +310,15 @@ def test_a_plan_without_a_day_is_of_the_day_that_is_asked_for(tmp_path):
     assert run_points(study(sweeps=[given]), Context(days[0]), tmp_path)["plans"] == points[1:]
 
 
+def test_the_epochs_of_a_plan_are_those_that_are_trained(tmp_path):
+    """train.maxMinutes ends the training after some of the sixty, unless it is long enough for all."""
+    sweep = {**PLANNED, "vary": [{"train.maxMinutes": [10, 100_000]}]}
+    short, whole = (point.result for point in run_points(study(sweeps=[sweep]), CONTEXT, tmp_path)["plans"])
+    assert short["epochs"] == pytest.approx(600 / short["epochSeconds"], abs=1e-6)
+    assert short["usdPerEpoch"] == pytest.approx(short["usd"] / short["epochs"])
+    assert json.dumps(whole["epochs"]) == "60"
+
+
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [

@@ -174,7 +174,7 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
         **best.as_values(),
         "prices": made.prices.as_values(),
         "measured": _measured(best, run, context),
-        "epochs": run.train.epochs,
+        "epochs": min(run.train.epochs, best.epochs),  # of equal ones the first, which is whole
         "totalHours": best.total_seconds / 3600,
     }
 
