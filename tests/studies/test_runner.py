@@ -319,6 +319,18 @@ def test_the_epochs_of_a_plan_are_those_that_are_trained(tmp_path):
     assert json.dumps(whole["epochs"]) == "60"
 
 
+def test_what_is_nearest_to_limits_that_nothing_meets_is_named_under_the_table(tmp_path):
+    """8 V100 take eight hours; rows are numbered in each round of the repetitions alike."""
+    limits = {"vary": [{"budget.deadline": ["10m", "20h", "1h"]}], "repetitions": 2}
+    sweep = {**PLANNED, **limits, "columns": {"deadline": "budget.deadline", "limit": "binding", "h": "totalHours"}}
+    (table,) = run_study(study(sweeps=[sweep]), CONTEXT, tmp_path, "x").tables
+    assert [row[:2] for row in table.cells] == [("10m", "deadline"), ("20h", ""), ("1h", "deadline")]
+    note = "Nothing meets the limits of budget in rows 1, 3: the nearest is shown."
+    assert note in table.note and note in (tmp_path / "study.md").read_text()
+    (table,) = run_study(study(sweeps=[PLANNED]), CONTEXT, tmp_path, "x").tables
+    assert "nearest" not in table.note
+
+
 @pytest.mark.parametrize(
     ("inputs", "says"),
     [

@@ -157,7 +157,7 @@ def _accelerators(measured: Measurement, asked: EpochInputs, prices: Prices) -> 
 
 
 def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any]:
-    """The candidate that is chosen (or nearest), and what was measured in exactly that layout."""
+    """The candidate that is chosen (or nearest, with the limit that binds), and what was measured in that layout."""
     rest = dict(inputs)
     as_of = rest.pop("asOf")
     try:
@@ -172,6 +172,7 @@ def _plan(inputs: Mapping[str, Any], context: Context, _: Path) -> dict[str, Any
         raise ConfigurationError("nothing can be chosen", value=dict(rest), remedy="name hardware.accelerator")
     return {
         **best.as_values(),
+        "binding": made.binding,
         "prices": made.prices.as_values(),
         "measured": _measured(best, run, context),
         "epochs": min(run.train.epochs, best.epochs),  # of equal ones the first, which is whole

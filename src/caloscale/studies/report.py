@@ -93,6 +93,11 @@ class SweepTable:
             parts.append(f"Median (smallest to largest) of {self.sweep.repetitions} repetitions, interleaved{seeds}.")
         parts += [f"Published: {source}." for source in dict.fromkeys(row.source for row in self.sweep.published)]
         parts += [self.sweep.note] if self.sweep.note else []
+        size = len(self.sweep.points())
+        unmet = sorted({index % size + 1 for index, point in enumerate(self.points) if point.result.get("binding")})
+        if unmet:
+            rows = f"row{'s' * (len(unmet) > 1)} {', '.join(map(str, unmet))}"
+            parts.append(f"Nothing meets the limits of budget in {rows}: the nearest is shown.")
         parts += [f"Failed: {problem}" for problem in self.problems]
         return " ".join(parts)
 
