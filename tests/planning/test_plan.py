@@ -216,7 +216,15 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     assert not any("nothing was measured" in note for note in alone.notes)
     two_nodes = ("hardware.count=16", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
     waiting = plan_of(V100[0], *two_nodes, "hardware.capacityType=spot")
-    assert min(c.usd for c in waiting.candidates) > 1e9  # not the difference of two huge times
+    years = 1000 * 365 * 24
+    for endless in waiting.candidates:  # dollars of all nodes, not the difference of two huge times
+        assert endless.total_seconds == years * 3600 and endless.node_hours == endless.nodes * years
+        assert endless.usd == pytest.approx(endless.usd_per_hour * years)
+    spot = ("hardware.capacityType=spot", "hardware.interruptionsPerNodeHour=0.05", "train.epochs=640000")
+    late = plan_of(V100[0], "hardware.count=8", "hardware.perNode=8", "hardware.region=europe-west4", *spot).chosen
+    most_seconds, most_usd = late.total_seconds_interval[1], late.usd_interval[1]
+    assert most_seconds > 10 * 365 * 86_400 > late.total_seconds  # the upper end alone takes ten years
+    assert most_usd == pytest.approx(late.usd_per_hour * most_seconds / 3600)
     (long,) = plan_of(*IN_EUROPE, "hardware.capacityType=on-demand", "train.epochs=10000000").candidates
     assert long.usd == pytest.approx(long.usd_per_hour * long.total_seconds / 3600)
     assert any("takes ten years, or" in reason for reason in long.reasons)

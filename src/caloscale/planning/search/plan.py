@@ -11,7 +11,7 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import SPOT_ONLY, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate, usd_of
 from caloscale.planning.search.candidates import (
     Basis,
     Candidates,
@@ -80,7 +80,7 @@ class Candidate(Block):
     usd_per_hour: float | None
     """All nodes, US dollars per hour; null, here and below: machines of one's own without a price."""
     usd: float | None
-    """Expected money, US dollars."""
+    """Expected money, US dollars; where the time is ten years or more, with the hours of missing nodes."""
     usd_interval: tuple[float, float] | None
     """The same at the ends of the epoch's interval."""
     usd_per_epoch: float | None
@@ -247,6 +247,11 @@ def _describe(candidates: Candidates, index: int, *, on_front: bool = False) -> 
     interruptions, rate = spent.interruptions[index], candidates.money.rate[index]
     break_even = _break_even(candidates, index) if on_front and offer.capacity_type == "spot" else None
     epochs, priced = _epochs(candidates, index), offer.rate is not None
+    usd_per_hour = float(candidates.money.usd_per_hour[index])
+    usd, least_usd, most_usd = (  # where that of missing nodes is not known: of all nodes throughout
+        min(float(each.usd[index]), usd_of(usd_per_hour, _finite(each.seconds[index])))
+        for each in (spent, candidates.low, candidates.high)
+    )
     return Candidate(
         cloud=offer.hardware.provider,
         accelerator=offer.accelerator.accelerator,
@@ -269,10 +274,10 @@ def _describe(candidates: Candidates, index: int, *, on_front: bool = False) -> 
         total_seconds_interval=(_finite(candidates.low.seconds[index]), _finite(candidates.high.seconds[index])),
         node_hours=node_hours,
         accelerator_hours=node_hours * offer.hardware.per_node,
-        usd_per_hour=float(candidates.money.usd_per_hour[index]) if priced else None,
-        usd=_finite(spent.usd[index]) if priced else None,
-        usd_interval=(_finite(candidates.low.usd[index]), _finite(candidates.high.usd[index])) if priced else None,
-        usd_per_epoch=_finite(spent.usd[index]) / epochs if priced and epochs else None,
+        usd_per_hour=usd_per_hour if priced else None,
+        usd=usd if priced else None,
+        usd_interval=(least_usd, most_usd) if priced else None,
+        usd_per_epoch=usd / epochs if priced and epochs else None,
         checkpoint_seconds=float(spent.checkpoint_seconds[index]),
         expected_interruptions=None if np.isnan(interruptions) else _finite(interruptions),
         interruptions_per_node_hour=None if np.isnan(rate) else float(rate),
