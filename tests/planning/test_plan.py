@@ -11,6 +11,7 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.planning.step_time.timing import Timings
+from caloscale.report.blocks import markdown
 from caloscale.report.plan import draw_plan, plan_blocks
 from caloscale.spec import load_run
 from tests.planning.event_simulation import mean_run
@@ -324,6 +325,14 @@ def test_prices_that_are_too_old_are_distinguished_from_missing_ones():
     assert any("nvidia-b200" in title for title in made.prices.unpriced)
     assert not any("v100" in title for title in made.prices.unpriced)
     assert not any("maxPriceAge" in note for note in plan_of().notes)
+
+
+def test_a_price_that_was_seen_after_its_day_is_not_old():
+    """The price of 2022 was seen on 2025-03-02: 365 + 365 + 366 + 60 days after 2022-01-01."""
+    for day, says in ((dt.date(2022, 1, 1), "seen 1156 days later"), (dt.date(2025, 3, 2), "0 days old")):
+        made = plan_of("hardware.cloud=azure", "hardware.region=eastus", as_of=day)
+        page = markdown(*plan_blocks(made))
+        assert f"price: 2.448 USD an hour of NC24s_v3 (vm), {says}" in page
 
 
 @pytest.mark.parametrize(

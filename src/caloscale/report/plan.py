@@ -234,7 +234,8 @@ def remarks(plan: Plan) -> list[str]:
     texts += best.reasons if best else ()
     for part in prices.parts:
         price, age = f"{part.usd_per_unit_hour:g} USD an hour", (prices.as_of - part.observed_on).days
-        texts.append(f"price: {price} of {part.sku} ({part.kind}), {age} days old")
+        seen = f"{age} days old" if age >= 0 else f"seen {-age} days later"
+        texts.append(f"price: {price} of {part.sku} ({part.kind}), {seen}")
     if best is not None and best.usd is not None and best.cloud != "none":
         texts.append(f"not in it: {not_billed({part.kind for part in prices.parts})}")
     texts += plan.notes
