@@ -70,7 +70,7 @@ def test_a_bill_by_hand():
     assert usd == pytest.approx({purpose: value * per_second for purpose, value in seconds.items()}, abs=0.02)
     assert made.nodes[0].node_hours == pytest.approx(4 * 7600 / 3600)
     assert (made.attempts, made.interruptions) == (2, 1)
-    assert made.usd_per_epoch == pytest.approx(made.usd / 60)
+    assert made.usd_per_epoch == pytest.approx(7600 * per_second / 60)
     assert made.co2_kg == pytest.approx(32 * 0.3 * 7600 / 3600 * 236 / 1000)  # V100: 300 W; europe-west4: 236 g/kWh
     assert "324 days before" in made.warnings[0]
 
@@ -113,6 +113,9 @@ def test_a_bill_below_a_dollar_is_stated_to_a_hundredth_of_a_cent(own_prices):
         assert usd["training"] == third and made.usd_per_epoch is None
         assert (usd["showers"], usd["evaluation"]) == (0.2, 0.1)
         assert sum(Decimal(str(part)) for part in usd.values()) == Decimal(str(made.usd))
+    held = nodes(1.26, 1, provider="none", machine_type="mine", region="own")
+    small = bill(run_use(Attempt(nodes=(held,)), epochs=5), prices)
+    assert small.usd == 0.0004 and small.usd_per_epoch == pytest.approx(0.00007)
 
 
 @given(st.lists(attempts, min_size=1, max_size=3), st.floats(1, 100))

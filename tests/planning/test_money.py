@@ -53,9 +53,10 @@ def test_a_million_showers_by_hand():
     million = made.per_million_showers
     assert million.monte_carlo_usd == pytest.approx(N1_STANDARD_2 * 1000 / 3.6)  # rate x ms per shower / 3.6
     assert million.generated_usd == pytest.approx(N1_STANDARD_2 * 10 / 3.6)
-    assert million.generated_with_training_usd == pytest.approx(million.generated_usd + made.usd)
+    assert made.usd == 0.095 and million.training_usd == pytest.approx(N1_STANDARD_2)
+    assert million.generated_with_training_usd == pytest.approx(million.generated_usd + N1_STANDARD_2)
     many = million.break_even_showers / 1e6
-    assert made.usd + many * million.generated_usd == pytest.approx(many * million.monte_carlo_usd)
+    assert N1_STANDARD_2 + many * million.generated_usd == pytest.approx(many * million.monte_carlo_usd)
     assert bill(own_run(1), PRICES).per_million_showers is None
     assert bill(own_run(1), PRICES, generation=fast).per_million_showers.monte_carlo_usd is None
     assert bill(own_run(1), PRICES, generation=slow, monte_carlo=fast).per_million_showers.break_even_showers is None

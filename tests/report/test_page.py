@@ -295,7 +295,10 @@ def test_cost_and_speed_are_shown():
     assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())
     many = bill(use.model_copy(update={"epochs": 1e6}), load_prices()).model_copy(update={"co2_kg": 0.001})
     text = markdown(*bill_blocks(many))
-    assert f"{many.usd / 1e6:.4g} USD an epoch, at most 0.1 kg CO2" in text and " 0.000" not in text.splitlines()[0]
+    assert (
+        f"{150 / 3600 * billed.nodes[0].usd_per_node_hour / 1e6:.4g} USD an epoch, at most 0.1 kg CO2" in text
+        and " 0.000" not in text.splitlines()[0]
+    )
 
 
 def test_what_is_absent_is_called_absent(degenerate):

@@ -68,7 +68,7 @@ def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
     for purpose, held in seconds.items():
         assert usd[purpose] == pytest.approx(held / 3600 * USD_PER_HOUR, abs=0.01)
     assert {purpose for purpose, money in usd.items() if money} == set(seconds)
-    assert (made.epochs, made.usd_per_epoch) == (25, made.usd / 25)
+    assert (made.epochs, made.usd_per_epoch) == (25, pytest.approx(20 * USD_PER_HOUR / 25))
     assert made.own_machine and made.against_estimate is None
 
 

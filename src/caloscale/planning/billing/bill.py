@@ -135,7 +135,7 @@ class Bill(Block):
     epochs: float
     """Epochs that were completed."""
     usd_per_epoch: float | None
-    """usd / epochs; null before the first."""
+    """US dollars an epoch, of the bill before it is rounded; null before the first."""
     own_machine: bool
     """Whether it ran on a machine of one's own: then the nodes are what its seconds are priced as."""
     per_million_showers: PerMillionShowers | None
@@ -172,12 +172,11 @@ def bill(
     exact = sum(money.values())
     unit = SMALL_UNIT if exact < SMALL_BILL_USD else CENT
     total, parts = split_exactly(list(money.values()), unit)
-    run_usd = float(total)
     return Bill(
         name=use.name,
         as_of=use.day,
         prices_observed_on=min(rate.observed_on for pair in rates.values() for rate in pair if rate is not None),
-        usd=run_usd,
+        usd=float(total),
         nodes=_nodes(use, rates, total, unit),
         parts=tuple(
             BillPart(purpose=p, usd=float(usd), share=spent / exact if exact else 0.0, meaning=PURPOSES[p])
@@ -186,9 +185,9 @@ def bill(
         attempts=sum(attempt.count for attempt in use.attempts),
         interruptions=sum(attempt.interruptions for attempt in use.attempts),
         epochs=use.epochs,
-        usd_per_epoch=run_usd / use.epochs if use.epochs else None,
+        usd_per_epoch=exact / use.epochs if use.epochs else None,
         own_machine=use.own_machine,
-        per_million_showers=_per_million(run_usd, generation, monte_carlo, reused_showers, prices, use.day),
+        per_million_showers=_per_million(exact, generation, monte_carlo, reused_showers, prices, use.day),
         co2_kg=_co2_kg(use),
         against_estimate=None if plan is None else _against(use, rates, total, plan, unit),
         warnings=tuple(dict.fromkeys(w for pair in rates.values() for rate in pair if rate for w in rate.warnings)),
