@@ -12,7 +12,7 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.planning.step_time.timing import Timings
 from caloscale.report.blocks import markdown
-from caloscale.report.plan import draw_plan, plan_blocks
+from caloscale.report.plan import draw_plan, in_words, plan_blocks
 from caloscale.spec import load_run
 from tests.planning.event_simulation import mean_run
 
@@ -325,6 +325,12 @@ def test_prices_that_are_too_old_are_distinguished_from_missing_ones():
     assert any("nvidia-b200" in title for title in made.prices.unpriced)
     assert not any("v100" in title for title in made.prices.unpriced)
     assert not any("maxPriceAge" in note for note in plan_of().notes)
+
+
+def test_a_short_time_between_checkpoints_is_not_shown_as_none():
+    for seconds, shown in ((0.001, "0.001"), (0.5, "0.5"), (9.5, "9.5"), (10, "10"), (1234, "1234")):
+        chosen = plan_of(*IN_EUROPE, "hardware.capacityType=on-demand", f"checkpoint.everySeconds={seconds}").chosen
+        assert f"a checkpoint every {shown} s" in in_words(chosen)
 
 
 def test_a_price_that_was_seen_after_its_day_is_not_old():

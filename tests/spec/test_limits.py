@@ -15,6 +15,7 @@ from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import PRESETS, Budget, Data, Hardware, Model, Preprocessing, Train, load_run
 from caloscale.spec.block import Block
 from caloscale.spec.budget import USD_PATTERN
+from caloscale.spec.cluster import Checkpoint, Recovery
 from caloscale.spec.problem import Problem, list_problems, suggest
 from caloscale.spec.solver import DataSet, Solver, SolverRun
 from caloscale.spec.values import seconds_of
@@ -73,6 +74,9 @@ LIMITS: list[tuple[type[Block], dict[str, Any], dict[str, Any], dict[str, Any], 
     (Data, GRID, {"energyGev": [1, 1]}, {"energyGev": [0, 1]}, "energyGev [0.0, 1.0] is not a range"),
     (Data, GRID, {"showers": 10**9}, {"showers": 10**9 + 1}, "at most 1,000,000,000 in showers"),
     (Preprocessing, {}, {"power": 0.01}, {"power": 1e-300}, "greater than or equal to 0.01"),
+    (Checkpoint, {}, {"everySeconds": 315_360_000}, {"everySeconds": 1e300}, "less than or equal to 315360000"),
+    (Recovery, {}, {"saveSeconds": 315_360_000}, {"saveSeconds": 315_360_001}, "less than or equal to 315360000"),
+    (Recovery, {}, {"saveSeconds": 0.001}, {"saveSeconds": 1e-300}, "greater than or equal to 0.001"),
     (Data, {"geometry": GEOMETRY}, {"source": "files"}, {"source": "simulate"}, "showers is needed"),
     (Hardware, SLICE, {"count": 24}, {"count": 23}, "count 23 is not the number of chips of topology 2x4x3, 24"),
     (Hardware, SLICE, {"nodes": 6, "perNode": 4}, {"nodes": 6, "perNode": 3}, "of topology 2x4x3, 24"),

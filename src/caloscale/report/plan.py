@@ -140,13 +140,13 @@ def cap(plan: Plan, candidate: Candidate | OwnTraining) -> str:
 def in_words(candidate: Candidate) -> str:
     """A candidate in a sentence."""
     workers = "1 worker" if candidate.workers == 1 else f"{candidate.workers} workers"
-    expected = candidate.expected_interruptions
+    expected, between = candidate.expected_interruptions, candidate.checkpoint_seconds
     ends = "rate of interruptions not known" if expected is None else f"{expected:.1f} interruptions expected"
     return (
         f"{accelerators(candidate)} on {candidate.nodes} x {candidate.machine_type}, {candidate.region}, "
         f"{candidate.capacity_type}, {workers} x {candidate.accelerators_per_worker}; "
         f"{_digits(candidate.total_seconds / _HOUR)} h, {money(candidate)}, "
-        f"a checkpoint every {candidate.checkpoint_seconds:.0f} s, {ends}"
+        f"a checkpoint every {between:{'.0f' if between >= 10 else '.2g'}} s, {ends}"
     )
 
 

@@ -63,7 +63,7 @@ class Cluster(Block):
 class Checkpoint(Block):
     """What is saved during training, for resuming."""
 
-    every_seconds: float = Field(60.0, gt=0)
+    every_seconds: float = Field(60.0, gt=0, le=MOST_DAYS * 86_400)
     """Seconds between two checkpoints; the end of the training is saved always."""
     keep: int = Field(3, ge=1)
     """Newest checkpoints that are kept, in addition to the selected one."""
@@ -95,6 +95,6 @@ class Recovery(Block):
     """Pause before the first restart; it doubles with each restart that kept no step, up to five minutes."""
     elastic: Elastic = Elastic()
     """Fewer nodes for the time being."""
-    save_seconds: float = Field(default=5.0, gt=0)
+    save_seconds: float = Field(default=5.0, ge=0.001, le=MOST_DAYS * 86_400)
     """Seconds that a checkpoint stops the training: an assumption for about 20 MB (weights and optimiser of the
     variable-angle network) into a bucket, until a run has measured it."""
