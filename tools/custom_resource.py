@@ -13,7 +13,7 @@ from caloscale.cluster.names import GROUP, KIND, PLURAL, PROGRESS_KIND, PROGRESS
 from caloscale.spec import PRESETS, SOLVER_PRESETS, Run, SolverRun, load_preset
 from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
 from caloscale.spec.cluster import GRACE_SECONDS
-from caloscale.spec.values import MOST_DAYS, PATTERN
+from caloscale.spec.values import BUCKET_PATTERN, MOST_DAYS, NO_PATH_PATTERN, PATTERN
 from caloscale.status import Phase, RunProgress, RunStatus
 
 KEPT = {
@@ -22,7 +22,9 @@ KEPT = {
     "x-kubernetes-list-map-keys",
 }  # fmt: skip
 """Keywords that mean the same in both and are copied."""
-DROPPED = {"title", "additionalProperties", "$defs", "required", "properties", "items", "prefixItems", "anyOf", "const"}
+DROPPED = {
+    "title", "additionalProperties", "$defs", "required", "properties", "items", "prefixItems", "anyOf", "const", "not",
+}  # fmt: skip
 """Keywords that are translated, or have no place beside properties."""
 FORMATS = {"date-time", "date"}
 ANY_VALUE = "x-kubernetes-preserve-unknown-fields"
@@ -57,6 +59,11 @@ USD_RULE: Rule = {
     "rule": f"type(self) == int ? self > 0 : self.matches('{USD_PATTERN}') && self.matches('[1-9]')",
     "message": "is not an amount of US dollars; remedy: write it as 400 or "
     '"99.50", with quotation marks where it has cents',
+}
+PLACE_RULE: Rule = {
+    "rule": f"self.matches(r'{BUCKET_PATTERN}') || !self.matches(r'{NO_PATH_PATTERN}')",
+    "message": "is no path and no address of a bucket that works here; remedy: write the path of a folder or file in "
+    "full, or gs://bucket/prefix (also s3:// and minio://)",
 }
 _AXES = [f"int(self.topology.split('x')[{axis}])" for axis in range(3)]
 _CHIPS = f"(self.topology.split('x').size() == 2 ? {' * '.join(_AXES[:2])} : {' * '.join(_AXES)})"
@@ -158,6 +165,8 @@ class _Translation:
         if made.get("pattern") == PATTERN:
             del made["pattern"]
             rules += DURATION_RULES
+        if "not" in node and self.spec:
+            rules.append(PLACE_RULE)
         if rules:
             made["x-kubernetes-validations"] = [dict(rule) for rule in rules]
         if "description" in made:

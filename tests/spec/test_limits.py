@@ -6,10 +6,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
+import jsonschema
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator
 
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.spec import PRESETS, Budget, Data, Hardware, Model, Preprocessing, Train, load_run
@@ -18,7 +19,7 @@ from caloscale.spec.budget import USD_PATTERN
 from caloscale.spec.cluster import Checkpoint, Recovery
 from caloscale.spec.problem import Problem, list_problems, suggest
 from caloscale.spec.solver import DataSet, Solver, SolverRun
-from caloscale.spec.values import seconds_of
+from caloscale.spec.values import Place, check_place, seconds_of
 
 GEOMETRY = {"cells": [10, 20, 25], "cellMm": 4}
 """Window of 40 mm along x and 80 mm along y."""
@@ -168,6 +169,38 @@ def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(InvalidValueError, match="is not a duration") as error:
         seconds_of(text)
     assert "1h30m" in error.value.remedy
+
+
+BEGINNINGS = ["", " ", "~", "$HOME", "${A}", "gs", "GS", "s3a", "minio", "az", "x.h5", "\u00a0", "/", "12"]
+PLACES = st.builds(
+    "{}{}{}".format, st.sampled_from(BEGINNINGS), st.text(":/", max_size=3), st.text("a b:/\n\0~é_", max_size=3)
+)
+"""Paths, addresses and what is neither."""
+
+
+@given(PLACES)
+def test_the_schema_takes_the_places_that_the_check_takes(place: str) -> None:
+    try:
+        check_place(place)
+        taken = True
+    except InvalidValueError:
+        taken = False
+    assert jsonschema.Draft202012Validator(TypeAdapter(Place).json_schema()).is_valid(place) == taken
+
+
+@pytest.mark.parametrize(
+    "place", ["runs", "a b", "/x/az:/y", "a:b", "~me", "$", "$a$", "gs://b", "s3://b/c", "minio://b/c"]
+)
+def test_what_is_a_place(place: str) -> None:
+    assert check_place(place) == place
+
+
+@pytest.mark.parametrize(
+    "place", ["", " \n", "a\0", "~", " ~/a", "$A/b", "${A}", "gs://", "S3:a", "s3:/b", "az://b", "x:", "\u00a0gs://b"]
+)
+def test_what_is_no_place(place: str) -> None:
+    with pytest.raises(InvalidValueError):
+        check_place(place)
 
 
 def test_ten_years_and_twenty_four_characters_are_the_longest() -> None:

@@ -30,7 +30,7 @@ from caloscale.spec import (
     load_solver_run,
 )
 from caloscale.status import RunCost, RunStatus
-from tools.custom_resource import custom_resource_definition, schema_of
+from tools.custom_resource import DURATION_RULES, custom_resource_definition, schema_of
 
 VERSION = custom_resource_definition()["spec"]["versions"][0]
 SPEC = VERSION["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -73,7 +73,7 @@ def values(schema: dict[str, Any], path: str = "") -> st.SearchStrategy[Any]:
                 exclude_max=bool(schema.get("exclusiveMaximum")),
             )
         case "string":
-            if "x-kubernetes-validations" in schema:
+            if schema.get("x-kubernetes-validations") == DURATION_RULES:
                 return st.sampled_from(["90s", "10m", "6h", "1h30m", "3650d", "0d1s"])
             if path.endswith((".environment", ".objective", ".optimizer")):
                 return st.just("package.module.Class")

@@ -27,11 +27,11 @@ class Cluster(Block):
     """Container image of the workers; absent: the one that the operator was installed with."""
     suspend: bool = False
     """Stop after a checkpoint and give the nodes back; false resumes from there."""
-    workspace: Place | None = Field(default=None, max_length=1024)
+    workspace: Place | None = None
     """Folder of the run that all workers see: gs://bucket/prefix (also s3:// and minio://), or a path below
     /workspace with volumeClaim.
     Absent: run/ below checkpoint.uri, when that is in a bucket; else the pod's own disk, which ends with it."""
-    dataset: Place | None = Field(default=None, max_length=1024)
+    dataset: Place | None = None
     """Shards that were prepared before: gs://bucket/prefix, of which each worker fetches what it reads, or a path below
     /workspace. Absent: worker 0 prepares data.source, once, in the workspace; without one each worker for itself."""
     volume_claim: str | None = Field(default=None, max_length=253)

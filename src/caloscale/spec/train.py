@@ -118,7 +118,7 @@ class Train(Block):
     0: the terms are distances to one real shower of the same energy and angle (published), which favour showers without
     fluctuations. 1: the distance to another generated shower of the same energy and angle is subtracted, which makes
     the terms proper scores."""
-    start_from: Place | None = Field(None, min_length=1)
+    start_from: Place | None = None
     """Folder of a trained model of the same preset, here or gs://bucket/prefix: weights of the same shape begin with
     its values, all others with random ones. Its detector, energies and preprocessing may differ. Absent: all random."""
     seed: Seed32 = 1

@@ -46,8 +46,16 @@ Seed32 = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 BUCKETS = ("gs://", "s3://", "minio://")
 """How addresses of buckets begin: Google Cloud Storage, the API of S3, and the same of a Kubeflow installation."""
-_FOR_A_SHELL = re.compile(r"\s*(~|\$\w+|\$\{\w+\})(?:/|$)")
-_ADDRESS = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]*(?=:/|:$)|(?i:gs|gcs|s3a?|minio)(?=:))")
+_BLANK = r"\t-\r\x1c-\x20\x85\xa0"
+_WORD, _END = r"[A-Za-z0-9_]+", r"(?:[/\n]|$)"
+BUCKET_PATTERN = rf"^(?:{'|'.join(BUCKETS)})[^/{_BLANK}]"
+"""How the address of a bucket begins."""
+NO_PATH_PATTERN = (
+    rf"^[{_BLANK}]*(?:$|(~|\${_WORD}|\$\{{{_WORD}\}}){_END}|([A-Za-z][A-Za-z0-9+.-]*):{_END}"
+    r"|([Gg][Ss]|[Gg][Cc][Ss]|[Ss]3[Aa]?|[Mm][Ii][Nn][Ii][Oo]):)|\x00"
+)
+"""What no path is: blank, with a name that only a shell replaces, an address of whatever kind, or with NUL. Written as
+Python, JSON schemas and the API server (RE2) read it alike."""
 
 
 def check_place(place: str, *, bucket: bool = True) -> str:
@@ -57,22 +65,27 @@ def check_place(place: str, *, bucket: bool = True) -> str:
     Any other address, such as az://bucket, would be the path of a folder ``az:``. ``/home/me/az:/x`` is such a path.
     ~ and $HOME at the beginning, which only a shell replaces, would be names of folders, too.
     """
-    address = _ADDRESS.match(place)
+    refused = re.search(NO_PATH_PATTERN, place)
+    if refused is None or (bucket and re.search(BUCKET_PATTERN, place)):
+        return place
     of_bucket = ", or gs://bucket/prefix (also s3:// and minio://)"
     known = f"the path of a folder or file{of_bucket if bucket else ' of this machine'}"
-    if address is None:
-        if not place.strip() or "\0" in place:
-            raise InvalidValueError("is no path", remedy=f"write {known}")
-        if name := _FOR_A_SHELL.match(place):
-            remedy = f"write {known}, in full"
-            raise InvalidValueError(f"begins with {name[1]}, which is not replaced here", remedy=remedy)
-        return place
-    if not bucket or not re.match(rf"({'|'.join(BUCKETS)})[^/\s]", place):
-        problem = f"is no address of a bucket that works here: {address[1]}://"
+    if refused[1]:
+        remedy = f"write {known}, in full"
+        raise InvalidValueError(f"begins with {refused[1]}, which is not replaced here", remedy=remedy)
+    if scheme := refused[2] or refused[3]:
+        problem = f"is no address of a bucket that works here: {scheme}://"
         remedy = f"write {known}; a path that looks like an address is written in full, from /"
         raise InvalidValueError(problem if place == place.strip() else "has a blank before it", remedy=remedy)
-    return place
+    raise InvalidValueError("is no path", remedy=f"write {known}")
 
 
-Place = Annotated[str, AfterValidator(check_place)]
+_LONGEST_PLACE = 1024
+_NO_PLACE = {"pattern": NO_PATH_PATTERN, "not": {"pattern": BUCKET_PATTERN}}
+Place = Annotated[
+    str,
+    Field(max_length=_LONGEST_PLACE),
+    AfterValidator(check_place),
+    WithJsonSchema({"type": "string", "maxLength": _LONGEST_PLACE, "not": _NO_PLACE}),
+]
 """A path, or gs://bucket/prefix (also s3:// and minio://)."""

@@ -13,6 +13,7 @@ from caloscale.connection import Connection, message_of
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import build_any_run, build_run
 from tests.control_plane.operator.conftest import SPEC, Runs
+from tests.spec.test_limits import PLACES
 from tests.tools.test_custom_resource import DOCUMENTS
 from tools.cluster import ControlPlane
 
@@ -59,6 +60,15 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
     ("train", {"epochs": 0}, "spec.train.epochs"),
     ("train", {"learningRate": 0}, "spec.train.learningRate"),
     ("cluster", {"backend": "Deployment"}, 'supported values: "auto", "TFJob", "JobSet"'),
+    (
+        "cluster",
+        {"workspace": "az://x"},
+        "is no path and no address of a bucket that works here; remedy: write the path",
+    ),
+    ("cluster", {"dataset": ""}, "is no path and no address of a bucket"),
+    ("checkpoint", {"uri": "GS://b"}, "is no path and no address of a bucket"),
+    ("data", {"source": "file:///x"}, "is no path and no address of a bucket"),
+    ("train", {"startFrom": "~/x"}, "is no path and no address of a bucket"),
     ("cluster", {"terminationGracePeriodSeconds": 5}, "should be greater than or equal to 30"),
     ("modle", {"preset": "compact"}, "field not declared in schema"),
 ]
@@ -180,3 +190,16 @@ def test_the_server_and_the_parser_agree(server: Connection, document: dict[str,
         return
     stored = server.apply(manifest(document), dry_run=True)["spec"]
     assert build_any_run(stored) == run
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(PLACES)
+def test_the_server_and_the_parser_take_the_same_places(server: Connection, place: str) -> None:
+    spec = {**SPEC, "data": {"source": place}}
+    try:
+        build_run(spec)
+    except ConfigurationError:
+        with pytest.raises(ApiException, match="is no path and no address of a bucket"):
+            server.apply(manifest(spec), dry_run=True)
+    else:
+        server.apply(manifest(spec), dry_run=True)
