@@ -415,7 +415,7 @@ def draft_of(
     w.status["progress"] = {"steps": 1000, "checkpointStep": steps}
     w.now = START + dt.timedelta(hours=1)
     draft = Draft(w.observe(), w.now)
-    assert draft.run is not None and draft.status.placement is not None
+    assert draft.status.placement is not None
     return draft, draft.run, draft.status.placement
 
 

@@ -419,9 +419,9 @@ NOT_A_NUMBER = {"hardware": {"accelerator": "nvidia-tesla-v100", "count": "many"
 
 
 @pytest.mark.parametrize(
-    ("code", "phase"), [(2, "Failed"), (138, "Running"), (0, "Succeeded")], ids=["mistake", "lost", "done"]
+    ("code", "phase"), [(2, "Failed"), (138, "Recovering"), (0, "Succeeded")], ids=["mistake", "lost", "done"]
 )
-def test_of_hardware_that_is_not_understood_only_what_ends_by_itself_has_ended(code: int, phase: str) -> None:
+def test_of_hardware_that_is_not_understood_an_attempt_ends_and_no_other_begins(code: int, phase: str) -> None:
     w = world(steps=10_000).until(lambda w: w.phase == "Running" and w.step > 60)
     w.spec |= NOT_A_NUMBER
     w.generation = 2
@@ -432,12 +432,63 @@ def test_of_hardware_that_is_not_understood_only_what_ends_by_itself_has_ended(c
     if not code:
         w.jobs["gan-1"]["status"]["conditions"] = [{"type": "Succeeded", "status": "True", "message": ""}]
     w.training = False
-    w.reconcile()
-    assert w.phase == phase and not w.removed and len(w.attempts) == 1
-    assert w.attempts[0].get("reason") == {"Failed": "UserError", "Succeeded": "Completed"}.get(phase)
+    for _ in range(30):
+        w.reconcile()
+        w.tick()
+    assert w.phase == phase and len(w.attempts) == 1 and bool(w.removed) == (phase == "Recovering")
+    reasons = {"Failed": "UserError", "Succeeded": "Completed", "Recovering": "WorkerFailed"}
+    assert w.attempts[0].get("reason") == reasons[phase]
     if phase == "Failed":
         said = w.condition("Failed")
         assert said["message"] == w.status["message"] == "gan-1-worker-0 ended with exit code 2: why"
+
+
+NO_PLACE = {"dataset": "az://x"}
+EDITS: dict[str, tuple[dict[str, Any], str, str]] = {
+    "stop": ({"cluster": {**NO_PLACE, "suspend": True}}, "Suspended", "Suspended"),
+    "deadline": ({"cluster": NO_PLACE, "budget": {"deadline": "1m"}}, "Failed", "Deadline"),
+    "money": ({"cluster": NO_PLACE, "budget": {"deadline": "soon", "maxUsd": 1}}, "Failed", "Budget"),
+    "blocks": ({"cluster": {"suspend": True, "unknown": 1}, "recovery": 3}, "Suspended", "Suspended"),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_field_that_is_not_understood_keeps_no_other_from_being_acted_on(edit: str) -> None:
+    changes, phase, reason = EDITS[edit]
+    w = world(steps=10_000).until(lambda w: w.phase == "Running" and w.step > 120)
+    w.spec |= changes
+    w.generation = 2
+    w.until(lambda w: w.phase == phase and not w.pods)
+    assert parsed(w)["status"] == "False" and [a["reason"] for a in w.attempts] == [reason]
+    assert w.saved > 120 and not w.jobs
+
+
+def test_an_attempt_that_is_lost_is_followed_by_another_when_the_spec_is_understood() -> None:
+    w = world(steps=600).until(lambda w: w.phase == "Running" and w.step > 100)
+    w.spec["cluster"], w.generation = NO_PLACE, 2
+    w.reconcile()
+    assert w.phase == "Running" and "cluster.dataset" in w.status["message"] and not w.removed
+    w.lose_node("n2")
+    w.nodes["n9"] = ex.spot("n9")
+    for _ in range(60):
+        w.reconcile()
+        w.tick()
+    assert (w.phase, w.status["message"], w.jobs) == ("Recovering", parsed(w)["message"], {})
+    w.spec["cluster"], w.generation = {}, 3
+    w.until(settled)
+    assert w.phase == "Succeeded" and [a["reason"] for a in w.attempts] == ["NodeLost", "Completed"]
+
+
+def test_a_job_that_is_missing_is_made_when_the_spec_is_understood() -> None:
+    w = world()
+    w.reconcile(dies=iter([False, True]).__next__)
+    assert len(w.attempts) == 1 and not w.jobs
+    w.spec["cluster"], w.generation = NO_PLACE, 2
+    w.reconcile()
+    assert not w.jobs
+    w.spec["cluster"], w.generation = {}, 3
+    w.reconcile()
+    assert list(w.jobs) == ["gan-1"]
 
 
 def test_a_run_of_which_nothing_is_understood_waits() -> None:
@@ -455,7 +506,6 @@ def reopened(reason: str, attempts: int, spec: dict[str, Any] | None = None, **c
     generation = changes.pop("generation", 2)
     status = RunStatus(**{**known, "observed_generation": 1, **changes})
     draft = Draft(dataclasses.replace(world(spec).observe(), status=status, generation=generation), START)
-    assert draft.run is not None
     _reopen(draft, draft.run)
     return draft.status
 

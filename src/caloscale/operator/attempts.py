@@ -35,7 +35,7 @@ the autoscaler does add are billed until the attempt is given up."""
 
 def start(draft: Draft, run: AnyRun) -> None:
     """Launch the next attempt, or report what it waits for."""
-    if is_left_over(draft, (*draft.seen.pods, *draft.seen.namesakes)):
+    if is_left_over(draft, (*draft.seen.pods, *draft.seen.namesakes)) or not draft.may_launch:
         return
     if draft.status.not_before is not None and draft.now < draft.status.not_before:
         draft.times.append(draft.status.not_before)
@@ -255,7 +255,8 @@ def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
     if job is None:  # launched, but the operator ended before the job was made, it is on its way, or was refused
         draft.put(phase="Starting", message=f"attempt {live.number} is launched")
         _report_diagnostic(draft, pods)
-        _make_objects(draft, run, live)
+        if draft.may_launch:
+            _make_objects(draft, run, live)
     elif job.state == "suspended" and (smaller := _requeued(draft, run, live)) is not None:
         draft.put(placement=smaller)
         message = f"queue {draft.queue(run)} has not admitted {live.nodes} nodes for {run.recovery.wait_for_capacity}"

@@ -5,6 +5,7 @@ import datetime as dt
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Literal
@@ -131,20 +132,32 @@ PARSED = "SpecParsed"
 
 
 @functools.lru_cache(maxsize=MOST_READ)
-def _read(text: str) -> tuple[AnyRun | None, str | None]:
-    """What the operator understands of a spec (None: not even what it acts on), and what it does not understand."""
+def _read(text: str) -> tuple[AnyRun, str | None, bool]:
+    """What the operator understands of a spec, what it does not understand, and whether it understands all that it acts
+    on."""
     spec = json.loads(text)
     try:
-        return build_any_run(spec), None
+        return build_any_run(spec), None, True
     except ConfigurationError as error:
         problem = str(error)
     kept = {block: spec[block] for block in ACTED_ON if block in spec}
     if isinstance(solver := spec.get("solver"), Mapping) and "model" not in spec:
         kept["solver"] = {name: solver[name] for name in ("preset", "ranks") if name in solver}  # its nodes fit them
     try:
-        return build_any_run(kept), problem
+        return build_any_run(kept), problem, True
     except ConfigurationError as error:
-        return None, str(error)
+        return _run_of_fields(kept), str(error), False
+
+
+def _run_of_fields(blocks: Mapping[str, Any]) -> AnyRun:
+    """The run of those fields that are understood together, the first ones before later ones."""
+    run, kept = build_any_run({}), dict[str, dict[str, Any]]()
+    for block, fields in blocks.items():
+        for name, value in fields.items() if isinstance(fields, Mapping) else ():
+            more = {**kept, block: {**kept.get(block, {}), name: value}}
+            with suppress(ConfigurationError):
+                run, kept = build_any_run(more), more
+    return run
 
 
 class Draft:
@@ -155,7 +168,7 @@ class Draft:
         self.actions: list[Action] = []
         self.times: list[dt.datetime] = []
         self.awaits: Mapping[PoolKey, Need] | None = None
-        self.run, self.problem = _read(json.dumps(seen.spec, sort_keys=True))
+        self.run, self.problem, self.may_launch = _read(json.dumps(seen.spec, sort_keys=True))
         if self.problem is not None:
             self.condition(PARSED, "False", "NotUnderstood", self.problem)
         elif self.status.condition(PARSED) is not None:

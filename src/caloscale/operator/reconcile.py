@@ -11,8 +11,7 @@ from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
-from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, settle_end, suspend
-from caloscale.operator.outcomes import judge
+from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, suspend
 from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, Phase, RunProgress
 
@@ -27,13 +26,10 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     """The decision on a run. Never raises for what a user or a cluster can do."""
     draft = Draft(seen, now.replace(microsecond=0))
     run = draft.run
-    if run is not None:
-        _reopen(draft, run)
+    _reopen(draft, run)
     _observe(draft)
     if draft.status.phase not in FINISHED:
-        if run is None:
-            _wait_for_a_spec(draft)
-        elif run.cluster.suspend:
+        if run.cluster.suspend:
             suspend(draft, "cluster.suspend is set", "caloscale stop --resume, or cluster.suspend: false, resumes it")
         elif _is_left(draft):
             name = draft.seen.run.name
@@ -41,11 +37,12 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
             suspend(draft, f"the pipeline step that waits for it, pod {draft.seen.lost_client}, has ended", remedy)
         else:
             _proceed(draft, run)
+            if not draft.may_launch and draft.status.phase not in FINISHED:
+                draft.put(message=draft.problem)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
     if draft.status.phase in FINISHED:
         clear(draft)
-        if run is not None:
-            expire(draft, run)
+        expire(draft, run)
     draft.put(observed_generation=draft.seen.generation)
     known, report = seen.status.progress, draft.status.progress
     is_alone = draft.status.model_copy(update={"progress": known}) == seen.status
@@ -67,18 +64,6 @@ def _is_left(draft: Draft) -> bool:
     if draft.now < end:
         draft.times.append(end)
     return draft.now >= end
-
-
-def _wait_for_a_spec(draft: Draft) -> None:
-    """For a spec that this version does not understand: nothing starts or stops, but what ends by itself has ended."""
-    live = draft.status.live
-    if live is not None:
-        outcome = judge(live, draft.pods_of(live), draft.seen.job_of(live), draft.seen.nodes, draft.seen.gone_pods)
-        if outcome is not None and outcome.reason in ("Completed", "UserError"):
-            settle_end(draft, live, outcome)
-            draft.finish("Succeeded" if outcome.reason == "Completed" else "Failed", outcome.reason, outcome.message)
-            return
-    draft.put(message=draft.problem)
 
 
 def _reopen(draft: Draft, run: AnyRun) -> None:
@@ -150,8 +135,8 @@ def _is_news(known: RunProgress | None, report: RunProgress | None) -> bool:
     return before != after or (report.step - known.step) * 100 >= report.steps
 
 
-def _account(draft: Draft, run: AnyRun | None = None) -> None:
-    """Money: with every other change, and once a minute while nodes are used. run: None where it cannot be read."""
+def _account(draft: Draft, run: AnyRun) -> None:
+    """Money: with every other change, and once a minute while nodes are used."""
     before = draft.seen.status
     in_use = any(usage.until is None for attempt in draft.status.attempts for usage in attempt.node_usage)
     known = draft.status.cost.updated if draft.status.cost is not None else None
@@ -161,7 +146,7 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
         draft.status, problem = with_cost(draft.status, draft.seen.catalogue.prices, draft.now)
         placed = draft.status.placement
         own = placed is not None and cloud_of(placed.machine_type, placed.topology) == "none"
-        limited = run is not None and run.budget.max_usd is not None
+        limited = run.budget.max_usd is not None
         if problem is not None and own and not limited:
             message = "the machines have no price: node hours and accelerator hours are counted"
             draft.condition("Priced", "False", "OwnMachines", message)
@@ -171,7 +156,7 @@ def _account(draft: Draft, run: AnyRun | None = None) -> None:
         else:
             message = "; ".join(filter(None, ("all machines have a price", draft.seen.catalogue.problem)))
             draft.condition("Priced", "True", "Priced", message)
-        if run is not None and draft.queue(run) is not None:
+        if draft.queue(run) is not None:
             _publish_eviction_cost(draft)
     if in_use:
         draft.later(draft.seen.refresh_seconds)
