@@ -115,3 +115,16 @@ def test_a_bucket_without_the_run_is_said(tmp_path: Path, bucket_server: str) ->
     run = use.run_of(f"cluster.workspace={bucket_server}/nothing")
     missing = fetch(seen(run, use.status_of(run)), tmp_path)
     assert any(f"{bucket_server}/nothing holds nothing yet" in sentence for sentence in missing)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ((), "neither in a bucket nor on a volume claim"),
+        (("cluster.volumeClaim=runs", "cluster.dataset=/workspace/d"), "neither in a bucket nor on a volume claim"),
+        (("cluster.volumeClaim=runs", "cluster.workspace=/workspace/gan"), "the workspace is on volume claim runs"),
+    ],
+)
+def test_where_a_workspace_is_that_cannot_be_copied(settings: tuple[str, ...], said: str, tmp_path: Path) -> None:
+    run = use.run_of(*settings)
+    assert any(said in sentence for sentence in fetch(seen(run, use.status_of(run)), tmp_path))

@@ -61,15 +61,25 @@ def test_shards_that_workers_cannot_see_go_into_the_workspace(
     assert set(content(place, tmp_path).values()) == {"another"}
 
 
+@pytest.fixture
+def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder of this machine where cluster.volumeClaim is mounted."""
+    monkeypatch.setattr("caloscale.cluster.workload.backends.SHARED", str(tmp_path))
+    return str(tmp_path / "volume")
+
+
+ON_CLAIM = ["hardware.count=8", "cluster.volumeClaim=runs"]
+
+
 @pytest.mark.parametrize("where", ["bucket", "volume"])
 def test_a_step_tried_again_takes_the_result_of_the_run_that_has_finished(
-    request: pytest.FixtureRequest, tmp_path: Path, where: str
+    request: pytest.FixtureRequest, tmp_path: Path, volume: str, where: str
 ) -> None:
     """A run that is finished already is an error for a person and the result for a step that is retried."""
-    workspace = str(tmp_path / "volume") if where == "volume" else f"{request.getfixturevalue('bucket_server')}/run"
+    workspace = volume if where == "volume" else f"{request.getfixturevalue('bucket_server')}/run"
     places: dict[str, Any] = {"workspace": workspace, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
     server: Any = Server(seen("Succeeded"))
-    run = load_run(preset="variable-angle", overrides=["hardware.count=8"])
+    run = load_run(preset="variable-angle", overrides=ON_CLAIM)
     with pytest.raises(StorageError, match="holds no trained networks"):
         train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
     write_object(b"weights", f"{workspace}/training/model/generator.keras")
@@ -105,7 +115,7 @@ def test_every_final_state_but_success_is_a_failure(state: str, failed: bool) ->
 
 @pytest.mark.parametrize("pod", ["pod-of-the-step", None])
 def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod: str | None
+    tmp_path: Path, volume: str, monkeypatch: pytest.MonkeyPatch, pod: str | None
 ) -> None:
     """Its container ends within a second of SIGTERM: a deleted run takes the record of what it used along."""
     if pod is None:
@@ -117,12 +127,12 @@ def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
     server.delete = lambda kind, namespace, name, **_: deleted.append(name)
     monkeypatch.setattr("caloscale.client.runs.POLL_SECONDS", 0.0)
     monkeypatch.setattr("caloscale.client.step.keep_use", Mock(side_effect=StorageError("is full")))
-    run = load_run(preset="variable-angle", overrides=["hardware.count=8"])
+    run = load_run(preset="variable-angle", overrides=ON_CLAIM)
     with pytest.raises(Terminated if pod else StorageError):
         train_on_cluster(
             run,
             step="run-7",
-            workspace=str(tmp_path),
+            workspace=volume,
             dataset="gs://bucket/dataset",
             model=tmp_path / "model",
             connection=server,

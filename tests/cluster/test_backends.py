@@ -15,9 +15,10 @@ import yaml
 
 from caloscale.cluster.capacity.pods import job_of
 from caloscale.cluster.capacity.resizing import alternatives
-from caloscale.cluster.workload.backends import render, tf_config_of
+from caloscale.cluster.workload.backends import render, require_lasting_places, tf_config_of
 from caloscale.cluster.workload.launch import Launch
 from caloscale.cluster.workload.pod_template import worker_templates, workspace_of
+from caloscale.errors import ConfigurationError
 from caloscale.spec import build_run, parse_run
 from tests.cluster import examples as ex
 
@@ -226,6 +227,17 @@ def test_names_of_another_attempt_are_others() -> None:
 )
 def test_a_run_is_not_lost_with_its_pods_where_a_bucket_is_named(settings: tuple[str, ...], place: str | None) -> None:
     assert workspace_of(ex.run_of(*settings)) == place
+
+
+@pytest.mark.parametrize("field", ["cluster.workspace", "cluster.dataset", "checkpoint.uri"])
+def test_a_path_that_ends_with_the_pods_is_refused(field: str) -> None:
+    claim = "cluster.volumeClaim=runs"
+    for settings in ((f"{field}=/workspace/x",), (f"{field}=/scratch/x", claim), (f"{field}=x", claim)):
+        with pytest.raises(ConfigurationError, match="ends with the pods") as caught:
+            require_lasting_places(ex.run_of(*settings))
+        assert caught.value.field == field and "cluster.volumeClaim" in str(caught.value.remedy)
+    require_lasting_places(ex.run_of(f"{field}=/workspace/x", claim))
+    require_lasting_places(ex.run_of(f"{field}=minio://bucket/x"))
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def values(schema: dict[str, Any], path: str = "") -> st.SearchStrategy[Any]:
                 return st.just("package.module.Class")
             if path.endswith("dataSets.name"):
                 return st.sampled_from(["proxy", "deep_2", "X-1"])
+            if path.endswith((".workspace", ".dataset", ".uri")):
+                return st.sampled_from(["gs://b/run", "/workspace/run"])
             if path.endswith("topology"):
                 return st.sampled_from(["2x2", "4x4", "2x2x1"])
             return WORDS

@@ -10,7 +10,7 @@ from caloscale.client.runs import RunOnCluster
 from caloscale.client.usage import StageTime, keep_use
 from caloscale.cluster.workload.pod_template import workspace_of
 from caloscale.errors import ClusterError
-from caloscale.spec import AnyRun, build_any_run, dump_run, load_any_run
+from caloscale.spec import AnyRun, SolverRun, build_any_run, dump_run, load_any_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import UNCOPIED
 from caloscale.status import RunStatus
@@ -39,13 +39,13 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
     if workspace is not None and is_remote(workspace):
         if not download(workspace, folder, without=UNCOPIED):
             missing.append(f"{workspace} holds nothing yet: neither report nor model")
-    elif configured.cluster.volume_claim is not None:
+    elif configured.cluster.volume_claim is not None and (workspace is not None or isinstance(configured, SolverRun)):
         missing.append(
             f"the workspace is on volume claim {configured.cluster.volume_claim}: mount it in a pod and use kubectl cp"
         )
     else:
         missing.append(
-            "the run has neither cluster.workspace nor a bucket as checkpoint.uri: report and model ended with its pods"
+            "the run's workspace is neither in a bucket nor on a volume claim: report and model ended with its pods"
         )
     write_text(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not written.exists():

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from urllib3.exceptions import HTTPError
 
 from caloscale.cluster import names
-from caloscale.cluster.workload.backends import require_shared_folder
+from caloscale.cluster.workload.backends import require_lasting_places, require_shared_folder
 from caloscale.connection import (
     CONFLICT,
     FORBIDDEN,
@@ -76,6 +76,7 @@ def manifest_of(run: AnyRun, name: str, namespace: str | None, client_pod: str |
         raise ConfigurationError("is needed on a cluster", field="hardware", remedy=remedy)
     if isinstance(run, SolverRun):
         require_shared_folder(run)
+    require_lasting_places(run)
     metadata: dict[str, Any] = {"name": name} | ({"namespace": namespace} if namespace else {})
     if client_pod:
         metadata["annotations"] = {names.CLIENT_HEARTBEAT: client_pod}

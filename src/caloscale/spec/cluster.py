@@ -33,7 +33,8 @@ class Cluster(Block):
     Absent: run/ below checkpoint.uri, when that is in a bucket; else the pod's own disk, which ends with it."""
     dataset: Place | None = None
     """Shards that were prepared before: gs://bucket/prefix, of which each worker fetches what it reads, or a path below
-    /workspace. Absent: worker 0 prepares data.source, once, in the workspace; without one each worker for itself."""
+    /workspace with volumeClaim. Absent: worker 0 prepares data.source, once, in the workspace; without one each worker
+    for itself."""
     volume_claim: str | None = Field(default=None, max_length=253)
     """PersistentVolumeClaim (ReadWriteMany when there are several workers) that is mounted at /workspace."""
     service_account: str | None = Field(default=None, max_length=253)
@@ -68,8 +69,9 @@ class Checkpoint(Block):
     keep: int = Field(3, ge=1)
     """Newest checkpoints that are kept, in addition to the selected one."""
     uri: Place | None = None
-    """Where checkpoints are kept: a folder, or gs://bucket/prefix, with a copy of those on the machine's
-    disk, so that another machine can resume. Absent: in the workspace, and in its bucket when it is in one."""
+    """Where checkpoints are kept: a folder (on a cluster below /workspace with cluster.volumeClaim), or
+    gs://bucket/prefix, with a copy of those on the machine's disk, so that another machine can resume. Absent: in the
+    workspace, and in its bucket when it is in one."""
 
 
 class Elastic(Block):

@@ -54,7 +54,7 @@ def test_from_submission_to_the_bill(
     faults.end_pods(api, cluster.namespace)
     cluster.phase("gan", "Succeeded")
     fetched = command("fetch", "gan", *where, "--to", tmp_path / "gan")
-    assert fetched.code == 0 and "neither cluster.workspace" in fetched.err
+    assert fetched.code == 0 and "neither in a bucket nor on a volume claim" in fetched.err
     cluster.until("gan", lambda s: not any(a.get("nodeUsage") for a in s["attempts"]), "all is settled")
     command("fetch", "gan", *where, "--to", tmp_path / "gan")
     bill = json.loads(command("bill", tmp_path / "gan", "--json").out)

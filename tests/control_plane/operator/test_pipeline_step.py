@@ -16,6 +16,7 @@ from caloscale.connection import Connection
 from caloscale.errors import ClusterError
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import Run, load_run
+from caloscale.storage.objects import read_object, write_object
 from tests.control_plane.operator.conftest import Runs
 
 Add = Callable[..., list[str]]
@@ -27,41 +28,44 @@ def document() -> Run:
     return load_run(preset="variable-angle", overrides=[f"hardware.{each}" for each in settings])
 
 
-def step(runs: Runs, document: Run, workspace: Path, model: Path) -> object:
+def step(runs: Runs, document: Run, workspace: str, model: Path) -> object:
     connection = Connection(runs.plane.client())
-    places = {"workspace": str(workspace), "dataset": "gs://bucket/dataset"}
+    places = {"workspace": workspace, "dataset": "gs://bucket/dataset"}
     return train_on_cluster(
         document, step="run-7", **places, model=model, connection=connection, namespace=runs.namespace
     )
 
 
 def test_a_retried_step_follows_the_run_that_is_there(
-    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, bucket_server: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_nodes(pool="v100", count=2)
     runs.fake_pods("1s")
-    trained = tmp_path / "workspace" / "training" / "model"
-    trained.mkdir(parents=True)
-    (trained / "generator.keras").write_text("weights")
+    workspace = f"{bucket_server}/retried"
+    write_object(b"weights", f"{workspace}/training/model/generator.keras")
     for attempt in ("first", "again"):
         monkeypatch.setenv("KFP_POD_NAME", attempt)
-        step(runs, document, tmp_path / "workspace", tmp_path / attempt)
+        step(runs, document, workspace, tmp_path / attempt)
         assert (tmp_path / attempt / "generator.keras").read_text() == "weights"
     (run,) = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
     assert run["metadata"]["annotations"]["caloscale.dev/client-heartbeat"] == "again"
     assert run["metadata"]["name"] == run_name(document, "run-7") and len(run["status"]["attempts"]) == 1
-    use = RunUse.model_validate_json((tmp_path / "workspace" / "usage.json").read_bytes())
+    use = RunUse.model_validate_json(read_object(f"{workspace}/usage.json") or "")
     assert use.attempts[0].nodes[0].nodes == 2 and run_name(document, "run-8") != run_name(document, "run-7")
 
 
-def test_a_run_that_fails_fails_the_step(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
+def test_a_run_that_fails_fails_the_step(
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, bucket_server: str
+) -> None:
     add_nodes(pool="v100", count=2)
     runs.fake_pods("1s", exit_code=5)
     with pytest.raises(ClusterError, match="exit code 5"):
-        step(runs, document, tmp_path, tmp_path / "model")
+        step(runs, document, f"{bucket_server}/failed", tmp_path / "model")
 
 
-def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, document: Run, tmp_path: Path) -> None:
+def test_a_cancelled_step_takes_its_run_back(
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, bucket_server: str
+) -> None:
     """The step's process gets SIGTERM."""
     add_nodes(pool="v100", count=2)
     runs.fake_pods(None)
@@ -70,8 +74,9 @@ def test_a_cancelled_step_takes_its_run_back(runs: Runs, add_nodes: Add, documen
         from pathlib import Path
         from caloscale.client.step import train_on_cluster
         from caloscale.spec import load_run
-        train_on_cluster(load_run({str(tmp_path / "run.yaml")!r}), step="run-7", workspace={str(tmp_path)!r},
-            dataset="gs://bucket/dataset", model=Path({str(tmp_path / "model")!r}), namespace={runs.namespace!r})
+        train_on_cluster(load_run({str(tmp_path / "run.yaml")!r}), step="run-7", dataset="gs://bucket/dataset",
+            workspace="{bucket_server}/cancelled", model=Path({str(tmp_path / "model")!r}),
+            namespace={runs.namespace!r})
     """
     environment = {**os.environ, "KUBECONFIG": str(runs.plane.kubeconfig)}
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=environment)

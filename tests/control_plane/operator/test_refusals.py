@@ -65,6 +65,10 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
         {"workspace": "az://x"},
         "is no path and no address of a bucket that works here; remedy: write the path",
     ),
+    ("cluster", {"workspace": "/workspace/x"}, "workspace is neither in a bucket nor below /workspace with cluster.v"),
+    ("cluster", {"workspace": "/x", "volumeClaim": "c"}, "workspace is neither in a bucket nor below /workspace"),
+    ("cluster", {"dataset": "/data/shards"}, "dataset is neither in a bucket nor below /workspace with cluster.volum"),
+    ("checkpoint", {"uri": "/workspace/c"}, "checkpoint.uri is neither in a bucket nor below /workspace with"),
     ("cluster", {"dataset": ""}, "is no path and no address of a bucket"),
     ("checkpoint", {"uri": "GS://b"}, "is no path and no address of a bucket"),
     ("data", {"source": "file:///x"}, "is no path and no address of a bucket"),
@@ -80,6 +84,7 @@ REFUSED_SOLVERS: list[tuple[dict[str, Any], str]] = [
     ({"train": {"epochs": 3}}, "either model or solver, not both; remedy: remove solver, or"),
     ({"cluster": {}}, "cluster.volumeClaim is absent: launcher and ranks of a solver save in one folder; remedy"),
     ({"cluster": {"volumeClaim": "c", "workspace": "gs://b/run"}}, "cluster.workspace is not below /workspace"),
+    ({"cluster": {"volumeClaim": "c", "dataset": "shards"}}, "dataset is neither in a bucket nor below /workspace"),
     ({"cluster": {"volumeClaim": "c", "backend": "TFJob"}}, "cluster.backend MPIJob is for the ranks of a solver"),
     ({"hardware": {**V100, "placement": "Free"}}, "the ranks of a solver have whole nodes"),
     ({"hardware": {"topology": "2x2"}}, "the ranks of a solver have whole nodes"),
@@ -117,7 +122,7 @@ def test_bad_documents_are_refused_with_the_remedy(
     assert message in message_of(refused.value)
     if fields is not None:
         with pytest.raises(ConfigurationError):
-            build_run(spec)
+            manifest_of(build_run(spec), "gan", "default")
 
 
 @pytest.mark.parametrize(("blocks", "message"), REFUSED_SOLVERS, ids=[str(b)[:60] for b, _ in REFUSED_SOLVERS])
@@ -127,6 +132,17 @@ def test_bad_solver_runs_are_refused_with_the_remedy(blocks: dict[str, Any], mes
     assert message in message_of(refused.value)
     with pytest.raises(ConfigurationError):
         manifest_of(build_any_run({**RANKS, **blocks}), "inverse", "default")
+
+
+def test_places_that_last_are_taken(server: Connection) -> None:
+    on_claim = {"volumeClaim": "c", "workspace": "/workspace/run", "dataset": "/workspace/shards"}
+    for cluster, uri in (
+        (on_claim, "/workspace/c"),
+        ({"workspace": "s3://b/run", "dataset": "minio://b/d"}, "gs://b/c"),
+    ):
+        spec = {**SPEC, "cluster": cluster, "checkpoint": {"uri": uri}}
+        server.apply(manifest(spec), dry_run=True)
+        manifest_of(build_run(spec), "gan", "default")
 
 
 def test_a_training_is_no_mpijob(server: Connection) -> None:
@@ -181,8 +197,8 @@ def test_of_two_submissions_of_a_name_one_is_refused(server: Connection, runs: R
 @given(DOCUMENTS)
 def test_the_server_and_the_parser_agree(server: Connection, document: dict[str, Any]) -> None:
     """What the parser takes the server takes, and stores it as the same run."""
-    claim = {"cluster": {"volumeClaim": "shared", **document.get("cluster", {})}} if "solver" in document else {}
-    document = {**document, "hardware": document.get("hardware", {}), **claim}
+    claim = {"volumeClaim": "shared", **document.get("cluster", {})}
+    document = {**document, "hardware": document.get("hardware", {}), "cluster": claim}
     try:
         run = build_any_run(document)
         manifest_of(run, "gan", "default")

@@ -10,8 +10,9 @@ from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
 from caloscale.cluster.workload.pod_template import RUNTIME, SHARED, WORKSPACE_VARIABLE, pod_template
 from caloscale.errors import ConfigurationError
-from caloscale.spec import SolverRun
+from caloscale.spec import AnyRun, Run, SolverRun
 from caloscale.spec.cluster import GRACE_SECONDS
+from caloscale.spec.values import BUCKETS
 
 SSH_FOLDER = "/home/caloscale/.ssh"
 """Where the mpi-operator mounts the job's own key; docker/solver.Dockerfile configures ssh and sshd for it."""
@@ -87,6 +88,20 @@ def require_shared_folder(run: SolverRun) -> None:
         problem = f"is not below {SHARED}, where cluster.volumeClaim is mounted"
         remedy = f"write {SHARED}/runs/NAME, or leave it out"
         raise ConfigurationError(problem, field="cluster.workspace", value=cluster.workspace, remedy=remedy)
+
+
+def require_lasting_places(run: AnyRun) -> None:
+    """Raise ConfigurationError where a run names a path that ends with its pods, or that they do not have."""
+    cluster = run.cluster
+    places = {"cluster.workspace": cluster.workspace, "cluster.dataset": cluster.dataset}
+    if isinstance(run, Run):
+        places["checkpoint.uri"] = run.checkpoint.uri
+    lasting = BUCKETS if cluster.volume_claim is None else (*BUCKETS, f"{SHARED}/")
+    for field, place in places.items():
+        if place is not None and not place.startswith(lasting):
+            problem = f"is neither in a bucket nor below {SHARED} with cluster.volumeClaim: it ends with the pods"
+            remedy = f"write gs://bucket/prefix (also s3:// and minio://), or {SHARED}/NAME and cluster.volumeClaim"
+            raise ConfigurationError(problem, field=field, value=place, remedy=remedy)
 
 
 def render_tfjob(launch: Launch) -> Manifest:
