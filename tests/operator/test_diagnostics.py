@@ -105,7 +105,7 @@ SECRET = (
     "make what is missing in the run's namespace (the Secret of cluster.credentialsSecret with key.json), or correct "
 )
 LIMITS = "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
-CLAIM = "make the claim and have it bound (kubectl get pvc), or correct cluster.volumeClaim"
+CLAIM = "make the claim and have it bound (kubectl get pvc), or submit another run that names another"
 OTHER_NAME = "delete or rename that object, or delete this run and submit it under another name"
 
 

@@ -166,7 +166,7 @@ def _remedy(diagnostic: Diagnostic) -> str:
     if "must be less than or equal to" in diagnostic.message or "usage per" in diagnostic.message:
         return "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
     if "persistentvolumeclaim" in diagnostic.message.lower():
-        return "make the claim and have it bound (kubectl get pvc), or correct cluster.volumeClaim"
+        return "make the claim and have it bound (kubectl get pvc), or submit another run that names another"
     if "PriorityClass" in diagnostic.message:
         return "an administrator makes it, or correct cluster.priorityClassName (kubectl get priorityclasses)"
     if diagnostic.reason == NAME_TAKEN:

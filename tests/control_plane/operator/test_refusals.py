@@ -178,6 +178,7 @@ def test_blocks_that_checkpoints_belong_to_stay(block: str, server: Connection, 
     for block, field, value in (
         ("checkpoint", "uri", "gs://other/run"),
         ("cluster", "workspace", "gs://other/run"),
+        ("cluster", "volumeClaim", "other"),
         ("cluster", "backend", "JobSet"),
     ):
         with pytest.raises(ApiException) as refused:
