@@ -119,6 +119,11 @@ OTHER_NAME = "delete or rename that object, or delete this run and submit it und
             "exceeded quota: small",
             "raise the quota of the namespace (kubectl describe quota), or ask for less",
         ),
+        (
+            "FailedCreatePod",
+            "failed quota: lim: must specify limits.cpu for: tensorflow; limits.memory for: tensorflow",
+            "add a LimitRange with default limits that a worker keeps within, or take the limits out of the quota",
+        ),
         ("FailedCreatePod", 'Invalid value: "144Gi": must be less than or equal to memory limit of 1Gi', LIMITS),
         ("FailedCreatePod", "maximum cpu usage per Pod is 4, but request is 38400m", LIMITS),
         ("FailedScheduling", '0/5 nodes are available: persistentvolumeclaim "c" not found', CLAIM),

@@ -163,6 +163,8 @@ def _remedy(diagnostic: Diagnostic) -> str:
         )
     if "exceeded quota" in diagnostic.message:
         return "raise the quota of the namespace (kubectl describe quota), or ask for less in hardware"
+    if "failed quota" in diagnostic.message:  # "must specify limits.cpu": workers have requests alone
+        return "add a LimitRange with default limits that a worker keeps within, or take the limits out of the quota"
     if "must be less than or equal to" in diagnostic.message or "usage per" in diagnostic.message:
         return "change the LimitRange of the namespace: a worker asks for more (kubectl describe limitrange)"
     if "persistentvolumeclaim" in diagnostic.message.lower():

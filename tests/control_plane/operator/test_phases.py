@@ -152,6 +152,22 @@ def test_a_quota_that_is_too_small_is_reported_with_the_remedy(runs: Runs, add_n
     assert condition(running, "Blocked")["status"] == "False" and len(running["attempts"]) == 1
 
 
+@pytest.mark.integration
+def test_a_quota_of_limits_is_reported_with_the_remedy(runs: Runs, add_nodes: Add) -> None:
+    """Workers have no limits of processors and memory; those of a LimitRange are taken."""
+    add_nodes(pool="v100", count=2)
+    runs.fake_pods("1s")
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "lim", "namespace": runs.namespace}}
+    runs.plane.apply([{**quota, "spec": {"hard": {"limits.cpu": "1k", "limits.memory": "10Ti"}}}])
+    runs.create("r1")
+    message = runs.until("r1", lambda s: "failed quota" in s.get("message", ""), "the quota is reported")["message"]
+    assert "remedy: add a LimitRange with default limits" in message
+    limits = {"type": "Container", "default": {"cpu": "400", "memory": "4Ti"}}
+    metadata = {"name": "defaults", "namespace": runs.namespace}
+    runs.plane.apply([{"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": [limits]}}])
+    runs.phase("r1", "Succeeded")
+
+
 def own_account(runs: Runs) -> str:
     """A service account of the users, to which they have bound the Role of workers."""
     identity = {"name": "own", "namespace": runs.namespace}
