@@ -59,12 +59,14 @@ def test_unfinished_runs_have_metrics_of_their_own() -> None:
     progress, cost = {"step": 30, "steps": 120}, {"usd": "7.25"}
     store.put("TrainingRun", named_run("gan", "20", phase="Running", progress=progress, cost=cost, restarts=2))
     store.put("TrainingRun", named_run("odd", {"not": "money"}, phase="Pending"))
+    store.put("TrainingRun", named_run("silent", phase="Running"))
     store.put("TrainingRun", named_run("done", phase="Succeeded", progress={"step": 120, "steps": 120}))
     text = generate_latest(metrics.registry).decode()
     of_gan = '{namespace="physics",run="gan"}'
     for line in (
         'caloscale_run_info{accelerator="",capacity_type="",namespace="physics",phase="Running",run="gan"} 1.0',
         f"caloscale_run_progress{of_gan} 0.25",
+        'caloscale_run_progress{namespace="physics",run="silent"} 0.0',
         f"caloscale_run_restarts{of_gan} 2.0",
         f"caloscale_run_usd{of_gan} 7.25",
         f"caloscale_run_budget_usd{of_gan} 20.0",
@@ -111,6 +113,14 @@ def test_the_dashboard_and_alerts_ask_for_what_there_is(page: str) -> None:
     metrics.count("PATCH", "TFJob", 200)
     served = set(re.findall(r"^(caloscale_\w+)", generate_latest(metrics.registry).decode(), re.MULTILINE))
     assert asked and asked <= served
+
+
+def test_alerts_name_fields_of_a_run() -> None:
+    definition = yaml.safe_load((MANIFESTS / "crd/trainingruns.yaml").read_text(encoding="utf-8"))
+    spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    text = (MANIFESTS / "monitoring/alerts.yaml").read_text(encoding="utf-8")
+    named = re.findall(rf"\b({'|'.join(spec)})\.(\w+)", text)
+    assert named and all(field in spec[block]["properties"] for block, field in named)
 
 
 @pytest.mark.integration

@@ -91,7 +91,8 @@ def _run_metrics(runs: Sequence[tuple[RunKey, KnownRun]]) -> Iterator[Metric]:
     labels = ("namespace", "run")
     kinds = ("phase", "accelerator", "capacity_type")
     info = GaugeMetricFamily("caloscale_run_info", "1; an unfinished run and where it runs.", labels=(*labels, *kinds))
-    progress = GaugeMetricFamily("caloscale_run_progress", "Steps that are done, as a fraction of all.", labels=labels)
+    text = "Steps that are done, as a fraction of all; 0 of a run that is Running and has not reported yet."
+    progress = GaugeMetricFamily("caloscale_run_progress", text, labels=labels)
     restarts = GaugeMetricFamily("caloscale_run_restarts", "Restarts that count.", labels=labels)
     usd = GaugeMetricFamily("caloscale_run_usd", "US dollars so far, where a price is known.", labels=labels)
     budget = GaugeMetricFamily("caloscale_run_budget_usd", "budget.maxUsd, where it is set.", labels=labels)
@@ -102,6 +103,8 @@ def _run_metrics(runs: Sequence[tuple[RunKey, KnownRun]]) -> Iterator[Metric]:
         restarts.add_metric(named, status.restarts)
         if status.progress is not None and status.progress.steps:
             progress.add_metric(named, status.progress.step / status.progress.steps)
+        elif status.phase == "Running":
+            progress.add_metric(named, 0.0)
         if status.cost is not None and status.cost.usd is not None:
             usd.add_metric(named, status.cost.usd)
         if (limit := _budget_usd(known)) is not None:
