@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 import pytest
 from kubernetes import client
+from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster import names
+from caloscale.connection import Connection
 from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
 
@@ -61,3 +63,66 @@ def test_runs_that_get_the_name_of_one_that_ends(times: int, runs: Runs, add_nod
     (job,) = runs.plane.get("tfjobs", "-n", runs.namespace)["items"]
     assert run is not None and job["metadata"]["ownerReferences"][0]["uid"] == run["metadata"]["uid"]
     assert len(status["attempts"]) == 1 and status.get("restarts", 0) == 0
+
+
+STEP = {"progress": {"step": 1, "steps": 2}}
+
+
+def report(runs: Runs, pod: dict, run: str) -> None:
+    """As a pod reports for a run."""
+    worker = Connection(runs.plane.client(runs.plane.kubeconfig_of(names.WORKER_ACCOUNT, runs.namespace, pod)))
+    worker.merge("TrainingProgress", runs.namespace, names.progress_name(run), STEP)
+
+
+@pytest.mark.parametrize("backend", ["TFJob", "JobSet"])
+def test_a_worker_reports_for_its_run_and_not_for_one_whose_name_begins_like_it(
+    backend: str, runs: Runs, add_nodes: Add
+) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.fake_pods(None)
+    runs.create("scan-1-b", cluster={"backend": backend})
+    runs.phase("scan-1-b", "Running")
+    make_progress(runs, "scan")
+    for pod in runs.pods("scan-1-b"):
+        report(runs, pod, "scan-1-b")
+        with pytest.raises(ApiException, match="only a pod of a run"):
+            report(runs, pod, "scan")
+
+
+def make_progress(runs: Runs, run: str) -> None:
+    metadata = {"name": names.progress_name(run), "namespace": runs.namespace, "labels": {names.RUN_LABEL: run}}
+    account = runs.server.get("ServiceAccount", runs.namespace, names.WORKER_ACCOUNT)
+    assert account is not None
+    owner = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "name": names.WORKER_ACCOUNT,
+        "uid": account["metadata"]["uid"],
+    }
+    owned = {**metadata, "ownerReferences": [owner]}
+    runs.server.create({"apiVersion": names.API_VERSION, "kind": "TrainingProgress", "metadata": owned})
+
+
+def test_a_pod_of_a_run_is_known_by_what_its_controller_appends(runs: Runs) -> None:
+    """Kubeflow Trainer, whose JobSet has the set of pods node, is not installed here."""
+    make_progress(runs, "scan")
+    container = {"name": "main", "image": "none"}
+    for name, own in {
+        "scan-12-worker-10": True,
+        "scan-1-workers-0-1-x2b7k": True,
+        "scan-1-node-0-11-x2b7k": True,
+        "scan-1-launcher-x2b7k": True,
+        "scan-1-worker-0-1-worker-0": False,
+        "scan-1-launcher-1-launcher-x2b7k": False,
+        "scan-1-node-0-1-workers-0-0-x2b7k": False,
+        "scan-1-web-0": False,
+        "scan-worker-0": False,
+    }.items():
+        metadata = {"name": name, "namespace": runs.namespace}
+        spec = {"serviceAccountName": names.WORKER_ACCOUNT, "containers": [container]}
+        pod = runs.server.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        if own:
+            report(runs, pod, "scan")
+        else:
+            with pytest.raises(ApiException, match="only a pod of a run"):
+                report(runs, pod, "scan")

@@ -10,6 +10,7 @@ from kubernetes import client
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.backends import SSH_FOLDER
+from caloscale.connection import Connection
 from tests.control_plane import faults
 from tests.control_plane.operator.conftest import Runs
 from tools.cluster.errors import ClusterError
@@ -60,6 +61,9 @@ def test_a_solver_run_has_a_worker_on_each_node_and_ends_with_its_launcher(solve
     assert variables["CALOSCALE_WORKSPACE"] == "/workspace/runs/inverse"
     assert container["image"].startswith("caloscale/solver:")
     assert SSH_FOLDER in [mount["mountPath"] for mount in container["volumeMounts"]]
+    kubeconfig = solver.plane.kubeconfig_of(names.WORKER_ACCOUNT, solver.namespace, launcher)
+    change = {"progress": {"step": 1, "steps": 2}}
+    Connection(solver.plane.client(kubeconfig)).merge("TrainingProgress", solver.namespace, "inverse-progress", change)
     end_launcher(solver, 1, 0)
     status = solver.until("inverse", lambda s: s.get("phase") == "Succeeded" and "nodes" in s["cost"], "success")
     (attempt,) = status["attempts"]
