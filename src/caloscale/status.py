@@ -322,6 +322,9 @@ class RunStatus(StatusBlock):
     """Since when the pod of the run's client (a pipeline's step) has been gone."""
     finished: Time | None = None
     """When it ended."""
+    failed_spec: str | None = None
+    """Digest of the run configuration with which it failed, without cluster.ttlSecondsAfterFinished: only another one
+    may resume it."""
 
     @property
     def attempt(self) -> AttemptStatus | None:

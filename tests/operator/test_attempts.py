@@ -90,6 +90,7 @@ def left_alone(w: World) -> World:
 def without_an_image(w: World) -> World:
     w.has_image = False
     w.until(settled)
+    w.spec["cluster"] = {**w.spec.get("cluster", {}), "image": "mine:2"}
     w.has_image, w.generation = True, 2
     return w.until(running)
 

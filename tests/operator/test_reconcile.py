@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from caloscale.planning.billing.bill import bill
 from caloscale.spec import configuration
 from caloscale.status import AttemptStatus, Condition, RunProgress, RunStatus
 from tests.cluster import examples as ex
-from tests.operator.world import START, World, settled, world
+from tests.operator.world import START, World, ended, settled, world
 
 USD_PER_NODE_HOUR = 64 * 0.01392 + 240 * 0.001866 + 8 * 1.0443
 """n1-standard-64 with 8 V100, spot, europe-west4, at the prices that were seen in 2026."""
@@ -527,6 +528,56 @@ def test_a_limit_that_was_raised_lets_a_run_continue(attempts: int, phase: str) 
 def test_a_run_without_restarts_continues_when_it_is_given_more(most: int, phase: str) -> None:
     """Another edit, such as cluster.ttlSecondsAfterFinished, rents no machines."""
     assert reopened("RestartBudget", 3, {"recovery": {"maxRestarts": most}}).phase == phase
+
+
+def without_an_image() -> World:
+    w = world()
+    w.has_image = False
+    return w
+
+
+def late() -> World:
+    w = world({"budget": {"deadline": "6h"}}, steps=100_000).until(lambda w: w.phase == "Running")
+    w.tick(6 * 3600)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("reason", "made", "edit"),
+    [
+        ("StartupFailed", without_an_image, {"cluster": {"ttlSecondsAfterFinished": 600}}),
+        ("Budget", lambda: world({"budget": {"maxUsd": 2}}), {"cluster": {"ttlSecondsAfterFinished": 600}}),
+        ("Deadline", late, {"recovery": {"maxRestarts": 9}}),
+    ],
+)
+def test_an_edit_that_mends_nothing_reopens_nothing(
+    reason: str, made: Callable[[], World], edit: dict[str, dict[str, Any]]
+) -> None:
+    """It rents no machines, warns no second time and does not let the time to live begin again."""
+    w = made()
+    w.until(settled)
+    before = w.phase, w.status["finished"], len(w.attempts), len(w.events)
+    assert w.condition("Failed")["reason"] == reason
+    for block, fields in edit.items():
+        w.spec[block] = {**w.spec.get(block, {}), **fields}
+    w.generation, w.has_image = 2, True
+    w.tick()
+    w.reconcile()
+    assert (w.phase, w.status["finished"], len(w.attempts), len(w.events)) == before and not w.jobs
+    if "cluster" in edit:
+        w.tick(600)
+        w.reconcile()
+        assert w.removed[-1] == "TrainingRun/gan"
+
+
+def test_a_failure_after_an_edit_is_that_of_the_edited_configuration() -> None:
+    w = world({"budget": {"maxUsd": 2}})
+    w.until(ended)
+    for generation, change in enumerate(({"budget": {"maxUsd": 3}}, {"cluster": {"ttlSecondsAfterFinished": 600}}), 2):
+        w.spec, w.generation = {**w.spec, **change}, generation
+        w.tick()
+        w.reconcile()
+        assert len(w.events) == 2 and "budget.maxUsd is 3" in w.status["message"]
 
 
 def test_own_machines_have_no_price_and_that_is_no_problem_without_a_budget() -> None:

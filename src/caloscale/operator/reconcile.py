@@ -5,7 +5,11 @@ twice without harm, so the operator may end between any two lines.
 """
 
 import datetime as dt
+import hashlib
+import json
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost, with_steps
 from caloscale.cluster.capacity.pool_plan import cloud_of
@@ -43,6 +47,8 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     if draft.status.phase in FINISHED:
         clear(draft)
         expire(draft, run)
+    if draft.status.phase == "Failed" and draft.status.failed_spec is None:
+        draft.put(failed_spec=_digest(seen.spec))
     draft.put(observed_generation=draft.seen.generation)
     known, report = seen.status.progress, draft.status.progress
     is_alone = draft.status.model_copy(update={"progress": known}) == seen.status
@@ -67,19 +73,27 @@ def _is_left(draft: Draft) -> bool:
 
 
 def _reopen(draft: Draft, run: AnyRun) -> None:
-    """A failure by a limit of the run configuration may be mended by an edit of it."""
+    """A failure by a limit of the run configuration, or of its start, may be mended by an edit of it."""
     failed = draft.status.condition("Failed")
     if (
         draft.status.phase == "Failed"
         and failed is not None
         and failed.reason in MENDABLE
-        and (failed.reason != "RestartBudget" or draft.status.restarts < run.recovery.max_restarts)
         and draft.seen.generation > draft.status.observed_generation
+        and draft.status.failed_spec != _digest(draft.seen.spec)
+        and (failed.reason != "RestartBudget" or draft.status.restarts < run.recovery.max_restarts)
+        and (failed.reason not in ("Budget", "Deadline") or limit_reached(draft, run) is None)
         and not run.cluster.suspend  # to stop what has ended is no wish to resume it
     ):
         phase: Phase = "Recovering" if draft.status.attempts else "Pending"
-        draft.put(phase=phase, message="the spec was changed", finished=None)
+        draft.put(phase=phase, message="the spec was changed", finished=None, failed_spec=None)
         draft.condition("Failed", "False", "Reopened", "the spec was changed")
+
+
+def _digest(spec: Mapping[str, Any]) -> str:
+    """Digest of a spec without its time to live, by which a failed run is removed and not resumed."""
+    cluster = {key: value for key, value in (spec.get("cluster") or {}).items() if key != "ttlSecondsAfterFinished"}
+    return hashlib.sha256(json.dumps({**spec, "cluster": cluster}, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _observe(draft: Draft) -> None:
