@@ -1,6 +1,7 @@
 """What the pipeline's training step does around its run; the run itself is in tests/control_plane/operator."""
 
 import datetime as dt
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,7 +18,7 @@ from caloscale.client.step import (
     share_shards,
     train_on_cluster,
 )
-from caloscale.errors import StorageError, Terminated
+from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.stages.workspace import keep_configuration
@@ -122,7 +123,7 @@ def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
         monkeypatch.delenv(POD_VARIABLE, raising=False)
     else:
         monkeypatch.setenv(POD_VARIABLE, pod)
-    server: Any = Server(seen("Running"), Terminated())
+    server: Any = Server(seen("Running"), seen("Running"), Terminated())
     deleted: list[str] = []
     server.delete = lambda kind, namespace, name, **_: deleted.append(name)
     monkeypatch.setattr("caloscale.client.runs.POLL_SECONDS", 0.0)
@@ -141,10 +142,10 @@ def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
     assert deleted == ([] if pod else [run_name(run, "run-7")])
 
 
-def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:
-    """The exit handler asks the cluster: the step that followed the run had no time to."""
-    raw = seen("Suspended")
-    begun, ended = "2026-11-21T10:00:00Z", "2026-11-21T11:00:00Z"
+def billed(phase: str, reason: str = "", day: int = 21) -> dict[str, Any]:
+    """A run that has held two nodes for an hour."""
+    raw = seen(phase, reason)
+    begun, ended = f"2026-11-{day}T10:00:00Z", f"2026-11-{day}T11:00:00Z"
     holds = [
         {"pod": f"w{n}", "uid": f"u{n}", "node": f"node-{n}", "since": begun, "until": ended, "done": False}
         for n in range(2)
@@ -152,12 +153,95 @@ def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None
     attempt = {"number": 1, "job": "gan-1", "launched": begun, "ended": ended, "nodes": 2, "workers": 2}
     attempt["nodeUsage"] = holds
     raw["status"] |= {"placement": {**ex.PLACED, "region": "europe-west4"}, "attempts": [attempt]}
-    server: Any = Server(raw)
+    return raw
+
+
+def node_hours(workspace: Path) -> float:
+    use = RunUse.model_validate_json((workspace / "usage.json").read_text())
+    return sum(n.nodes * n.seconds for a in use.attempts for n in a.nodes) / 3600
+
+
+class Cluster(Server):
+    """Has a run until it is deleted, and after a submission the next of its runs; may end a step after a request."""
+
+    def __init__(self, *runs: dict[str, Any]) -> None:
+        super().__init__(*runs, None)
+        self.there = self.answers.pop(0)
+        self.steps: list[str] = []
+        self.ends_after = ""
+
+    def get(self, *_: object) -> Any:
+        return self.there
+
+    def delete(self, *_: object, **__: object) -> None:
+        self.there = None
+        self._note("delete")
+
+    def apply(self, manifest: dict[str, Any], **_: object) -> dict[str, Any]:
+        if self.there is None:
+            self.there = self.answers.pop(0)
+        self._note("apply")
+        return manifest
+
+    def _note(self, done: str) -> None:
+        self.steps.append(done)
+        if done == self.ends_after:
+            self.ends_after = ""
+            raise Terminated
+
+
+@pytest.mark.parametrize("ends_after", ["", "delete", "apply"])
+@pytest.mark.parametrize("reason", ["UserError", "RestartBudget"])
+def test_a_retry_makes_a_run_that_has_failed_again_and_bills_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, ends_after: str
+) -> None:
+    """Also when the step is ended before it has made the run."""
+    monkeypatch.setenv(POD_VARIABLE, "pod-of-the-step")
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+    runs = billed("Failed", reason), billed("Failed", reason, day=22), billed("Succeeded", day=23)
+    for raw in runs:
+        raw["metadata"]["name"] = run_name(run, "run-7")
+    server: Any = Cluster(*runs)
+    write_object(b"weights", f"{tmp_path}/training/model/generator.keras")
+
+    def step() -> RunOnCluster:
+        places: dict[str, Any] = {"workspace": str(tmp_path), "dataset": "gs://bucket/dataset"}
+        return train_on_cluster(
+            run, step="run-7", **places, model=tmp_path / "model", connection=server, namespace="physics"
+        )
+
+    server.ends_after = ends_after
+    tries = 0
+    while server.there is None or server.there["status"]["phase"] == "Failed":
+        with suppress(ClusterError, Terminated):
+            step()
+        tries += 1
+        assert tries < 5
+    assert step().status.phase == "Succeeded" and server.steps.count("delete") == 2
+    assert node_hours(tmp_path) == pytest.approx(6)
+    use = RunUse.model_validate_json((tmp_path / "usage.json").read_text())
+    assert len(use.attempts) == 3 and use.day == dt.date(2026, 11, 21)
+
+
+@pytest.mark.parametrize("reason", ["Budget", "Deadline"])
+def test_a_retry_does_not_spend_a_budget_twice(tmp_path: Path, reason: str) -> None:
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+    server: Any = Cluster(billed("Failed", reason))
+    places: dict[str, Any] = {"workspace": str(tmp_path), "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="failed"):
+            train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
+    assert node_hours(tmp_path) == pytest.approx(2) and "delete" not in server.steps
+
+
+def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:
+    """The exit handler asks the cluster: the step that followed the run had no time to."""
+    server: Any = Server(billed("Suspended"))
     keep_configuration(load_run(preset="variable-angle", overrides=["hardware.count=2"]), tmp_path)
     record_use(step="run-7", workspace=str(tmp_path), connection=server, namespace="physics")
     use = RunUse.model_validate_json((tmp_path / "usage.json").read_text())
     assert not use.own_machine
-    assert sum(n.nodes * n.seconds for a in use.attempts for n in a.nodes) == pytest.approx(2 * 3600)
+    assert node_hours(tmp_path) == pytest.approx(2)
 
 
 def test_without_a_cluster_the_report_is_made_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

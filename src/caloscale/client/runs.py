@@ -106,7 +106,7 @@ def submit_checked(connection: Connection, manifest: dict[str, Any], checked: Ru
             if getattr(error.__cause__, "status", None) != CONFLICT:
                 raise
             namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
-            now = _look(connection, namespace, name)
+            now = look(connection, namespace, name)
             if now is not None and checked is not None and (now.uid, now.spec) == (checked.uid, checked.spec):
                 checked = now  # only its status has changed
                 continue
@@ -122,7 +122,7 @@ def check(connection: Connection, manifest: dict[str, Any]) -> tuple[RunOnCluste
     Raises ClusterError, and InputError when that run has finished and this run configuration does not resume it:
     submitting it would change nothing, and its old end would be taken for the new one.
     """
-    run = _look(connection, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
+    run = look(connection, manifest["metadata"]["namespace"], manifest["metadata"]["name"])
     finished = run is not None and run.status.phase in FINISHED
     changes: list[str] = []
     if run is None or not finished or _is_mendable(run):
@@ -167,7 +167,7 @@ def _changes(before: Any, after: Any, field: str = "") -> Iterator[str]:
 
 def find_run(connection: Connection, namespace: str, name: str) -> RunOnCluster:
     """A run; raises ClusterError when there is none, as under a text that would be another address on the server."""
-    run = _look(connection, namespace, name) if NAME.fullmatch(name) else None
+    run = look(connection, namespace, name) if NAME.fullmatch(name) else None
     if run is None:
         there = ", ".join(other.name for other in list_runs(connection, namespace)) or "none"
         raise ClusterError(f"no run {name} in namespace {namespace}", remedy=f"one of: {there}; or another --namespace")
@@ -291,7 +291,8 @@ def _after_the_end(run: RunOnCluster) -> str:
     return anew
 
 
-def _look(connection: Connection, namespace: str, name: str) -> RunOnCluster | None:
+def look(connection: Connection, namespace: str, name: str) -> RunOnCluster | None:
+    """A run; None: there is none. Raises ClusterError."""
     raw = ask(lambda: connection.get(names.KIND, namespace, name), "the run cannot be read")
     return None if raw is None else _run_of(raw)
 

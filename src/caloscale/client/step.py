@@ -5,8 +5,8 @@ import logging
 import os
 from pathlib import Path
 
-from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, manifest_of, submit
-from caloscale.client.usage import keep_use
+from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, look, manifest_of, submit
+from caloscale.client.usage import keep_earlier_use, keep_use
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
@@ -40,12 +40,13 @@ def train_on_cluster(
 ) -> RunOnCluster:
     """Train as a TrainingRun of this cluster, and put the trained networks into the folder ``model``.
 
-    ``step``: id of the pipeline run; again with the same id follows the run that is there. ``workspace`` must be a
-    folder that the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same
-    shards: when ``dataset`` is not in a bucket as the workspace is, they are put into the workspace. A step of
-    Kubeflow Pipelines does not delete the run when it is cancelled: its container has less than a second, and the
-    operator suspends the run, after a checkpoint, when the pod of the step has ended. Elsewhere SIGTERM and Ctrl-C
-    delete the run, after a checkpoint. What was used goes into the workspace, for the bill.
+    ``step``: id of the pipeline run; again with the same id follows the run that is there. One that has failed, but not
+    by its budget, is made again and resumes from the checkpoints in the workspace. ``workspace`` must be a folder that
+    the workers see. So must be ``dataset``, unless ``shards`` is a folder of this machine with the same shards: when
+    ``dataset`` is not in a bucket as the workspace is, they are put into the workspace. A step of Kubeflow Pipelines
+    does not delete the run when it is cancelled: its container has less than a second, and the operator suspends the
+    run, after a checkpoint, when the pod of the step has ended. Elsewhere SIGTERM and Ctrl-C delete the run, after a
+    checkpoint. What was used goes into the workspace, for the bill.
     Raises ClusterError when the run fails.
     """
     with failure_kept("train", workspace):
@@ -57,6 +58,7 @@ def train_on_cluster(
         cluster = run.cluster.model_copy(update={"workspace": workspace, "dataset": dataset})
         configured = run.model_copy(update={"cluster": cluster})
         pod = os.environ.get(POD_VARIABLE)
+        _remove_failed(connected, where, name, configured, workspace)
         submit(connected, manifest_of(configured, name, where, client_pod=pod))
         last: RunOnCluster | None = None
         with ended_by_sigterm():
@@ -134,6 +136,23 @@ def share_shards(shards: Path, target: str) -> str:
     if read_object(f"{target}/{MANIFEST}") != manifest:
         upload(shards, target)
     return target
+
+
+def _remove_failed(connection: Connection, namespace: str, name: str, configured: Run, workspace: str) -> None:
+    """Delete the run of an earlier try that has failed, as a submission would not change it.
+
+    One that has reached a limit of its budget stays as it is: another one would use as much again. What deleted runs
+    used is in the bill of the next one, once, wherever the step ends before the submission.
+    """
+    run = look(connection, namespace, name)
+    failed = run.status.condition("Failed") if run is not None and run.status.phase == "Failed" else None
+    if run is not None and failed is not None and failed.reason not in ("Budget", "Deadline"):
+        log.info("%s failed before and is made again: %s", name, run.status.message)
+        _keep_use(run, configured, workspace)
+        delete(connection, namespace, name)
+        run = None
+    if run is None:
+        keep_earlier_use(workspace)
 
 
 def _keep_use(run: RunOnCluster, configured: Run, workspace: str) -> None:

@@ -17,9 +17,9 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.spec import AnyRun, Run, SolverRun, build_run
-from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import EARLIER_USAGE_FILE, PLAN_FILE, USAGE_FILE
 from caloscale.status import AttemptStatus, Placed, RunStatus
-from caloscale.storage.objects import write_object
+from caloscale.storage.objects import read_object, write_object
 
 ROUNDING = 1e-6
 """Relative: the status is written as text."""
@@ -66,6 +66,7 @@ class StageTime(NamedTuple):
 def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequence[StageTime] = ()) -> list[str]:
     """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
 
+    What runs of its name used before it is added (`keep_earlier_use`).
     stages: see `use_of`. Returns what could not be written, a sentence each.
     """
     planned, cost = _estimate_of(configured, run.status), run.status.cost
@@ -73,11 +74,22 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     now = (cost.updated if cost is not None else None) or dt.datetime.now(dt.UTC)
     plan = None if isinstance(planned, str) else planned
     used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)
+    earlier = read_object(f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
+    before = None if earlier is None else RunUse.model_validate_json(earlier)
+    if used is not None and before is not None and before.name == run.name:
+        used = used.model_copy(update={"day": before.day, "attempts": (*before.attempts, *used.attempts)})
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
     return [block for block in (planned, used_or_reason) if isinstance(block, str)]
+
+
+def keep_earlier_use(folder: str) -> None:
+    """Have what a run used, which is deleted by now, in the use of the next one of its name; again changes nothing."""
+    used = read_object(f"{folder.rstrip('/')}/{USAGE_FILE}")
+    if used is not None:
+        write_object(used, f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
 
 
 def use_of(

@@ -63,6 +63,24 @@ def test_a_run_that_fails_fails_the_step(
         step(runs, document, f"{bucket_server}/failed", tmp_path / "model")
 
 
+def test_a_step_tried_again_makes_a_run_that_has_failed_again(
+    runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, bucket_server: str
+) -> None:
+    add_nodes(pool="v100", count=2)
+    runs.fake_pods("1s", exit_code=5)
+    workspace = f"{bucket_server}/again"
+    for _ in range(2):
+        with pytest.raises(ClusterError, match="exit code 5"):
+            step(runs, document, workspace, tmp_path / "model")
+    runs.fake_pods("1s")
+    write_object(b"weights", f"{workspace}/training/model/generator.keras")
+    step(runs, document, workspace, tmp_path / "model")
+    (run,) = runs.plane.get("trainingruns", "-n", runs.namespace)["items"]
+    assert run["status"]["phase"] == "Succeeded" and len(run["status"]["attempts"]) == 1
+    use = RunUse.model_validate_json(read_object(f"{workspace}/usage.json") or "")
+    assert [attempt.nodes[0].nodes for attempt in use.attempts] == [2, 2, 2]
+
+
 def test_a_cancelled_step_takes_its_run_back(
     runs: Runs, add_nodes: Add, document: Run, tmp_path: Path, bucket_server: str
 ) -> None:
