@@ -3,6 +3,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -25,7 +26,9 @@ from caloscale.showers.sources import (
     split_files,
     survey_file,
 )
-from caloscale.spec import Data, Preprocessing
+from caloscale.simulation.files import write_file
+from caloscale.spec import Data, LayerGroup, Preprocessing
+from caloscale.spec.data import FrontLayer
 
 from .conftest import make_showers, write_published
 
@@ -45,6 +48,54 @@ def test_showers_of_another_primary_are_refused(tmp_path: Path, data: Data) -> N
         survey_file(path, data)
     assert "set data.particle to gamma" in str(refused.value.remedy)
     assert len(survey_file(path, data.model_copy(update={"particle": "gamma"}))) == 4
+
+
+def of_layers(*groups: tuple[int, float]) -> dict[str, object]:
+    return {"layers": tuple(LayerGroup(count=count, absorber_mm=mm) for count, mm in groups)}
+
+
+OF_ANOTHER_DETECTOR = [
+    ({"geometry": of_layers((5, 2.0))}, "data.geometry.layers", '[{"count": 3, "absorberMm": 2.0}, {"count": 2,'),
+    ({"geometry": {"cell_mm": 10.0}}, "data.geometry.cellMm", "set data.geometry.cellMm to 5.0,"),
+    ({"geometry": {"absorber": "lead"}}, "data.geometry.absorber", 'to "tungsten",'),
+    ({"geometry": {"active": "scintillator"}}, "data.geometry.active", 'to "silicon",'),
+    ({"front": (FrontLayer(material="lead", thickness_mm=5.6),)}, "data.front", "set data.front to [],"),
+    ({"pair_distance_mm": 10.0}, "data.pairDistanceMm", "set data.pairDistanceMm to null,"),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "remedy"), OF_ANOTHER_DETECTOR)
+def test_simulated_showers_of_another_detector_are_refused(
+    tmp_path: Path, data: Data, change: dict[str, Any], field: str, remedy: str
+) -> None:
+    """Its cells may have the same number: nothing else in the file tells the two apart."""
+    write_file(tmp_path, 0, make_showers(4), data, "f")
+    path = tmp_path / "showers-00000.h5"
+    if "geometry" in change:
+        change = {"geometry": data.geometry.model_copy(update=change["geometry"])}
+    other = data.model_copy(update=change)
+    with pytest.raises(ShowerFileError, match="simulated with another value than the run configuration") as refused:
+        survey_file(path, other)
+    assert refused.value.field == field and remedy in str(refused.value.remedy)
+    write_file(tmp_path, 0, make_showers(4), other, "f")
+    assert len(survey_file(path, other)) == 4
+    with h5py.File(path, "a") as file:  # as files of others, and of earlier versions
+        del file.attrs["simulatedDetector"]
+    assert len(survey_file(path, data)) == 4
+
+
+def test_a_beam_line_needs_the_source_simulate(tmp_path: Path, data: Data) -> None:
+    write_file(tmp_path, 0, make_showers(4), data.model_copy(update={"pair_distance_mm": 10.0}), "f")
+    with pytest.raises(ShowerFileError, match=r"set data\.source to simulate and data\.pairDistanceMm to 10"):
+        survey_file(tmp_path / "showers-00000.h5", data)
+
+
+def test_simulated_showers_are_read_by_another_run_of_the_same_detector(tmp_path: Path, data: Data) -> None:
+    """Other ranges, seed, re-binning and preparation, calibrated cells, and layers in other groups."""
+    write_file(tmp_path, 0, make_showers(4), data, "f")
+    geometry = data.geometry.model_copy(update={**of_layers((1, 2.0), (2, 2.0), (2, 4.0)), "calibrated": True})
+    change = {"geometry": geometry, "seed": 9, "energy_gev": (1.0, 30.0), "preprocessing": Preprocessing()}
+    assert len(survey_file(tmp_path / "showers-00000.h5", data.model_copy(update=change))) == 4
 
 
 def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> None:

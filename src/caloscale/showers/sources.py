@@ -1,25 +1,31 @@
 """The files of a data set: finding them, selecting their showers, splitting off those for validation."""
 
 import glob
+import json
 import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.detector.angle import measured_angle_rad
+from caloscale.detector.geometry import absorber_mm
 from caloscale.detector.sampling import Medium
-from caloscale.errors import InputError, ShowerFileError
+from caloscale.errors import InputError, ShowerFileError, cut
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import (
     AXES,
+    DETECTOR_ATTRIBUTE,
     PARTICLE_ATTRIBUTE,
     UNITS_ATTRIBUTE,
     CellNumbers,
     Layout,
+    OpenFile,
     Source,
     open_layout,
 )
@@ -46,6 +52,8 @@ _UNRELATED, _WIDE_RAD = 0.2, 0.5
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
 """Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
 uniform in the range."""
+_SIMULATED_ONLY = ("data.front", "data.pairDistanceMm")
+"""Fields that only a data block with source simulate may have."""
 _ROUNDING, _ENERGY_ROUNDING = 1e-4, 1e-6
 """Degrees or mm, and a relative difference: float32 files must not lose the showers at the edge of a range, such as 90
 degrees of [90, 90]."""
@@ -143,6 +151,7 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
     `reader.read_showers` does."""
     with open_layout(path) as opened:
         opened.check_shape(data.geometry, rebin)
+        _check_detector(opened, data)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
         found = ", ".join(opened.particles)
@@ -154,6 +163,29 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
             raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}not say its primary")
     check_primaries(path, layout, primaries)
     return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data), states_unit)
+
+
+def detector_of(data: Data) -> dict[str, Any]:
+    """The detector before re-binning and the beam line of simulated showers, by field of the data block, as JSON values
+    (lengths in mm): without ``calibrated``, which a user's files may be later, and with equal layers as one group."""
+    geometry = data.geometry.model_dump(mode="json", by_alias=True, exclude={"calibrated"})
+    groups = [(len(list(layers)), mm) for mm, layers in groupby(absorber_mm(data.geometry))]
+    geometry["layers"] = [{"count": count, "absorberMm": mm} for count, mm in groups]
+    beam_line = data.model_dump(mode="json", by_alias=True, include={"front", "pair_distance_mm"})
+    fields = {f"geometry.{name}": value for name, value in geometry.items()} | beam_line
+    return {f"data.{name}": value for name, value in fields.items()}
+
+
+def _check_detector(opened: OpenFile, data: Data) -> None:
+    """Raise ShowerFileError for a file of a simulation of another detector or beam line than that of the data."""
+    of_file = json.loads(str(opened.attributes.get(DETECTOR_ATTRIBUTE, "{}")))
+    for field, wanted in detector_of(data).items():
+        found = of_file.get(field, wanted)  # a field that is newer than the file
+        if found != wanted:
+            problem = f"the showers were simulated with another value than the run configuration has, {wanted}"
+            needs = "data.source to simulate and " if found and field in _SIMULATED_ONLY else ""
+            remedy = f"set {needs}{field} to {cut(json.dumps(found))}, or give other files"
+            raise opened.error(problem, field, found, remedy)
 
 
 def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:

@@ -1,5 +1,6 @@
 """The files of a simulation: the order for them, their names, which are finished, and whether a folder is free."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,9 +9,9 @@ import h5py
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE
+from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, DETECTOR_ATTRIBUTE, PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
-from caloscale.showers.sources import hdf5_files
+from caloscale.showers.sources import detector_of, hdf5_files
 from caloscale.simulation.entering import has_entering
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
@@ -48,6 +49,7 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
         "engine": data.simulation.engine,
         PARTICLE_ATTRIBUTE: data.particle_text,
         CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
+        DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
         "seed": data.seed,
         "fileIndex": index,
         "showers": len(showers),

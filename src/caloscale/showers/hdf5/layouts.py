@@ -58,6 +58,9 @@ CALOCHALLENGE_CELLS = {6480: (16, 9, 45), 40500: (50, 18, 45)}
 REBIN_ATTRIBUTE = "rebin"
 """By how many cells along x, y and depth the showers of a file were summed, as 3x3x1; without it they were not."""
 
+DETECTOR_ATTRIBUTE = "simulatedDetector"
+"""The detector and the beam line of a simulation, JSON: see `sources.detector_of`; files of others do not have it."""
+
 INCLINED_AXIS = 2
 """In the variable-angle files (N, Y, X, Z) the particle is inclined along the second axis of a shower, where the
 published code measures the angle; ours is the first (N, X, Y, Z), so the two are swapped on the way in and out."""
