@@ -15,6 +15,7 @@ from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.inspection import describe_files
 from caloscale.showers.sources import (
     FileSlice,
     SurveyedFile,
@@ -26,9 +27,10 @@ from caloscale.showers.sources import (
     split_files,
     survey_file,
 )
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation.files import write_file
 from caloscale.spec import Data, LayerGroup, Preprocessing
-from caloscale.spec.data import FrontLayer
+from caloscale.spec.data import FrontLayer, PrimaryRanges
 
 from .conftest import make_showers, write_published
 
@@ -96,6 +98,21 @@ def test_simulated_showers_are_read_by_another_run_of_the_same_detector(tmp_path
     geometry = data.geometry.model_copy(update={**of_layers((1, 2.0), (2, 2.0), (2, 4.0)), "calibrated": True})
     change = {"geometry": geometry, "seed": 9, "energy_gev": (1.0, 30.0), "preprocessing": Preprocessing()}
     assert len(survey_file(tmp_path / "showers-00000.h5", data.model_copy(update=change))) == 4
+
+
+def test_geant4s_part_of_hybrid_showers_is_refused(tmp_path: Path, data: Data) -> None:
+    """Its energies are those of the primaries, and the cells lack what generators took over."""
+    write_file(tmp_path, 0, make_showers(4), data, "f")
+    photons = PrimaryRanges(particle="gamma", energy_gev=(1, 40), angle_deg=(90, 90))
+    write_file(tmp_path, 1, make_showers(4), data, "f", [data.primary_ranges(), photons])
+    with pytest.raises(ShowerFileError, match="withoutGenerated: holds Geant4's part of hybrid showers") as refused:
+        preprocess_showers(data, tmp_path, tmp_path / "shards")
+    assert refused.value.file == str(tmp_path / "showers-00001.h5") and refused.value.value == "e-, gamma"
+    assert "whole showers" in str(refused.value.remedy)
+    assert describe_files(tmp_path).without_generated == "e-, gamma"
+    (tmp_path / "showers-00001.h5").unlink()
+    assert describe_files(tmp_path).without_generated is None
+    assert sum(preprocess_showers(data, tmp_path, tmp_path / "shards").splits.values()) == 4
 
 
 def test_file_folder_and_glob(folder_of_showers: MakeFolder, tmp_path: Path) -> None:

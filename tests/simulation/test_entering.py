@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -102,6 +103,8 @@ def test_without_a_particle_for_it_the_result_is_that_of_geant4_alone(tmp_path: 
         sums[name] = simulated(DATA, tmp_path / name, accepted).ecal_sum_gev
         if accepted:
             entering[name] = [read_entering(tmp_path / name, index) for index in range(file_count(DATA))]
+        with h5py.File(tmp_path / name / "showers-00000.h5") as file:
+            assert ("withoutGenerated" in file.attrs) == bool(accepted)
     error = np.hypot(*(sums[name].std() / len(sums[name]) ** 0.5 for name in ("whole", "none")))
     assert abs(sums["none"].mean() - sums["whole"].mean()) < 4 * error
     assert not any(len(each) for each in entering["none"])

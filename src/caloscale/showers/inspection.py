@@ -11,7 +11,13 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, Layout, Source, open_layout
+from caloscale.showers.hdf5.layouts import (
+    CALOCHALLENGE_CELLS,
+    WITHOUT_GENERATED_ATTRIBUTE,
+    Layout,
+    Source,
+    open_layout,
+)
 from caloscale.showers.hdf5.reader import REMOVE, read_showers, read_sums, refuse_first
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Split, read_manifest
@@ -86,6 +92,8 @@ class SourceFolderDescription(_Content):
     """Units of a stored cell per GeV."""
     sources: tuple[Source, ...]
     """Origins of the showers; a data set must have one."""
+    without_generated: str | None
+    """The particles that generators took over, whose energy the cells lack; absent: whole showers."""
 
 
 class ShardFolderDescription(_Content):
@@ -165,6 +173,7 @@ def describe_files(folder: Path) -> SourceFolderDescription:
             found.append(describe_file(path))
             progress.update()
     counts = [one.showers for one in found]
+    taken = [one.attributes.get(WITHOUT_GENERATED_ATTRIBUTE) for one in found]
     return SourceFolderDescription(
         file=str(folder),
         files=len(found),
@@ -176,6 +185,7 @@ def describe_files(folder: Path) -> SourceFolderDescription:
         **{name: _union(getattr(one, name) for one in found) for name in (*_RANGES, "sum_gev")},
         units_per_gev=tuple(sorted({one.units_per_gev for one in found})),
         sources=tuple(sorted({one.source for one in found})),
+        without_generated="; ".join(sorted({str(one) for one in taken if one is not None})) or None,
         particles=tuple(sorted({particle for one in found for particle in one.particles})),
     )
 

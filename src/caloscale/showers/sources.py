@@ -23,6 +23,7 @@ from caloscale.showers.hdf5.layouts import (
     DETECTOR_ATTRIBUTE,
     PARTICLE_ATTRIBUTE,
     UNITS_ATTRIBUTE,
+    WITHOUT_GENERATED_ATTRIBUTE,
     CellNumbers,
     Layout,
     OpenFile,
@@ -152,6 +153,12 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
     with open_layout(path) as opened:
         opened.check_shape(data.geometry, rebin)
         _check_detector(opened, data)
+        if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
+            problem = (
+                "holds Geant4's part of hybrid showers: the particles that generators took over are not in its cells"
+            )
+            remedy = "give whole showers: those of `caloscale simulate` without --with"
+            raise opened.error(problem, f"attribute {WITHOUT_GENERATED_ATTRIBUTE}", taken, remedy)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
         found = ", ".join(opened.particles)

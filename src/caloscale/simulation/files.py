@@ -1,7 +1,7 @@
 """The files of a simulation: the order for them, their names, which are finished, and whether a folder is free."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -9,7 +9,12 @@ import h5py
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, DETECTOR_ATTRIBUTE, PARTICLE_ATTRIBUTE
+from caloscale.showers.hdf5.layouts import (
+    CELL_SHAPE_ATTRIBUTE,
+    DETECTOR_ATTRIBUTE,
+    PARTICLE_ATTRIBUTE,
+    WITHOUT_GENERATED_ATTRIBUTE,
+)
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.sources import detector_of, hdf5_files
 from caloscale.simulation.entering import has_entering
@@ -42,8 +47,16 @@ def file_name(index: int) -> str:
     return f"showers-{index:05d}.h5"
 
 
-def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerprint: str) -> None:
-    """Write file ``index`` of a simulation atomically. Equal showers give equal datasets and attributes."""
+def write_file(
+    folder: Path,
+    index: int,
+    showers: Showers,
+    data: Data,
+    fingerprint: str,
+    accepted: Sequence[PrimaryRanges] = (),
+) -> None:
+    """Write file ``index`` of a simulation atomically; accepted: what generators take over. Equal showers give equal
+    datasets and attributes."""
     attributes: dict[str, str | int | float] = {
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
@@ -54,6 +67,8 @@ def write_file(folder: Path, index: int, showers: Showers, data: Data, fingerpri
         "fileIndex": index,
         "showers": len(showers),
     }
+    if accepted:
+        attributes[WITHOUT_GENERATED_ATTRIBUTE] = ", ".join(each.particle_text for each in accepted)
     write_showers(folder / file_name(index), showers, attributes=attributes, geometry=data.geometry)
 
 

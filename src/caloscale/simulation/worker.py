@@ -76,7 +76,7 @@ def work(lines: TextIO, reply: TextIO) -> None:
             showers = simulate_file(engine, order.data, index, lambda count: send("progress", showers=count))
             if order.accepted:
                 write_entering(order.folder, index, engine.entering())  # type: ignore[union-attr]
-            write_file(order.folder, index, showers, order.data, order.fingerprint)
+            write_file(order.folder, index, showers, order.data, order.fingerprint, order.accepted)
             now = time.process_time()
             send("done", file=index, showers=len(showers), coreSeconds=now - spent)
             spent = now

@@ -61,6 +61,9 @@ REBIN_ATTRIBUTE = "rebin"
 DETECTOR_ATTRIBUTE = "simulatedDetector"
 """The detector and the beam line of a simulation, JSON: see `sources.detector_of`; files of others do not have it."""
 
+WITHOUT_GENERATED_ATTRIBUTE = "withoutGenerated"
+"""The particles that generators took over in a simulation, whose energy the cells therefore lack."""
+
 INCLINED_AXIS = 2
 """In the variable-angle files (N, Y, X, Z) the particle is inclined along the second axis of a shower, where the
 published code measures the angle; ours is the first (N, X, Y, Z), so the two are swapped on the way in and out."""
