@@ -82,6 +82,26 @@ def test_voxels_of_calochallenge_are_layers_of_rings(tmp_path: Path) -> None:
     assert shower.cells_gev[0, 11, 5, 30] == pytest.approx(0.007) and shower.energy_gev[0] == pytest.approx(65)
 
 
+@pytest.mark.parametrize(
+    ("voxels", "wrong", "published"),
+    [(6480, (9, 16, 45), "[16, 9, 45]"), (6480, (16, 45, 9), "[16, 9, 45]"), (40500, (18, 50, 45), "[50, 18, 45]")],
+)
+def test_published_voxels_have_their_numbers_of_azimuth_radius_and_depth(
+    tmp_path: Path, voxels: int, wrong: tuple[int, int, int], published: str
+) -> None:
+    """The product alone would be right, and the cells of all showers would be mixed up."""
+    geometry = load_run(preset="par04").data.geometry
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"], file["incident_energies"] = np.ones((2, voxels)), np.full((2, 1), 65_000.0)
+    with pytest.raises(ShowerFileError, match="voxels of a cylinder are other cells") as refused:
+        read_showers(tmp_path / "c.h5", geometry=geometry.model_copy(update={"cells": wrong}))
+    assert f"set data.geometry.cells to {published}" in str(refused.value.remedy)
+    with h5py.File(tmp_path / "c.h5", "a") as file:  # only of a cylinder
+        file.attrs["cellShape"] = "grid"
+    grid = geometry.model_copy(update={"cell_shape": "grid", "cells": wrong})
+    assert len(read_showers(tmp_path / "c.h5", geometry=grid)) == 2
+
+
 def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:
     """What the file says, or its published binning, against the geometry; a written attribute is believed."""
     cylinder = load_run(preset="par04").data.geometry

@@ -231,6 +231,11 @@ class OpenFile:
             fault = f"holds showers in the cells of a {self.cell_shape}, data.geometry.cellShape is"
             remedy = f"set data.geometry.cellShape to {self.cell_shape}, or give other files"
             raise self.error(f"{fault} {geometry.cell_shape}", name, stored, remedy)
+        published = CALOCHALLENGE_CELLS.get(stored[0]) if len(stored) == 1 else None
+        if published and self.cell_shape == "cylinder" and (x, y, z) != published:
+            fault = f"voxels of a cylinder are other cells than data.geometry.cells {list(geometry.cells)}"
+            remedy = f"set data.geometry.cells to {list(published)} (azimuth, radius, depth), with layers to match"
+            raise self.error(fault, name, stored, remedy)
         if len(self.cells) == 0:
             raise self.error("contains no showers", name, self.cells.shape, "leave the file out, or write it again")
         return x, y, z
