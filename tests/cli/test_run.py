@@ -1,13 +1,17 @@
-"""How a run that was stopped is resumed, as its user reads it."""
+"""How a run that was stopped is resumed, and which showers preprocess leaves out, as their user reads it."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from caloscale import stages
 from caloscale.errors import TrainingError
+from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.writer import write_showers
 from caloscale.stages import solving
+from tests.inference.model_folders import COMPACT
 
 
 @pytest.mark.parametrize("name", [None, "mine"])
@@ -34,3 +38,23 @@ def test_a_run_without_a_name_says_the_name_with_which_it_resumes(
     (folder,) = tmp_path.iterdir()
     assert done.code == code
     assert (f"with --name {folder.name} this run resumes" in done.err) == (name is None)
+
+
+@pytest.mark.parametrize(("outside", "warned"), [(0, False), (4, False), (5, True)])
+def test_preprocess_says_which_showers_it_leaves_out_and_warns_from_5_per_cent(
+    command: Callable, tmp_path: Path, outside: int, warned: bool
+) -> None:
+    random = np.random.default_rng(1)
+    energy_gev = random.uniform(10, 40, 100).astype(np.float32)
+    angle_rad = np.full(100, 1.5, np.float32)
+    angle_rad[:outside] = 0.5
+    cells = random.gamma(0.3, energy_gev[:, None, None, None] / 1250, (100, 5, 4, 3)).astype(np.float32)
+    write_showers(tmp_path / "s.h5", Showers(cells, energy_gev, angle_rad, "geant4"), attributes={})
+    overrides = (*COMPACT, f"data.source={tmp_path}/s.h5", "data.showers=60", "data.validationFraction=0.25")
+    words = ["preprocess", "--preset", "compact", *(f"--set={one}" for one in overrides), "-o", tmp_path / "shards"]
+    done = command(*words)
+    assert done.code == 0 and done.out.startswith("60 train, ")
+    assert (f"; {outside} left out (angle outside data.angleDeg)" in done.out) == bool(outside)
+    assert "left out (beyond data.showers)" in done.out  # which was asked for
+    warning = f"warning: {outside} of 100 showers are left out (angle outside data.angleDeg)\n  remedy: check"
+    assert (warning in done.err) == warned and done.err.count("warning:") == warned

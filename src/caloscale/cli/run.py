@@ -27,6 +27,8 @@ from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, pars
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
+_MANY_LEFT_OUT = 0.05
+"""Part of the showers of the files from which a reason to leave them out is a warning."""
 Shards = Annotated[
     str | None,
     typer.Option(
@@ -130,7 +132,7 @@ def preprocess(
     as_json: Json = False,
 ) -> None:
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
-    from caloscale.showers.tfrecord.shards import preprocess_showers
+    from caloscale.showers.tfrecord.shards import BEYOND_SHOWERS, preprocess_showers
 
     data = resolve(configuration, preset, overrides, ".").data
     source = showers or data.source
@@ -140,7 +142,14 @@ def preprocess(
     manifest = preprocess_showers(data, source, output)
     counts = ", ".join(f"{count} {split}" for split, count in manifest.splits.items())
     text = f"{counts} showers ({manifest.source}) of {' x '.join(map(str, manifest.shape))} cells in {output}"
-    typer.echo(manifest.as_json() if as_json else text)
+    dropped = {reason: count for reason, count in manifest.dropped.items() if count}
+    left_out = "".join(f"; {count} left out ({reason})" for reason, count in dropped.items())
+    typer.echo(manifest.as_json() if as_json else text + left_out)
+    total = sum(manifest.splits.values()) + sum(dropped.values())
+    for reason, count in dropped.items():
+        if count >= _MANY_LEFT_OUT * total and reason != BEYOND_SHOWERS:
+            remedy = "check the numbers of the files (caloscale inspect), or change this field of the run configuration"
+            typer.echo(f"warning: {count} of {total} showers are left out ({reason})\n  remedy: {remedy}", err=True)
 
 
 def train(

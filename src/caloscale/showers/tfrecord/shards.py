@@ -53,6 +53,8 @@ _SHARD_BYTES = 128 * 1024 * 1024
 """Unpacked cells in a shard (about a twentieth of that on disk for 51 x 51 x 25 cells)."""
 _LEAST_TRAIN_SHARDS = 8
 _MULTIPLE = 64
+BEYOND_SHOWERS = "beyond data.showers"
+"""Reason to leave out a shower that was asked for: more are selected than are wanted."""
 _GROUP = 16
 """Shards among which consecutive showers are spread."""
 
@@ -232,7 +234,7 @@ class _Preprocessor:
                         used = self.sources[one.file.path].used
                         used[split] = used.get(split, 0) + len(prepared)
                         written += len(prepared)
-            self.dropped["beyond data.showers"] += len(places) - read
+            self.dropped[BEYOND_SHOWERS] += len(places) - read
             if written == 0:
                 raise empty_selection(split, self.slices, self.data, self.source)
             return writer.finish()
