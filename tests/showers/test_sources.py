@@ -70,7 +70,7 @@ OF_ANOTHER_DETECTOR = [
 def test_simulated_showers_of_another_detector_are_refused(
     tmp_path: Path, data: Data, change: dict[str, Any], field: str, remedy: str
 ) -> None:
-    """Its cells may have the same number: nothing else in the file tells the two apart."""
+    """Its cells may have the same number: the rest of the file is alike."""
     write_file(tmp_path, 0, make_showers(4), data, "f")
     path = tmp_path / "showers-00000.h5"
     if "geometry" in change:
