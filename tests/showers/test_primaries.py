@@ -10,7 +10,7 @@ from scipy.stats import kstest
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.primaries import draw_table
-from caloscale.showers.sources import survey_file
+from caloscale.showers.sources import check_of_run, survey_file
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.spec import Data, load_run
@@ -99,6 +99,25 @@ def test_ranges_select_showers_and_need_their_columns(data: Data, tmp_path: Path
     with pytest.raises(ShowerFileError, match="azimuth_rad: dataset is missing") as refused:
         survey_file(folder / "0.h5", with_ranges(data, azimuth_deg=(-5, 5)))
     assert "data.azimuthDeg" in str(refused.value.remedy)
+
+
+def test_azimuths_count_modulo_a_turn(data: Data, tmp_path: Path) -> None:
+    """Files with azimuths of 0 to 2 pi: the shards have all showers, in the range and with the same directions."""
+    azimuths = np.linspace(0, 2 * np.pi, 20, dtype=np.float32)
+    path = files_with(tmp_path / "files", azimuth_rad=azimuths) / "0.h5"
+    for low, high in ((-180, 180), (-360, 0), (0, 360)):
+        wanted = with_ranges(data, azimuth_deg=(low, high), validation_fraction=0.3)
+        preprocess_showers(wanted, path, tmp_path / "shards")
+        of_energy = dict(zip(make_showers(20).energy_gev.tolist(), azimuths))
+        for split, count in (("train", 14), ("validation", 6)):
+            showers = read_split(tmp_path / "shards", split)
+            found, given = showers.further["azimuth_rad"], [of_energy[e] for e in showers.energy_gev.tolist()]
+            assert len(found) == count
+            assert low - 1e-3 < np.degrees(found.min()) and np.degrees(found.max()) < high + 1e-3
+            np.testing.assert_allclose([np.cos(found), np.sin(found)], [np.cos(given), np.sin(given)], atol=1e-6)
+    narrow = survey_file(path, with_ranges(data, azimuth_deg=(-90, -10)))
+    np.testing.assert_array_equal(narrow.is_selected, (azimuths >= np.radians(270)) & (azimuths <= np.radians(350)))
+    check_of_run({**narrow.primaries, "azimuth_rad": azimuths}, with_ranges(data, azimuth_deg=(-180, 180)))
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,24 @@ def test_an_end_of_a_range_without_showers_is_reported(
     assert re.search(warned, caplog.text, re.DOTALL) if warned else not caplog.records
 
 
+@pytest.mark.parametrize("mirror", [False, True])
+def test_an_empty_end_of_azimuths_and_entries_is_reported(
+    tmp_path: Path, data: Data, caplog: pytest.LogCaptureFixture, mirror: bool
+) -> None:
+    """Azimuths of half a turn and entries of half of the range along y; mirrored copies have the other signs."""
+    spread = np.linspace(0, 1, 200, dtype=np.float32)
+    further = {"azimuth_rad": spread * np.pi, "entry_x_mm": spread * 4 - 2, "entry_y_mm": spread * 2}
+    write_showers(tmp_path / "s.h5", replace(make_showers(200), further=further), attributes={})
+    data = data.model_copy(update={"azimuth_deg": (-180.0, 180.0), "entry_mm": (-2.0, 2.0), "mirror": mirror})
+    check_selection(split_files([survey_file(tmp_path / "s.h5", data)], data)[0], data, "s.h5")
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if mirror else 2)
+    for text, part in zip(
+        said, ("0 to 180, data.azimuthDeg is -180 to 180", "0 to 2 along y, data.entryMm is -2 to 2")
+    ):
+        assert f"s.h5: the showers have {part}" in text
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

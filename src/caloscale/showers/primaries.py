@@ -6,6 +6,7 @@ that crosses the axis of the window; and ``pdg``, the primary by its Monte Carlo
 exported models have the columns under these names.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -54,6 +55,16 @@ def draw_table(ranges: PrimaryRanges, count: int, random: np.random.Generator, *
         else:
             table[name] = random.uniform(*span, size=count)
     return {name: column.astype(np.float32) for name, column in table.items()}
+
+
+def turned(table: Table, ranges: PrimaryRanges) -> Table:
+    """The table with azimuths, rad, changed by whole turns to within half a turn of the middle of their range."""
+    if "azimuth_rad" not in table:
+        return table
+    azimuth, middle = table["azimuth_rad"].astype(np.float64), sum(ranges.spans.get("azimuth_rad", (0.0, 0.0))) / 2
+    # The factor leaves both ends of a range of a whole turn as they are, in float32.
+    turns = np.round((azimuth - middle) / (2 * math.pi) * (1 - 1e-7))
+    return {**table, "azimuth_rad": (azimuth - 2 * math.pi * turns).astype(np.float32)}
 
 
 def rows(table: Mapping[str, Any], index: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from caloscale.showers.hdf5.layouts import (
     open_layout,
 )
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.primaries import FURTHER, Table
+from caloscale.showers.primaries import FURTHER, Table, turned
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
 from caloscale.spec.data import PDG_CODES, Data, Range
 from caloscale.storage.objects import download, is_remote
@@ -148,8 +148,8 @@ def _distinct(paths: Iterable[Path]) -> list[Path]:
 
 
 def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> SurveyedFile:
-    """Read the primaries of a file, not its cells, which may be summed by ``rebin``; raises ShowerFileError as
-    `reader.read_showers` does."""
+    """Read the primaries of a file, not its cells, which may be summed by ``rebin``; azimuths become those of the run
+    configuration's range by whole turns. Raises ShowerFileError as `reader.read_showers` does."""
     with open_layout(path) as opened:
         opened.check_shape(data.geometry, rebin)
         _check_detector(opened, data)
@@ -169,6 +169,7 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
             remedy = f"set data.particle to {found}, give other files, or write the {attribute} into a file that does "
             raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}not say its primary")
     check_primaries(path, layout, primaries)
+    primaries = turned(primaries, data)
     return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data), states_unit)
 
 
@@ -224,11 +225,12 @@ def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]
 
 
 def check_of_run(primaries: Table, data: Data, *, file: Path | None = None, field: str | None = None) -> None:
-    """Raise InputError for showers without a column that the run configuration has a range of, and outside of one."""
+    """Raise InputError for showers without a column that the run configuration has a range of, and outside of one;
+    azimuths count modulo a turn."""
     if missing := [name for name in data.columns if name not in primaries]:
         problem = f"have no column {missing[0]}, and the run has a range of it"
         raise InputError(problem, file=file, field=field, remedy="give the column, one number per shower")
-    for reason, outside in outside_ranges(primaries, data).items():
+    for reason, outside in outside_ranges(turned(primaries, data), data).items():
         if outside.any():
             problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
             remedy = "select those of the run, energies in GeV and angles in rad, or take a run that was trained with "
@@ -292,21 +294,27 @@ def check_selection(slices: Sequence[FileSlice], data: Data, source: str | Path)
 
 
 def _report_empty_ends(slices: Sequence[FileSlice], data: Data, source: str | Path) -> None:
-    energies, angles = (
-        np.concatenate([one.file.primaries[column][one.is_selected] for one in slices])
-        for column in ("energy_gev", "angle_rad")
-    )
-    angles = np.degrees(angles)
-    for field, values, (low, high) in (
-        ("energyGev", energies, data.energy_gev),
-        ("angleDeg", np.concatenate([angles, 180 - angles]) if data.mirror else angles, data.angle_deg),
+    for column, field, along, span in (
+        ("energy_gev", "energyGev", "", data.energy_gev),
+        ("angle_rad", "angleDeg", "", data.angle_deg),
+        ("azimuth_rad", "azimuthDeg", "", data.azimuth_deg),
+        ("entry_x_mm", "entryMm", " along x", data.entry_mm),
+        ("entry_y_mm", "entryMm", " along y", data.entry_mm),
     ):
-        found = _range(values)
-        if max(values.min() - low, high - values.max()) > (high - low) * max(_EMPTY, _EMPTY_SHOWERS / len(energies)):
+        if span is None:
+            continue
+        values = np.concatenate([one.file.primaries[column][one.is_selected] for one in slices])
+        part = max(_EMPTY, _EMPTY_SHOWERS / len(values))
+        if field.endswith("Deg"):
+            values = np.degrees(values)
+        if data.mirror and column != "energy_gev":
+            values = np.concatenate([values, (180 if column == "angle_rad" else 0) - values])
+        found, (low, high) = _range(values), span
+        if max(values.min() - low, high - values.max()) > (high - low) * part:
             log.warning(
-                "%s: the showers have %s, data.%s is %g to %g, in all of which the generator will be used\n"
+                "%s: the showers have %s%s, data.%s is %g to %g, in all of which the generator will be used\n"
                 "  remedy: set data.%s to [%s], or give showers of all of the range",
-                source, found, field, low, high, field, found.replace(" to ", ", "),
+                source, found, along, field, low, high, field, found.replace(" to ", ", "),
             )  # fmt: skip
 
 
