@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from caloscale.errors import InputError, ShowerFileError
-from caloscale.inference.primaries import parse_primaries
+from caloscale.inference.primaries import check_trained, parse_primaries
 from caloscale.spec.data import PrimaryRanges
 
 ELECTRONS = PrimaryRanges(energy_gev=(5, 40), angle_deg=(60, 120))
@@ -129,15 +129,40 @@ def test_further_columns_are_drawn_or_given():
 @pytest.mark.parametrize(
     ("trained", "texts", "field"),
     [
-        (ALL, {"particles": "pi-"}, "pdg"),
+        (ALL, {"particles": "pi-"}, "particles"),
         (ALL, {"particles": "muon"}, "particles"),
-        (ALL, {"entryX": "-2..3"}, "entry_x_mm"),
-        (ALL, {"azimuths": "100"}, "azimuth_rad"),
-        (ELECTRONS, {"particles": "gamma"}, "pdg"),
-        (ELECTRONS, {"entryY": "1"}, "entry_y_mm"),
+        (ALL, {"entryX": "-2..3"}, "entryX"),
+        (ALL, {"azimuths": "100"}, "azimuths"),
+        (ALL, {"azimuths": "80..280"}, "azimuths"),
+        (ELECTRONS, {"azimuths": "0..360"}, "azimuths"),
+        (ELECTRONS, {"particles": "gamma"}, "particles"),
+        (ELECTRONS, {"entryY": "1"}, "entryY"),
     ],
 )
 def test_what_the_model_was_not_trained_with_is_refused(trained, texts, field):
     with pytest.raises(InputError) as error:
         parse(trained=trained, **texts)
     assert error.value.field == field and error.value.remedy and error.value.exit_code == 2
+
+
+def test_azimuths_are_in_degrees_and_count_modulo_a_turn():
+    turn = ALL.model_copy(update={"azimuth_deg": (-180, 180)})
+    found = parse(trained=turn, azimuths="0,90,180,270,-200").of(0, 5)["azimuth_rad"]
+    np.testing.assert_allclose(np.degrees(found), [0, 90, 180, -90, 160], atol=1e-4)
+    for trained, text in ((turn, "0..360"), (turn, "170..190"), (ALL, "280..300"), (ALL, "-70..-60")):
+        low, high = map(float, text.split(".."))
+        found = np.degrees(parse(trained=trained, azimuths=text).of(0, 2000)["azimuth_rad"])
+        assert stats.kstest((found - low) % 360 / (high - low), "uniform").pvalue > 1e-3
+    for text, value in (("0,200", 200.0), ("80..280", 180.0)):
+        with pytest.raises(InputError) as error:
+            parse(trained=ALL, azimuths=text)
+        assert error.value.value == value and "give -90 to 90 degrees" in str(error.value.remedy)
+    with pytest.raises(InputError, match=r"azimuth_rad: .*got 2\.0") as error:
+        check_trained({"azimuth_rad": np.float32([-1, 5, 2])}, ALL)
+    assert "give -1.5708 to 1.5708 rad" in str(error.value.remedy)
+
+
+def test_an_error_of_an_option_names_primaries_as_the_option_does():
+    with pytest.raises(InputError, match=r"particles: .*got 'pi-'") as error:
+        parse(trained=ALL, particles="gamma,pi-")
+    assert "give e- or gamma" in str(error.value.remedy)

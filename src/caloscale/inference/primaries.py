@@ -12,7 +12,7 @@ from caloscale.errors import InputError
 from caloscale.random import primary_numbers
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE, open_layout
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.primaries import FURTHER, Floats, Table
+from caloscale.showers.primaries import FURTHER, Floats, Table, turned
 from caloscale.spec.data import PDG_CODES, PrimaryRanges
 
 _ROUNDING = 1e-5
@@ -25,6 +25,7 @@ _OPTIONS = {
     "entryY": ("entry_y_mm", -1e4, 1e4, "mm", "-2..2, a list 0,1"),
 }
 """By what a user names a column of numbers: the column, lowest and highest number, both excluded, unit and examples."""
+_OPTION_OF = {"pdg": "particles"} | {column: option for option, (column, *_) in _OPTIONS.items()}
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,14 @@ def check_columns(further: Iterable[str], trained: PrimaryRanges) -> None:
         raise InputError("is a condition of this model and is not given", field=missing[0], remedy=remedy)
 
 
-def check_trained(table: Table, trained: PrimaryRanges) -> None:
-    """InputError for a number in a further column that the model was not trained with; without a range, 0 was."""
+def check_trained(table: Table, trained: PrimaryRanges, *, options: bool = False) -> None:
+    """InputError for a number in a further column that the model was not trained with; without a range, 0 was.
+
+    Azimuths count modulo a turn. options: the error has names and units of the options of `parse_primaries`.
+    """
+    within_turn = turned(table, trained)
     for name in (column for column in FURTHER if column in table):
-        column = table[name]
+        column = within_turn[name]
         if name == "pdg":
             bad = ~np.isin(column, [PDG_CODES[particle] for particle in trained.particles])
         else:
@@ -109,8 +114,16 @@ def check_trained(table: Table, trained: PrimaryRanges) -> None:
             bad = ~((column >= low - _ROUNDING) & (column <= high + _ROUNDING))
         if bad.any():
             problem = "holds a number that the model was not trained with"
-            remedy = f"give {_known(name, trained)}, or a model that was trained with it ({FURTHER[name].field})"
-            raise InputError(problem, field=name, value=float(column[bad][0]), remedy=remedy)
+            number = float(table[name][bad][0])
+            value: float | str = number
+            if options and name == "pdg":
+                problem = "holds a primary that the model was not trained with"
+                value = next(particle for particle, code in PDG_CODES.items() if code == number)
+            elif options and name == "azimuth_rad":
+                value = round(math.degrees(number), 4)
+            known = _known(name, trained, options=options)
+            remedy = f"give {known}, or a model that was trained with it ({FURTHER[name].field})"
+            raise InputError(problem, field=_OPTION_OF[name] if options else name, value=value, remedy=remedy)
 
 
 def check_ranges(
@@ -139,17 +152,24 @@ def check_ranges(
     return tuple(warnings)
 
 
-def _known(name: str, trained: PrimaryRanges) -> str:
+def _known(name: str, trained: PrimaryRanges, *, options: bool = False) -> str:
+    """What a model was trained with in a further column, as numbers of the column or as an option has them."""
+    if name == "pdg" and options:
+        return " or ".join(trained.particles)
     if name == "pdg":
         return " or ".join(f"{PDG_CODES[particle]} ({particle})" for particle in trained.particles)
-    return "{:g} to {:g}".format(*trained.spans.get(name, (0.0, 0.0)))
+    if name == "azimuth_rad" and options:
+        return "{:g} to {:g} degrees".format(*trained.azimuth_deg or (0.0, 0.0))
+    low, high = trained.spans.get(name, (0.0, 0.0))
+    return f"{low:g} to {high:g} {'rad' if name == 'azimuth_rad' else 'mm'}"
 
 
 def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, seed: int) -> Primaries:
     """From what a user writes, by option: numbers as "a..b", "a" or "a,b,c", angles in degrees; particles as
     "e-,gamma". Absent: what was trained on.
 
-    ``energies`` may be an HDF5 file of showers instead, which gives all columns. Raises InputError for other texts and
+    Azimuths of a list become those of the trained range by whole turns. ``energies`` may be an HDF5 file of showers
+    instead, which gives all columns. Raises InputError for other texts and
     impossible values, and for a file of another primary or further columns that the model was not trained with;
     ShowerFileError for a file that cannot be read.
     """
@@ -172,8 +192,16 @@ def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, 
             columns["pdg"] = _codes(text)
         else:
             columns[_OPTIONS[option][0]] = _parse(text, option)
-    ends = {name: (one.low, one.high) if isinstance(one, Span) else one for name, one in columns.items()}
-    check_trained({name: np.asarray(values, np.float32) for name, values in ends.items()}, trained)
+    ends = {name: [one.low, one.high] if isinstance(one, Span) else one for name, one in columns.items()}
+    azimuths = columns.get("azimuth_rad")
+    if isinstance(azimuths, Span):
+        # What is opposite to the middle of the trained azimuths is within a range that leaves and enters them again.
+        opposite = sum(trained.spans.get("azimuth_rad", (0.0, 0.0))) / 2 + math.pi
+        opposite += 2 * math.pi * math.ceil((azimuths.low - opposite) / (2 * math.pi))
+        ends["azimuth_rad"] = [azimuths.low, azimuths.high, min(opposite, azimuths.high)]
+    elif azimuths is not None:
+        columns |= turned({"azimuth_rad": azimuths}, trained)
+    check_trained({name: np.asarray(values, np.float32) for name, values in ends.items()}, trained, options=True)
     return Primaries({name: columns[name] for name in trained.columns}, seed)
 
 

@@ -57,10 +57,10 @@ def draw_table(ranges: PrimaryRanges, count: int, random: np.random.Generator, *
     return {name: column.astype(np.float32) for name, column in table.items()}
 
 
-def turned(table: Table, ranges: PrimaryRanges) -> Table:
+def turned(table: Table, ranges: PrimaryRanges) -> dict[str, Floats]:
     """The table with azimuths, rad, changed by whole turns to within half a turn of the middle of their range."""
     if "azimuth_rad" not in table:
-        return table
+        return dict(table)
     azimuth, middle = table["azimuth_rad"].astype(np.float64), sum(ranges.spans.get("azimuth_rad", (0.0, 0.0))) / 2
     # The factor leaves both ends of a range of a whole turn as they are, in float32.
     turns = np.round((azimuth - middle) / (2 * math.pi) * (1 - 1e-7))
