@@ -26,7 +26,7 @@ def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
     np.testing.assert_allclose(found.cells_gev, written.cells_gev[1:4], rtol=1e-6)
     for name, column in written.primaries.items():
         np.testing.assert_array_equal(found.primaries[name], column[1:4])
-    assert found.source == ("file" if suffix == ".root" else "geant4")
+    assert found.source == "geant4"
     summed = read_showers(path, geometry=geometry, rebin=(2, 1, 1))
     np.testing.assert_allclose(
         summed.cells_gev[:, 0], written.cells_gev[:, 0] + written.cells_gev[:, 1], rtol=1e-5, atol=1e-9

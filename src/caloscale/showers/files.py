@@ -2,6 +2,7 @@
 
 A plain file has the arrays of `Showers` under their names: ``cells_gev`` (N, X, Y, Z) in GeV, ``energy_gev`` (N,) in
 GeV, ``angle_rad`` (N,) in rad, or none where all particles are perpendicular, and further columns of the primaries.
+The origin of those that are written is ``source``: an array of an archive, a TObjString beside a tree.
 """
 
 import math
@@ -98,6 +99,7 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
             with uproot.recreate(temporary) as file:
                 file.mktree(TREE, {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()})
                 file[TREE].extend(arrays)
+                file["source"] = showers.source
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -112,14 +114,16 @@ def _read_root(path: Path) -> dict[str, Any]:
     uproot = load_package("uproot")
     try:
         with uproot.open(path) as file:
-            trees = [name for name, kind in file.classnames(cycle=False).items() if kind == "TTree"]
+            kinds = file.classnames(cycle=False)
+            trees = [name for name, kind in kinds.items() if kind == "TTree"]
             if len(trees) != 1 and TREE not in trees:
                 remedy = f"name the tree {TREE}"
                 raise ShowerFileError("does not have one tree", file=path, field="trees", value=trees, remedy=remedy)
             tree = file[TREE if TREE in trees else trees[0]]
             check_name_of_angle(path, tree.keys(), "angle_rad")
             names = [name for name in tree.keys() if name in ("cells_gev", "energy_gev", "angle_rad", *FURTHER)]  # noqa: SIM118
-            return {name: np.asarray(tree[name].array(library="np")) for name in names}
+            arrays: dict[str, Any] = {name: np.asarray(tree[name].array(library="np")) for name in names}
+            return arrays | ({"source": str(file["source"])} if kinds.get("source") == "TObjString" else {})
     except ShowerFileError:
         raise
     except Exception as error:  # uproot raises nearly anything for a damaged file
