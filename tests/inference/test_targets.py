@@ -17,7 +17,7 @@ from caloscale.inference.export.par04 import Par04
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
 
-from .model_folders import COMPACT, CYLINDER, GEOMETRY, shared_model
+from .model_folders import COMPACT, CYLINDER, GEOMETRY, make_model, shared_model
 
 LARGER = "data.geometry.cells=[6, 7, 3]"
 """So many cells that a flow takes more numbers than DDML passes."""
@@ -77,6 +77,18 @@ def test_each_family_is_equal_to_its_network_in_the_call_of_each_target(
     model = shared_model(tmp_path_factory, preset, overrides)
     assert export_model(model, target, tmp_path / target).deviation < 3e-5
     assert check_file(tmp_path / target / "generator.onnx").deviation < 3e-5
+
+
+def test_the_page_of_an_export_says_what_one_shower_holds(tmp_path):
+    setup = (
+        "data.front=[{material: lead, thicknessMm: 5.6}, {material: iron, thicknessMm: 2}]",
+        "data.pairDistanceMm=5",
+    )
+    for name, overrides in (("plain", ()), ("pairs", setup)):
+        export_model(make_model(tmp_path / name, "compact", (*COMPACT, *overrides)), "onnx", tmp_path / f"{name}-onnx")
+        page = (tmp_path / f"{name}-onnx" / "README.md").read_text()
+        assert ("not to be simulated again: 5.6 mm of lead, 2 mm of iron." in page) == (name == "pairs")
+        assert ("two parallel primaries, 5 mm apart" in page) == (name == "pairs")
 
 
 def par04_positions(mesh, entry, theta):

@@ -99,6 +99,24 @@ def test_models_of_another_detector_are_refused(
     assert not (tmp_path / "showers").exists()
 
 
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ("data.front=[{material: lead, thicknessMm: 5.6}]", "data.front"),
+        ("data.pairDistanceMm=5", "data.pairDistanceMm"),
+    ],
+)
+def test_models_of_more_than_one_particle_at_the_face_are_refused(
+    override: str, field: str, data: Data, tmp_path: Path
+) -> None:
+    """One particle would become a pair, or cross the plates of the training after those of the data."""
+    other = make_model(tmp_path / "other", "compact", (*COMPACT, override))
+    with pytest.raises(InputError, match="one particle at the face") as refused:
+        simulate_hybrid(data, [other], tmp_path / "showers")
+    assert refused.value.field == f"configuration.{field}" and refused.value.remedy
+    assert not (tmp_path / "showers").exists()
+
+
 def test_a_primary_that_nobody_hands_over_is_refused(data: Data, tmp_path: Path) -> None:
     pions = make_model(tmp_path / "pions", "compact", (*COMPACT, "data.particle=pi-"))
     with pytest.raises(InputError, match="no primary that a generator takes over"):

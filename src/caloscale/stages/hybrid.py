@@ -105,8 +105,8 @@ def _add_generated(
 
 
 def _check(generator: Generator, model: Path, data: Data) -> None:
-    """InputError unless the model's showers can be put into the cells of the data."""
-    card = generator.card
+    """InputError unless the model's showers are those of one particle that enters, in the cells of the data."""
+    card, trained = generator.card, generator.run.data
     for field, found, wanted in (
         ("geometry", card.geometry, data.geometry),
         ("preprocessing.rebin", card.preprocessing.rebin, data.preprocessing.rebin),
@@ -115,6 +115,15 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
             problem = f"is a generator of another detector than the run configuration: data.{field} differs"
             remedy = f"set data.{field} to it, or give a model that was trained with {str(wanted)[:200]}"
             raise InputError(problem, file=model / CARD, field=field, value=str(found)[:200], remedy=remedy)
+    for field, value, what in (
+        ("front", [plate.as_values() for plate in trained.front], "showers behind plates"),
+        ("pairDistanceMm", trained.pair_distance_mm, "pairs"),
+    ):
+        if value:
+            problem = f"is a generator of {what}, and one particle at the face of the calorimeter is to be generated"
+            remedy = f"give a model that was trained without data.{field}"
+            found = f"configuration.data.{field}"
+            raise InputError(problem, file=model / CARD, field=found, value=str(value)[:200], remedy=remedy)
     if card.geometry.cell_shape != "grid":
         raise InputError(
             "is a cylinder around one particle, and several enter",

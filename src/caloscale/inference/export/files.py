@@ -18,6 +18,7 @@ from caloscale.inference.packages import FILES, PACKAGES, load, open_file, openv
 from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows
+from caloscale.spec import Data
 from caloscale.spec.block import Block
 from caloscale.storage.atomic import atomic_writer
 
@@ -89,7 +90,7 @@ def export_model(model: Path, target: str, output: Path) -> TargetRecord:
         properties = _properties(chosen, decided, source)
         write(generator, chosen.graph(generator), folder / name, properties)
         found, _ = _compare(chosen, folder / name, generator, CHECKED, blamed=model)
-        (folder / README).write_text(_readme(chosen, name, properties), encoding="utf-8")
+        (folder / README).write_text(_readme(chosen, name, properties, generator.run.data), encoding="utf-8")
         record = TargetRecord(
             target=target,
             model=str(model.resolve()),
@@ -214,9 +215,16 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
     }
 
 
-def _readme(target: Target, file: str, properties: dict[str, str]) -> str:
+def _readme(target: Target, file: str, properties: dict[str, str], trained: Data) -> str:
     verdict = json.loads(properties["caloscale.verdict"])
     fixed = f"- {target.constants.capitalize()}.\n" if target.fixed else ""
+    setup = ""
+    if trained.front:
+        plates = ", ".join(f"{plate.thickness_mm:g} mm of {plate.material}" for plate in trained.front)
+        setup += f"- Showers of primaries before plates, which are not to be simulated again: {plates}.\n"
+    if trained.pair_distance_mm is not None:
+        apart = f"{trained.pair_distance_mm:g} mm apart"
+        setup += f"- Showers of two parallel primaries, {apart}, with half of the energy each.\n"
     units = "\n".join(
         f"| `{name.removeprefix('caloscale.units.')}` | {text} |"
         for name, text in properties.items()
@@ -227,7 +235,7 @@ def _readme(target: Target, file: str, properties: dict[str, str]) -> str:
 `{file}`, written by caloscale {caloscale.__version__}.
 
 - {target.card.in_words.capitalize()} showers of {ranges(target.card)}.
-- Verdict of the validation: {verdict["decision"]}.
+{setup}- Verdict of the validation: {verdict["decision"]}.
 - Energies and angles outside of the trained range are {OUTSIDE}.
 - Random numbers come from the caller.
 
