@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 
 from caloscale.physics.worth import Worth
 from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
-from caloscale.showers.tfrecord.shards import preprocess_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest, read_split
 from caloscale.spec import dump_run, load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.summary import Summary
@@ -74,6 +76,26 @@ def test_two_runs_and_what_is_no_ensemble(command: Callable, shards: Path, tmp_p
     ):
         refused = command("amplification", *runs, *options)
         assert refused.code == 2 and problem in refused.err and "remedy" in refused.err, refused.err
+
+
+def test_showers_that_were_trained_on_are_refused(command: Callable, shards: Path, tmp_path: Path) -> None:
+    """Also some of them among others of the same energies. Here energies are unique: they count what is shared."""
+    run = run_folder(tmp_path / "run", shards)
+    card = json.loads((run / TRAINED / "model.json").read_text())
+    card["showersSha256"] = read_manifest(shards).train_sha256
+    (run / TRAINED / "model.json").write_text(json.dumps(card))
+    data, mixed = load_run(preset="compact", overrides=COMPACT).data, tmp_path / "mixed"
+    made = read_showers(shards.parent / "showers.h5", geometry=data.geometry)
+    cells_gev = np.concatenate([made.cells_gev[:200], made.cells_gev[200:] * np.float32(1.1)])
+    write_showers(tmp_path / "mixed.h5", replace(made, cells_gev=cells_gev), attributes={})
+    preprocess_showers(data, tmp_path / "mixed.h5", mixed)
+    shared = {*read_split(shards, "train").energy_gev} & {*read_split(mixed, "train").energy_gev}
+    count = len(shared & {*made.energy_gev[:200]})
+    assert 0 < count < len(shared)
+    for folder, what in ((shards, "the showers"), (mixed, f"{count} of the showers")):
+        refused = command("amplification", run, "--showers", 200, "--held-out", folder)
+        assert refused.code == 2 and f"holds {what} that the networks were trained on" in refused.err, refused.err
+    assert not (run / "amplification.json").exists()
 
 
 @pytest.mark.long

@@ -42,6 +42,7 @@ def amplification(
     _check_ensemble(runs, configurations)
     run = configurations[0]
     generators = [load_generator(folder / TRAINED) for folder in runs]
+    learnt = _training_showers(runs[0], generators[0])
     with open_shards(held_out or dataset_of(runs[0])) as shards:
         check_manifest(shards.path, shards.manifest, run.data)
         if held_out is None:
@@ -52,6 +53,8 @@ def amplification(
             raise InputError(problem, file=held_out, field="--held-out", remedy=remedy)
         else:
             reference = shards.read("train")
+            if learnt is not None:
+                _refuse_shared(reference, learnt, held_out)
     against = partial(compare, reference, training=reference, untrained=None, data=run.data)
     pairs = []
     for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
@@ -69,7 +72,7 @@ def amplification(
             raise InputError(problem, file=folder, value=comparison.samples.unusable, remedy=remedy)
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
     training = None
-    if (learnt := _training_showers(runs[0], generators[0])) is not None:
+    if learnt is not None:
         compared = against(learnt, validation=run.validation)
         training = compared.weighted["reference"], compared.weighted["generated"]
     worth = measure_worth(
@@ -94,6 +97,19 @@ def _training_showers(folder: Path, generator: Generator) -> Showers | None:
         return None
     with open_shards(dataset) as shards:
         return shards.read("train") if shards.manifest.train_sha256 == generator.card.showers_sha256 else None
+
+
+def _refuse_shared(reference: Showers, learnt: Showers, held_out: Path) -> None:
+    """InputError when showers of the folder ``held_out`` have energy and sum, GeV, of one that was trained on."""
+    seen, own = (
+        set(zip(showers.energy_gev.tolist(), showers.cells_gev.sum(axis=(1, 2, 3), dtype=float).tolist()))
+        for showers in (learnt, reference)
+    )
+    shared = sum(1 for _, sum_gev in seen & own if sum_gev > 0)  # empty showers of one energy are equal
+    if shared:
+        problem = f"holds {shared} of the showers that the networks were trained on, of {len(reference)}"
+        remedy = "give shards of Monte Carlo that was simulated with another seed, or of other files, or leave it out"
+        raise InputError(problem, file=held_out, field="--held-out", remedy=remedy)
 
 
 def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None:
