@@ -130,11 +130,11 @@ def test_a_model_whose_selected_generator_is_lost_is_that_of_the_last_step(shard
 
 def test_a_finished_training_is_not_repeated(whole, shards, tmp_path):
     record, output = whole
-    again = train(small_run(*QUICK), shards, shutil.copytree(output, tmp_path / "whole"))
-    assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
-    assert again.showers_per_second == pytest.approx(again.showers / again.seconds), (
-        "of all attempts: this one made none"
-    )
+    shutil.copytree(output, tmp_path / "whole")
+    for _ in range(2):
+        again = train(small_run(*QUICK), shards, tmp_path / "whole")
+        assert (again.steps, again.resumed_from_step, again.selected_epoch) == (STEPS, STEPS, record.selected_epoch)
+        assert again.showers_per_second == record.showers_per_second, "the speed of the attempt that made the steps"
 
 
 @pytest.mark.usefixtures("eagerly")

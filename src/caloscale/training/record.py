@@ -39,7 +39,8 @@ class TrainingRecord(Block):
     seconds_first_step: float
     """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
     showers_per_second: float
-    """Real showers per second of wall time from the first step to the last, validation and saving included."""
+    """Real showers per second of wall time from the first step to the last of the last attempt that made two or more,
+    validation and saving included; where none did, of all attempts with their start."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
     strategy: Name

@@ -74,7 +74,7 @@ class Trainer:
         self.started_from: StartedFrom | None = None
         self.first_step = self.number = 0
         """Steps that were made before this attempt, and until now."""
-        self.seconds_first_step = self._last_step = 0.0
+        self.seconds_first_step = self._rate = 0.0
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None
 
@@ -89,6 +89,7 @@ class Trainer:
             self.history = restored.history or self.history
             self.selected = restored if restored.selected_epoch is not None else None
             self.first_step = self.number = restored.step
+            self._rate = restored.showers_per_second
             log.info("resuming from step %d", restored.step)
         else:
             adapt(self.state, self.dataset, peers)
@@ -122,7 +123,9 @@ class Trainer:
 
     def report_step(self) -> None:
         """A step and what follows it are made."""
-        self._last_step = time.perf_counter()
+        if (steps := self.number - self.first_step - 1) > 0:
+            seconds = time.perf_counter() - self.started - self.seconds_first_step
+            self._rate = steps * self.showers.batch / seconds
         self._bar.update(self.showers.batch)
         self.progress_file.saved(self.checkpoints.saver.safe_step)
         self.progress_file.step(self.number)
@@ -220,10 +223,11 @@ class Trainer:
         return self.before.seconds + time.perf_counter() - self.started
 
     def _progress(self) -> Progress:
-        selected = self.selected or self.before
+        selected, step, seconds = self.selected or self.before, self.state.steps_made, self.seconds
         return Progress(
-            step=self.state.steps_made,
-            seconds=self.seconds,
+            step=step,
+            seconds=seconds,
+            showers_per_second=self._rate or step * self.showers.batch / seconds,
             core_seconds=self.before.core_seconds + time.process_time() - self.cores,
             selected_epoch=selected.selected_epoch,
             selected_step=selected.selected_step,
@@ -242,7 +246,7 @@ class Trainer:
             seconds=now.seconds,
             core_seconds=now.core_seconds,
             seconds_first_step=self.seconds_first_step,
-            showers_per_second=self._showers_per_second(now),
+            showers_per_second=now.showers_per_second,
             stopped="epochs" if self.number >= self.calendar.steps else "maxMinutes",
             strategy=placement.strategy,
             loop=self.run.train.loop,
@@ -259,11 +263,3 @@ class Trainer:
             source=self.manifest.source,
             versions=versions(),
         )
-
-    def _showers_per_second(self, now: Progress) -> float:
-        """Rate of this attempt without its first step; where it made no more than that one, of all attempts."""
-        batch, steps = self.showers.batch, now.step - self.first_step - 1
-        seconds = self._last_step - self.started - self.seconds_first_step
-        if steps <= 0:
-            steps, seconds = now.step, now.seconds
-        return steps * batch / seconds if seconds > 0 else 0.0

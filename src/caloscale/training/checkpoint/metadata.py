@@ -27,6 +27,8 @@ class Progress(Block):
     """Wall time so far, s."""
     core_seconds: float
     """Processor time so far, s."""
+    showers_per_second: float = 0.0
+    """Real showers per second, see `TrainingRecord`."""
     selected_epoch: int | None = None
     """Epoch of the selected generator."""
     selected_step: int | None = None
