@@ -188,26 +188,25 @@ def test_showers_that_selected_the_epoch_do_not_validate(
     assert len({*used, *chose}) == 5 + judging and {*used, *chose} <= set(held_out.energy_gev)
 
 
-@pytest.mark.usefixtures("without_networks")
 @pytest.mark.parametrize("known", ["these", "others", "not"])
-def test_networks_of_other_shards_are_reported(
-    shards: Path,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    known: str,
+def test_networks_of_other_shards_are_marked(
+    shards: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, command: Callable, known: str
 ) -> None:
-    """They may have been trained on what is held out here."""
-    monkeypatch.setattr(validation, "compare", lambda *_, **__: 1 / 0)
-    networks = shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), tmp_path / "networks")
+    """They may have been trained on what is held out here: the result, from which summary and report are made, and the
+    verdict of the model say so."""
+    networks = tmp_path / TRAINED
+    shutil.copytree(shared_model(tmp_path_factory, "compact", DETECTOR), networks)
     card = json.loads((networks / "model.json").read_text())
     card["showersSha256"] = {"these": read_manifest(shards).train_sha256, "others": "0" * 64, "not": None}[known]
     (networks / "model.json").write_text(json.dumps(card))
-    run = spec.load_run(preset="compact", overrides=DETECTOR)
-    with pytest.raises(ZeroDivisionError):
-        validate(run, tmp_path / "run", shards, networks, tmp_path / "model")
-    assert ("was trained on other shards" in caplog.text) == (known == "others")
+    few = ("validation.showers=60", "validation.bootstraps=10")
+    (tmp_path / "run.yaml").write_text(spec.dump_run(spec.load_run(preset="compact", overrides=[*DETECTOR, *few])))
+    done = command("validate", "-w", tmp_path, "--dataset", shards)
+    assert done.code == 0, done.err
+    evaluation = Evaluation.model_validate_json((tmp_path / "validation" / "physics.json").read_bytes())
+    assert any("other shards" in warning for warning in evaluation.warnings) == (known == "others")
+    for shown in (done.out, (tmp_path / "model" / "REJECTED.md").read_text()):
+        assert ("trained on other shards" in shown) == (known == "others")
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

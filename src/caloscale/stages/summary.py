@@ -119,7 +119,8 @@ class PhysicsSummary(Block):
     ungated: tuple[str, ...] = ()
     """Quantities that are measured and have no gate."""
     warnings: tuple[str, ...] = ()
-    """Whether the generator is worse than the untrained network or than the mean shower."""
+    """Whether the generator is worse than the untrained network or than the mean shower, and whether it was trained on
+    other shards than those with the held-out showers."""
 
 
 class Summary(Block):

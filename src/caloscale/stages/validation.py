@@ -1,7 +1,6 @@
 """Comparison of generated showers with held-out Monte Carlo, and the verdict on the model."""
 
 import json
-import logging
 import math
 import shutil
 import time
@@ -34,14 +33,14 @@ from caloscale.storage.atomic import atomic_writer, write_text
 from caloscale.training.input import check_manifest
 from caloscale.training.selection import selection_showers
 
-log = logging.getLogger(__name__)
-
 CELLS_BYTES = 2**30
 """Memory for the cells of the generated showers and of the training showers, each, bytes."""
 MOST_SHOWERS = 10_000
 """Generated showers, and training showers that are read, at most: the Monte Carlo showers limit the verdict."""
 PRIMARIES = 1
 """Stream of random numbers of the primaries: the seed's others belong to the evaluation."""
+OTHER_SHARDS = "trained on other shards than these (the verdict is too good if it has seen showers that are held out)"
+"""Warning about a generator."""
 UNTRAINED_SHOWERS = 2_000
 """Showers of the untrained network, at most."""
 
@@ -67,7 +66,7 @@ def validate(
         generator = load_generator(trained)
         comparison, measured = _compared(run, shards, generator, trained)
         figures.update(measured)
-        evaluation = evaluate(comparison)
+        evaluation = _evaluated(comparison, generator.card, shards)
         write_text(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
         write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
         verdict = verdict_markdown(evaluation)
@@ -85,8 +84,9 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> E
     """
     read_card(model)
     with open_shards(dataset) as shards:
-        comparison, _ = _compared(run, shards, open_runtime(model, "openvino", precision="int8"), model)
-        evaluation = evaluate(comparison)
+        generator = open_runtime(model, "openvino", precision="int8")
+        comparison, _ = _compared(run, shards, generator, model)
+        evaluation = _evaluated(comparison, generator.card, shards)
         write_text(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
         return evaluation
 
@@ -94,13 +94,6 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> E
 def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) -> tuple[Comparison, dict[str, float]]:
     """A generator, opened from ``trained``, and held-out Monte Carlo; how many showers it made, and per second."""
     _check_card(generator.card, trained, run)
-    if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
-        log.warning(
-            "%s was trained on other shards than those of %s: if it has seen showers that are held out there, "
-            "the verdict is too good",
-            trained,
-            shards.path,
-        )
     reference, training = monte_carlo(run, shards)
     primaries = draw_primaries(run, training, generated_showers(run))
     generated, rate = _generate(generator, primaries, run.validation.seed)
@@ -110,6 +103,15 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
         reference, generated, training=training, untrained=untrained, data=run.data, validation=run.validation
     )
     return comparison, {"showersPerSecond": rate, "generated": len(generated)}
+
+
+def _evaluated(comparison: Comparison, card: ModelCard, shards: ShardFolder) -> Evaluation:
+    """The evaluation, with a warning where the generator was trained on others than these shards."""
+    evaluation = evaluate(comparison)
+    if card.showers_sha256 in (None, shards.manifest.train_sha256):
+        return evaluation
+    warnings = (*evaluation.warnings, OTHER_SHARDS)
+    return evaluation.model_copy(update={"warnings": warnings})
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
