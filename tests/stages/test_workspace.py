@@ -55,6 +55,19 @@ def test_a_training_is_prolonged_or_moved_and_validated_again(tmp_path: Path, ov
     assert spec.load_run(tmp_path / "run.yaml") == changed
 
 
+def test_fewer_epochs_than_were_trained_are_refused(tmp_path: Path) -> None:
+    """The configuration would not be that of the weights. More, and as many, are accepted."""
+    keep_configuration(COMPACT, tmp_path)
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "history.json").write_text('{"step": [20, 40], "validation": {"epoch": [4, 8]}}')
+    for epochs in (80, 8):
+        keep_configuration(spec.load_run(preset="compact", overrides=[f"train.epochs={epochs}"]), tmp_path)
+    with pytest.raises(ConfigurationError, match=r"less than the 8 epochs") as error:
+        keep_configuration(spec.load_run(preset="compact", overrides=["train.epochs=7"]), tmp_path)
+    assert (error.value.field, error.value.value) == ("train.epochs", 7) and "8 or more" in str(error.value.remedy)
+    assert spec.load_run(tmp_path / "run.yaml").train.epochs == 8
+
+
 def test_large_folders_stay_where_they_are(bucket_server: str, tmp_path: Path) -> None:
     """Neither fetched, uploaded nor deleted with the rest."""
     large = [f"{folder}/big" for folder in UNCOPIED if folder != HOLDER]

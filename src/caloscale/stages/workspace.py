@@ -9,7 +9,8 @@ from typing import Any
 
 from caloscale.errors import ConfigurationError, HeldError, SupersededError, UnreachableError
 from caloscale.spec import AnyRun, Run, dump_run, load_run, load_solver_run
-from caloscale.spec.workspace_layout import DATASET, HOLDER, UNCOPIED
+from caloscale.spec.block import read_json
+from caloscale.spec.workspace_layout import DATASET, HISTORY, HOLDER, UNCOPIED
 from caloscale.status import ATTEMPT_VARIABLE
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.storage.lock import locked
@@ -101,7 +102,10 @@ def keep_configuration(run: AnyRun, folder: Path) -> None:
 
 
 def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
-    """The configuration that a folder holds, None where it holds none; ConfigurationError when it is another run's."""
+    """The configuration that a folder holds, None where it holds none.
+
+    Raises ConfigurationError when it is another run's, and for fewer epochs than were compared with validation showers.
+    """
     path = folder / "run.yaml"
     if not path.is_file():
         return None
@@ -116,7 +120,24 @@ def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
             remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
             "needs its checkpoints and model",
         )
+    if isinstance(run, Run) and run.train.epochs < (trained := _epochs(folder)):
+        raise ConfigurationError(
+            f"is less than the {trained} epochs that were trained in this folder",
+            file=path,
+            field="train.epochs",
+            value=run.train.epochs,
+            remedy=f"set train.epochs to {trained} or more, or choose another folder or name",
+        )
     return held
+
+
+def _epochs(folder: Path) -> int:
+    """The last epoch of a run's training that was compared with validation showers; 0: none."""
+    history = folder / HISTORY
+    if not history.is_file():
+        return 0
+    curves = read_json(history, remedy="delete it: the same command writes it again")
+    return max(curves["validation"]["epoch"], default=0)
 
 
 def _result_configuration(run: AnyRun) -> dict[str, Any]:
