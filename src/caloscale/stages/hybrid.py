@@ -122,8 +122,8 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
         if value:
             problem = f"is a generator of {what}, and one particle at the face of the calorimeter is to be generated"
             remedy = f"give a model that was trained without data.{field}"
-            found = f"configuration.data.{field}"
-            raise InputError(problem, file=model / CARD, field=found, value=str(value)[:200], remedy=remedy)
+            where = f"configuration.data.{field}"
+            raise InputError(problem, file=model / CARD, field=where, value=str(value)[:200], remedy=remedy)
     if card.geometry.cell_shape != "grid":
         raise InputError(
             "is a cylinder around one particle, and several enter",
