@@ -71,6 +71,24 @@ def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
     np.testing.assert_allclose(showers.ecal_sum_gev, cells[1:].sum((1, 2, 3)), rtol=1e-5)
 
 
+def test_showers_keep_their_primary(tmp_path: Path) -> None:
+    """A file of photons is refused in a run of electrons, and so are its showers from one of photons."""
+    run = caloscale.load_run(preset="compact").model_copy(update={"data": DATA})
+    photons = run.model_copy(update={"data": DATA.model_copy(update={"particle": "gamma"})})
+    electrons = make_showers(6, 1)
+    caloscale.write_showers(electrons, path := tmp_path / "photons.h5", rebin=DATA.preprocessing.rebin)
+    assert set(caloscale.read_showers(path, run).further["pdg"]) == {11}
+    with h5py.File(path, "a") as file:
+        file.attrs["particle"] = "gamma"
+    showers = caloscale.read_showers(path, photons)
+    for name in ("again.h5", "again.npz"):
+        caloscale.write_showers(showers, tmp_path / name, rebin=DATA.preprocessing.rebin)
+        with pytest.raises(InputError, match=r"holds showers of gamma, the run configuration is one of e-"):
+            caloscale.read_showers(tmp_path / name, run)
+    with pytest.raises(InputError, match=r"generated: 6 of 6 showers have their primary not in data\.particle"):
+        caloscale.evaluate(showers, reference=electrons, run=run)
+
+
 def test_a_run_in_a_line() -> None:
     run = caloscale.load_run(preset="compact", overrides=["data.showers=300", "train.epochs=2"])
     assert repr(run) == "Run(compact, 300 showers, 2 epochs, this machine)"

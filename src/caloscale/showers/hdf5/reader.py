@@ -32,7 +32,8 @@ def read_showers(
 
     Cells come as GeV in the axes (N, X, Y, Z) of the geometry, whatever the file's unit, with neighbours summed by
     ``rebin``: those of a file that is re-binned so (attribute ``rebin``) come as they are. In the
-    CaloChallenge layout the voxels (layer, alpha, r) become (alpha, r, layer) and the angle is pi/2.
+    CaloChallenge layout the voxels (layer, alpha, r) become (alpha, r, layer) and the angle is pi/2. The column ``pdg``
+    is there always, from the dataset, the attribute ``particle`` or the layout.
     Raises ShowerFileError naming file, field, value and remedy: not HDF5, truncated, missing dataset,
     another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles.
     """
@@ -40,7 +41,8 @@ def read_showers(
         cells = opened.check_shape(geometry, rebin)
         with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
-        showers = Showers.of(cells_gev, opened.primaries(start, stop), opened.source)
+        columns = tuple(dict.fromkeys((*opened.further, "pdg")))
+        showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source)
         summed = opened.rebin == rebin
     check_cells(path, opened.cells_field, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)
