@@ -38,6 +38,7 @@ def test_distributions_and_independence():
     assert abs(np.corrcoef(noise.ravel(), latent_noise(2, 0, 4000, 16).ravel())[0, 1]) < limit
 
 
-def test_a_negative_seed():
-    with pytest.raises(InputError, match="must not be negative"):
-        latent_noise(-1, 0, 1, 2)
+@pytest.mark.parametrize("seed", [-1, 1.5])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(InputError, match="seed: must be an integer that is not negative"):
+        latent_noise(seed, 0, 1, 2)

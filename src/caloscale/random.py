@@ -37,8 +37,8 @@ def primary_numbers(seed: int, first: int, count: int, columns: int = 2) -> NDAr
 
 
 def _key(seed: int) -> NDArray[np.uint64]:
-    if seed < 0:
-        raise InputError("must not be negative", field="seed", value=seed, remedy="give 0 or more")
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError("must be an integer that is not negative", field="seed", value=seed, remedy="give 0 or more")
     key: NDArray[np.uint64] = np.random.SeedSequence(seed).generate_state(2, np.uint64).astype(np.uint64)
     return key
 

@@ -22,6 +22,8 @@ def wide(count: int = 5):
 def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
     written = wide()
     write_showers(written, path := tmp_path / f"own{suffix}")
+    with pytest.raises(InputError, match=r"start: is no integer \(got 1\.5\)"):
+        read_showers(path, geometry=geometry, start=1.5)
     found = read_showers(path, geometry=geometry, start=1, stop=4)
     np.testing.assert_allclose(found.cells_gev, written.cells_gev[1:4], rtol=1e-6)
     for name, column in written.primaries.items():

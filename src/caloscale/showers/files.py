@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from caloscale.errors import ShowerFileError
+from caloscale.errors import InputError, ShowerFileError
 from caloscale.installation import load_package
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers, check_name_of_angle
@@ -36,8 +36,11 @@ def read_showers(
 
     Plain files whose cells are those of the geometry are re-binned; those that are re-binned already stay so.
     Raises ShowerFileError naming file, field, value and remedy for what is missing, damaged or impossible, and
-    InputError for a ROOT file without uproot.
+    InputError for a ROOT file without uproot, and for a start or stop that is no integer.
     """
+    for field, value in (("start", start), ("stop", stop)):
+        if not isinstance(value, int | np.integer | None):
+            raise InputError("is no integer", field=field, value=value, remedy="give the number of a shower")
     path = Path(path)
     if path.suffix not in (".npz", ".root"):
         return read_hdf5(path, geometry=geometry, rebin=rebin, start=start, stop=stop)
