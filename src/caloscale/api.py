@@ -18,7 +18,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.sources import check_of_run, largest_median
+from caloscale.showers.sources import check_of_run, largest_median, survey_file
 from caloscale.spec import Run
 from caloscale.spec.data import PDG_CODES
 
@@ -141,6 +141,9 @@ def evaluate(
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given if isinstance(given, Showers) else read_showers(given, run)
+        if not isinstance(given, Showers) and Path(given).suffix in (".h5", ".hdf5"):  # these name their detector
+            primaries = survey_file(Path(given), run.data, run.data.preprocessing.rebin).primaries
+            found = Showers.of(found.cells_gev, primaries, found.source)
         check_primaries(name, "plain", found.primaries)
         check_of_run(found.primaries, run.data, field=name)
         return found

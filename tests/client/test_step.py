@@ -193,19 +193,19 @@ class Cluster(Server):
 @pytest.mark.parametrize("ends_after", ["", "delete", "apply"])
 @pytest.mark.parametrize("reason", ["UserError", "RestartBudget"])
 def test_a_retry_makes_a_run_that_has_failed_again_and_bills_both(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, ends_after: str
+    tmp_path: Path, volume: str, monkeypatch: pytest.MonkeyPatch, reason: str, ends_after: str
 ) -> None:
     """Also when the step is ended before it has made the run."""
     monkeypatch.setenv(POD_VARIABLE, "pod-of-the-step")
-    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
     runs = billed("Failed", reason), billed("Failed", reason, day=22), billed("Succeeded", day=23)
     for raw in runs:
         raw["metadata"]["name"] = run_name(run, "run-7")
     server: Any = Cluster(*runs)
-    write_object(b"weights", f"{tmp_path}/training/model/generator.keras")
+    write_object(b"weights", f"{volume}/training/model/generator.keras")
 
     def step() -> RunOnCluster:
-        places: dict[str, Any] = {"workspace": str(tmp_path), "dataset": "gs://bucket/dataset"}
+        places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset"}
         return train_on_cluster(
             run, step="run-7", **places, model=tmp_path / "model", connection=server, namespace="physics"
         )
@@ -218,20 +218,20 @@ def test_a_retry_makes_a_run_that_has_failed_again_and_bills_both(
         tries += 1
         assert tries < 5
     assert step().status.phase == "Succeeded" and server.steps.count("delete") == 2
-    assert node_hours(tmp_path) == pytest.approx(6)
-    use = RunUse.model_validate_json((tmp_path / "usage.json").read_text())
+    assert node_hours(Path(volume)) == pytest.approx(6)
+    use = RunUse.model_validate_json((Path(volume) / "usage.json").read_text())
     assert len(use.attempts) == 3 and use.day == dt.date(2026, 11, 21)
 
 
 @pytest.mark.parametrize("reason", ["Budget", "Deadline"])
-def test_a_retry_does_not_spend_a_budget_twice(tmp_path: Path, reason: str) -> None:
-    run = load_run(preset="variable-angle", overrides=["hardware.count=2"])
+def test_a_retry_does_not_spend_a_budget_twice(tmp_path: Path, volume: str, reason: str) -> None:
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
     server: Any = Cluster(billed("Failed", reason))
-    places: dict[str, Any] = {"workspace": str(tmp_path), "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
+    places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
     for _ in range(2):
         with pytest.raises(ClusterError, match="failed"):
             train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
-    assert node_hours(tmp_path) == pytest.approx(2) and "delete" not in server.steps
+    assert node_hours(Path(volume)) == pytest.approx(2) and "delete" not in server.steps
 
 
 def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:
