@@ -56,7 +56,7 @@ def deploy(
     for runs in _namespaces_of_runs(rendered):
         if runs != namespace and _labels(context, runs) is None:
             remedy = f"kubectl --context={context} apply --server-side -k manifests/run-namespace, then deploy again"
-            problem = "names a namespace that is not there: the operator is ready when it can read all of them"
+            problem = "names a namespace that is not there, in which the operator could read no run"
             raise InputError(problem, field="CALOSCALE_NAMESPACES", value=runs, remedy=remedy)
     there = _labels(context, namespace)
     foreign = there is not None and not MADE.items() <= there.items()

@@ -37,7 +37,7 @@ from caloscale.report.run import (
 )
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
-from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, USAGE_FILE
 from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
@@ -193,7 +193,7 @@ def _draw(folder: Path, evaluation: Evaluation | None, profile: Profile | None) 
     if evaluation is not None:
         file = folder / "validation" / FIGURE_DATA_FILE
         drawings += physics_drawings(evaluation, read_block(FigureData, file, remedy=_validate_again(folder)))
-    losses = folder / "training" / "history.json"
+    losses = folder / HISTORY
     if losses.is_file():
         drawings.append(partial(training_curves, read_json(losses, remedy="delete it: the report then has no losses")))
     if profile is not None:

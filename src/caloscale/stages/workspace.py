@@ -120,7 +120,7 @@ def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
             remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
             "needs its checkpoints and model",
         )
-    if isinstance(run, Run) and run.train.epochs < (trained := _epochs(folder)):
+    if isinstance(run, Run) and run.train.epochs < (trained := max(read_validations(folder)["epoch"], default=0)):
         raise ConfigurationError(
             f"is less than the {trained} epochs that were trained in this folder",
             file=path,
@@ -131,13 +131,13 @@ def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
     return held
 
 
-def _epochs(folder: Path) -> int:
-    """The last epoch of a run's training that was compared with validation showers; 0: none."""
+def read_validations(folder: Path) -> dict[str, Any]:
+    """The comparisons with validation showers so far of the training of a run, by name, ``epoch`` among them."""
     history = folder / HISTORY
     if not history.is_file():
-        return 0
-    curves = read_json(history, remedy="delete it: the same command writes it again")
-    return max(curves["validation"]["epoch"], default=0)
+        return {"epoch": []}
+    validations: dict[str, Any] = read_json(history, remedy="delete it: the same command writes it again")["validation"]
+    return validations
 
 
 def _result_configuration(run: AnyRun) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.spec import Run
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import CHECKPOINTS
+from caloscale.stages.workspace import read_validations
 from caloscale.studies.points import own_inputs
-from caloscale.studies.whole_run import finish, quality, read_validations, run_of, start_run
+from caloscale.studies.whole_run import finish, quality, run_of, start_run
 from caloscale.training.checkpoint.progress_marker import read_marker
 
 POLL_SECONDS = 0.05

@@ -14,6 +14,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
+from caloscale.stages.workspace import read_validations
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run, own_inputs
 from caloscale.termination import end_with_parent
@@ -77,15 +78,6 @@ def whole_run(
         "auc": aucs(evaluation),
         "effort": effort(summary, training, record.get("machine", {}).get("cores")),
     }
-
-
-def read_validations(folder: Path) -> dict[str, Any]:
-    """The comparisons with validation showers so far of the training of a run, by name, ``epoch`` among them."""
-    history = folder / "training" / "history.json"
-    if not history.is_file():
-        return {"epoch": []}
-    validations: dict[str, Any] = json.loads(history.read_text(encoding="utf-8"))["validation"]
-    return validations
 
 
 def aucs(evaluation: Mapping[str, Any]) -> dict[str, float | None]:
