@@ -7,6 +7,7 @@ showers deformed (tools.deformations), and other simulated showers in the place 
 """
 
 import argparse
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,24 +17,52 @@ import numpy as np
 from scipy.stats import binomtest
 
 from caloscale.bench.results import describe_machine, machine_text
+from caloscale.errors import InputError
 from caloscale.inference.generator import load_generator
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers
+from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
+from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
+from caloscale.simulation import simulate
 from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import TRAINED
+from caloscale.stages.showers import cache_folder
 from caloscale.stages.validation import draw_primaries, generated_showers, judging_showers
 from caloscale.stages.workspace import dataset_of
 from tools import table
 from tools.deformations import deformations
-from tools.held_out import GEANT4_SHOWERS, RUNS, held_out_showers
 
+RUNS = Path(__file__).resolve().parent.parent / "runs"
+GEANT4_SHOWERS = 3950
+"""Where Geant4 itself is judged: half an hour of two cores."""
+SEED = 20_261_122
+"""Seed of the simulation of the showers that judge: the presets train on those of seed 1."""
 NORMAL = "normal run"
 DIVISIONS = 10
 """Random divisions of the simulated showers into reference and `generator`."""
 PARTS = {"flow": ("layer_flow", "marginals")}
 """By family: layers of the generator that are replaced by untrained ones, one at a time."""
+
+
+def held_out_showers(count: int, run: Run) -> Showers:
+    """At most ``count`` simulated showers of a run's detector, energies and angles from a seed of their own.
+
+    The simulation is kept in the user's cache and resumes there; showers below the minimum sum are dropped. Raises
+    InputError for a run of showers that are not simulated: no others are known.
+    """
+    if run.data.source != "simulate":
+        problem, remedy = "names showers of which no others can be simulated", "give the run of a preset"
+        raise InputError(problem, field="data.source", value=run.data.source, remedy=remedy)
+    data = run.data.model_copy(update={"showers": count, "seed": SEED, "validation_fraction": 0.01})
+    cache = cache_folder(data)
+    simulate(data, cache)
+    shards = RUNS / "held-out" / hashlib.sha256(data.as_json().encode()).hexdigest()[:8]
+    if not (shards / MANIFEST).is_file():
+        shards.parent.mkdir(parents=True, exist_ok=True)
+        preprocess_showers(data, cache, shards)
+    return read_split(shards, "train")
 
 
 def of_simulated(run: Run, dataset: Path) -> Iterator[tuple[str, Evaluation]]:
