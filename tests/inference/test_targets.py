@@ -79,14 +79,17 @@ def test_each_family_is_equal_to_its_network_in_the_call_of_each_target(
     assert check_file(tmp_path / target / "generator.onnx").deviation < 3e-5
 
 
-def test_the_page_of_an_export_says_what_one_shower_holds(tmp_path):
+def test_the_page_of_an_export_says_the_verdict_and_what_one_shower_holds(tmp_path):
     setup = (
         "data.front=[{material: lead, thicknessMm: 5.6}, {material: iron, thicknessMm: 2}]",
         "data.pairDistanceMm=5",
     )
     for name, overrides in (("plain", ()), ("pairs", setup)):
-        export_model(make_model(tmp_path / name, "compact", (*COMPACT, *overrides)), "onnx", tmp_path / f"{name}-onnx")
+        model = make_model(tmp_path / name, "compact", (*COMPACT, *overrides))
+        (model / "verdict.json").write_text('{"decision": "rejected"}')
+        export_model(model, "onnx", tmp_path / f"{name}-onnx")
         page = (tmp_path / f"{name}-onnx" / "README.md").read_text()
+        assert "Verdict of the validation: rejected." in page
         assert ("not to be simulated again: 5.6 mm of lead, 2 mm of iron." in page) == (name == "pairs")
         assert ("two parallel primaries, 5 mm apart" in page) == (name == "pairs")
 

@@ -12,7 +12,7 @@ from scipy.stats import kstest
 
 from caloscale import spec
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
-from caloscale.inference.export.runtimes import is_exported
+from caloscale.inference.export.runtimes import is_exported, verdict
 from caloscale.models.card import read_card
 from caloscale.models.network_files import load_network
 from caloscale.physics import Evaluation
@@ -207,6 +207,11 @@ def test_networks_of_other_shards_are_marked(
     assert any("other shards" in warning for warning in evaluation.warnings) == (known == "others")
     for shown in (done.out, (tmp_path / "model" / "REJECTED.md").read_text()):
         assert ("trained on other shards" in shown) == (known == "others")
+    # The networks are in no folder with a verdict: an export of them has that of the run, until they change.
+    decided = verdict(networks, "onnx")
+    assert decided["decision"] == evaluation.decision == "rejected" and decided["reasons"] == list(evaluation.reasons)
+    (networks / "model.json").write_text(json.dumps({**card, "step": 2}))
+    assert verdict(networks, "onnx")["decision"] == verdict(networks, "openvino-int8")["decision"] == "not assessed"
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -18,6 +18,8 @@ REJECTED = "REJECTED.md"
 """File that a validation writes instead of a model that it rejected."""
 VERDICT = "verdict.json"
 """File with the decision of a validation about the model in the same folder."""
+DECIDED = ("decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings")
+"""What is stored of an evaluation with a model."""
 
 
 class ModelCard(PrimaryRanges):

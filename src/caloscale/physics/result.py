@@ -339,6 +339,8 @@ class Evaluation(Block):
     reference_source: str
     """geant4, parametrised or file: what is called Monte Carlo here."""
     training_source: str
+    network_sha256: str | None = None
+    """Of the networks that were validated, their card and the version (`runtimes.source_sha256`); none: of a file."""
     showers: Counts
     energy_ranges: tuple[EnergyRange, ...]
     observables: dict[str, ObservableResult]

@@ -17,6 +17,7 @@ from caloscale.showers.sources import check_of_run, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
+from caloscale.spec.workspace_layout import PHYSICS_FILE
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import dataset_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -109,7 +110,7 @@ def _read_run(folder: Path) -> Compared:
         raise InputError("is not the folder of a run that has a report", field="RUN", value=str(folder), remedy=remedy)
     again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
     summary = read_block(Summary, path, remedy=again)
-    evaluation_file = folder / "validation" / "physics.json"
+    evaluation_file = folder / PHYSICS_FILE
     if summary.physics is None or not evaluation_file.is_file():
         raise InputError("was not validated", field="RUN", value=str(folder), remedy=again)
     run = load_run(folder / "run.yaml")

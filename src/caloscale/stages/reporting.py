@@ -37,7 +37,7 @@ from caloscale.report.run import (
 )
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
-from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, USAGE_FILE
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, PHYSICS_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, read_plan, read_use
 from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, read_earlier, recorded
 from caloscale.stages.summary import (
@@ -272,7 +272,7 @@ def _evaluation(folder: Path, records: dict[str, StageRecord]) -> Evaluation | N
     validated = records.get("validate")
     if validated is None or validated.outcome != "succeeded":
         return None
-    return read_block(Evaluation, folder / "validation" / "physics.json", remedy=_validate_again(folder))
+    return read_block(Evaluation, folder / PHYSICS_FILE, remedy=_validate_again(folder))
 
 
 def _worth(folder: Path, evaluation: Evaluation, money: Bill | str) -> Worth:

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from pydantic.alias_generators import to_camel
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference.export.runtimes import export_folder
+from caloscale.inference.export.runtimes import export_folder, source_sha256
 from caloscale.inference.generator import load_generator
 from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import generate_table
-from caloscale.models.card import CARD, REJECTED, VERDICT, ModelCard, read_card
+from caloscale.models.card import CARD, DECIDED, REJECTED, VERDICT, ModelCard, read_card
 from caloscale.physics import Comparison, Evaluation, compare, evaluate
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown
@@ -26,7 +26,7 @@ from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
 from caloscale.spec.data import first_unlike
-from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL
+from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL, PHYSICS_FILE
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import atomic_writer, write_text
@@ -67,7 +67,8 @@ def validate(
         comparison, measured = _compared(run, shards, generator, trained)
         figures.update(measured)
         evaluation = _evaluated(comparison, generator.card, shards)
-        write_text(folder / "validation" / "physics.json", evaluation.model_dump_json(by_alias=True, indent=1))
+        evaluation = evaluation.model_copy(update={"network_sha256": source_sha256(trained)})
+        write_text(folder / PHYSICS_FILE, evaluation.model_dump_json(by_alias=True, indent=1))
         write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
         verdict = verdict_markdown(evaluation)
         for target in filter(None, (folder / MODEL, model)):
@@ -184,5 +185,4 @@ def _publish(evaluation: Evaluation, verdict: str, trained: Path, model: Path) -
 
 def _decided(evaluation: Evaluation) -> dict[str, Any]:
     """What is stored of a verdict with a model."""
-    kept = {"decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings"}
-    return evaluation.model_dump(mode="json", by_alias=True, include=kept)
+    return evaluation.model_dump(mode="json", by_alias=True, include=set(DECIDED))

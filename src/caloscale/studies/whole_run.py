@@ -14,6 +14,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.profiling.result import PROFILE_FILE
 from caloscale.spec import Run, dump_run
 from caloscale.spec.block import Block
+from caloscale.spec.workspace_layout import PHYSICS_FILE
 from caloscale.stages.workspace import read_validations
 from caloscale.storage.atomic import make_folder
 from caloscale.studies.points import configured_run, own_inputs
@@ -66,7 +67,7 @@ def whole_run(
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
     training = record["figures"]
-    physics = folder / "validation" / "physics.json"
+    physics = folder / PHYSICS_FILE
     evaluation = json.loads(physics.read_text(encoding="utf-8")) if physics.is_file() else {}
     return {
         **summary,

@@ -19,10 +19,11 @@ import caloscale
 from caloscale.errors import CheckpointError
 from caloscale.inference.export.target import spread
 from caloscale.inference.packages import BATCH, FILES, Format, open_file
-from caloscale.models.card import CARD, GENERATOR, VERDICT, ModelCard
+from caloscale.models.card import CARD, DECIDED, GENERATOR, VERDICT, ModelCard
 from caloscale.random import latent_noise
 from caloscale.showers.primaries import FURTHER
-from caloscale.spec.block import Block
+from caloscale.spec.block import Block, read_json
+from caloscale.spec.workspace_layout import PHYSICS_FILE
 from caloscale.storage.atomic import atomic_writer
 
 FOLDER, RECORD = "exports", "export.json"
@@ -155,14 +156,16 @@ def deviation(ours: NDArray[np.floating], truth: NDArray[np.floating], threshold
 def verdict(folder: Path, format: Format) -> dict[str, Any]:
     """What the validation decided on a model in a format; what was not validated is not assessed.
 
-    Formats that agree with the network but for rounding have its verdict, int8 its own. Raises CheckpointError for a
-    file that cannot be read.
+    Formats that agree with the network but for rounding have its verdict, int8 its own. Networks in `training/model` of
+    a run have that of its validation. Raises CheckpointError for a file that cannot be read.
     """
     path, how = folder / VERDICT, "validate again, or copy the whole model folder"
     if format == "openvino-int8":
         path, how = export_folder(folder, format) / VERDICT, "judge it again by caloscale validate --int8"
         if not is_exported(folder, format):
             return {"decision": "not assessed", "reasons": [f"this network was not validated as {format}"]}
+    elif not path.exists() and (of_run := _verdict_of_run(folder)) is not None:
+        return of_run
     try:
         decided: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -170,6 +173,13 @@ def verdict(folder: Path, format: Format) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"cannot be read: {error}", file=path, remedy=how) from error
     return decided
+
+
+def _verdict_of_run(folder: Path) -> dict[str, Any] | None:
+    """The verdict that the run of a folder `training/model` has on these networks; None: on none, or on others."""
+    path = folder.resolve() / "../.." / PHYSICS_FILE
+    found = read_json(path, remedy="validate again") if path.is_file() else {}
+    return {name: found[name] for name in DECIDED} if found.get("networkSha256") == source_sha256(folder) else None
 
 
 def source_sha256(folder: Path) -> str:
