@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from caloscale import spec, stages
-from caloscale.errors import CheckpointError, ConfigurationError, InputError, StorageError
+from caloscale.errors import CheckpointError, ConfigurationError, InputError, ShowerFileError, StorageError
 from caloscale.stages.record import recorded
 from caloscale.stages.sequence import print_outcome
 from caloscale.stages.summary import Summary, TrainSummary
@@ -82,12 +82,28 @@ def test_latest_points_at_the_last_run_that_has_ended_well(tmp_path: Path) -> No
 
 def test_a_run_whose_showers_are_refused_leaves_latest_at_the_run_before(tmp_path: Path) -> None:
     stages.point_latest(prepared(stages.new_run_folder(COMPACT, tmp_path, "good")))
-    run = spec.load_run(preset="compact", overrides=[f"data.source={tmp_path / 'absent.h5'}"])
+    (tmp_path / "empty.h5").touch()
+    run = spec.load_run(preset="compact", overrides=[f"data.source={tmp_path / 'empty.h5'}"])
     folder = stages.new_run_folder(run, tmp_path, "bad")
-    with pytest.raises(InputError, match=r"absent\.h5"):
+    with pytest.raises(InputError, match=r"empty\.h5"):
         stages.run_all(run, folder)
     assert (folder / "report.html").is_file()
     assert (tmp_path / "latest").resolve() == (tmp_path / "good").resolve()
+
+
+def test_a_finished_run_stays_so_where_its_showers_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same command in another folder, where the relative path of the showers leads to nothing."""
+    (tmp_path / "showers").mkdir()
+    (tmp_path / "showers" / "mine.h5").touch()
+    monkeypatch.chdir(tmp_path)
+    run = spec.load_run(preset="compact", overrides=["data.source=showers"])
+    folder = prepared(stages.new_run_folder(run, tmp_path / "runs", "mine"))
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    monkeypatch.chdir(folder)
+    for name in ("mine", "other"):
+        with pytest.raises(ShowerFileError, match=rf"showers: data\.source: no showers found(.|\n)*begins at {folder}"):
+            stages.new_run_folder(run, tmp_path / "runs", name)
+    assert {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()} == before
 
 
 def test_a_folder_of_runs_that_cannot_be_written_is_refused(tmp_path: Path) -> None:

@@ -107,7 +107,8 @@ class FileSlice:
 def find_files(source: str | Path, scratch: Path) -> list[Path]:
     """The HDF5 files of a path, folder, glob or gs:// URI (downloaded into ``scratch``), sorted by name.
 
-    Raises ShowerFileError when there is none, or a link leads to nothing; StorageError from a bucket.
+    Raises ShowerFileError when there is none, or a link leads to nothing; StorageError from a bucket. Of a path of this
+    machine no showers are read, and ``scratch`` is not used.
     """
     text = str(source)
     path = Path(text)
@@ -115,13 +116,15 @@ def find_files(source: str | Path, scratch: Path) -> list[Path]:
         found = download(text, scratch, HDF5_NAMES)
     elif path.is_dir():
         found = hdf5_files(path)
-    elif path.exists() or not glob.has_magic(text):
+    elif path.exists():
         return [path]
     else:
         found = [Path(name) for name in glob.glob(text, recursive=True)]  # noqa: PTH207 (absolute patterns)
     files = _distinct(found)
     if not files:
         remedy = f"give a file, a folder, a glob or gs://bucket/prefix of {' or '.join(HDF5_NAMES)} files"
+        if not path.is_absolute() and not is_remote(text):
+            remedy += f"; a relative path begins at {Path.cwd()}"
         raise ShowerFileError("no showers found", file=source, field="data.source", remedy=remedy)
     return files
 

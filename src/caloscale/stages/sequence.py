@@ -15,6 +15,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.physics_sections import worth_text
+from caloscale.showers.sources import find_files
 from caloscale.spec import Run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
@@ -24,18 +25,22 @@ from caloscale.stages.summary import ObservableSummary, PhysicsSummary, Summary,
 from caloscale.stages.training import check_start, check_training
 from caloscale.stages.workspace import hold, keep_configuration
 from caloscale.storage.atomic import make_folder, storage_error
+from caloscale.storage.objects import is_remote
 
 
 def new_run_folder(run: Run, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>``; without a name, preset and time are the name.
 
     Raises ConfigurationError for a name that is no folder name, or a folder of another run, StorageError, and, with
-    nothing made, what `plan_of` and `check_start` raise.
+    nothing made or changed, what `plan_of` and `check_start` raise, and ShowerFileError for a `data.source` of this
+    machine without files.
     """
     name = folder_name(name, run.model.network)
     plan_of(run)
     folder = runs / name
     check_start(run, folder)
+    if run.data.source != "simulate" and not is_remote(run.data.source):
+        find_files(run.data.source, folder)
     with hold(make_folder(folder)):
         keep_configuration(run, folder)
     return folder
