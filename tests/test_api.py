@@ -132,9 +132,20 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
             caloscale.evaluate(pair[0], reference=reference, training=pair[1], run=run)
     with pytest.raises(InputError, match=r"generated: 300 of 300 showers have their energy outside"):
         decide(replace(reference, energy_gev=reference.energy_gev * 100))
+    low = training.energy_gev < 20
+    for name, given in (("generated", (training[low], training)), ("training", (training, training[low]))):
+        with pytest.raises(InputError, match=f"{name}: has primaries of another distribution"):
+            caloscale.evaluate(given[0], reference=reference, training=given[1], run=run)
     ranged = run.model_copy(update={"data": DATA.model_copy(update={"azimuth_deg": (-90.0, 90.0)})})
     with pytest.raises(InputError, match=r"reference: have no column azimuth_rad, and the run has a range of it"):
         caloscale.evaluate(training, reference=reference, run=ranged)
+    azimuth_rad = np.random.default_rng(1).uniform(-1.5, 1.5, 300).astype(np.float32)
+    known = replace(reference, further={"azimuth_rad": azimuth_rad[::-1]})
+    same, turned = (
+        caloscale.evaluate(replace(training, further={"azimuth_rad": given}), reference=known, run=ranged)
+        for given in (azimuth_rad, np.mod(azimuth_rad, np.float32(2 * np.pi)))  # the same directions
+    )
+    assert turned.classifier.value == pytest.approx(same.classifier.value, abs=0.02)
     with pytest.raises(InputError, match="reference: have cells that sum up to more"):
         caloscale.evaluate(training, reference=replace(reference, cells_gev=reference.cells_gev * 1000), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
@@ -191,7 +202,13 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
         photons.attrs["particle"] = "gamma"
     beyond = replace(made, energy_gev=100 * made.energy_gev)
     caloscale.write_showers(beyond, tmp_path / "beyond.npz")
-    for name, problem in (("photons.h5", "holds showers of gamma"), ("beyond.npz", "64 of 64 .* energy outside")):
+    lowest = replace(made, energy_gev=np.full(64, run.data.energy_gev[0], np.float32))
+    caloscale.write_showers(lowest, tmp_path / "one-energy.npz")
+    for name, problem in (
+        ("photons.h5", "holds showers of gamma"),
+        ("beyond.npz", "64 of 64 .* energy outside"),
+        ("one-energy.npz", r"one-energy\.npz: has primaries of another distribution"),
+    ):
         with pytest.raises(InputError, match=problem):
             compare_runs([folder, tmp_path / name])
     with open_shards(folder / "dataset") as shards:

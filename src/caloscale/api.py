@@ -18,6 +18,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers as read_file
 from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.primaries import turned
 from caloscale.showers.sources import check_of_run, largest_median, survey_file
 from caloscale.spec import Run
 from caloscale.spec.data import PDG_CODES
@@ -132,12 +133,13 @@ def evaluate(
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, a file of another primary, primaries outside of the ranges of the
-    run or without a column of them, a reference that is generated where the others are not or whose showers are among
-    the others, and Monte Carlo cells that are negative or not finite.
+    run, without a column of them or distributed otherwise than those of the reference, a reference that is generated
+    where the others are not or whose showers are among the others, and Monte Carlo cells that are negative or not
+    finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
-    from caloscale.physics.comparison import refuse_shared
+    from caloscale.physics.comparison import refuse_shared, refuse_unlike
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given if isinstance(given, Showers) else read_showers(given, run)
@@ -146,7 +148,7 @@ def evaluate(
             found = Showers.of(found.cells_gev, primaries, found.source)
         check_primaries(name, "plain", found.primaries)
         check_of_run(found.primaries, run.data, field=name)
-        return found
+        return Showers.of(found.cells_gev, turned(found.primaries, run.data), found.source)
 
     held_out, judged = showers(reference, "reference"), showers(generated, "generated")
     deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev)) if len(held_out) else 0.0
@@ -158,11 +160,13 @@ def evaluate(
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=judged.source, remedy="exchange generated and reference")
     refuse_shared("generated", judged, held_out)
+    refuse_unlike("generated", judged.primaries, held_out.primaries)
     if training is None:
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
         trained = showers(training, "training")
         refuse_shared("training", trained, held_out)
+        refuse_unlike("training", trained.primaries, held_out.primaries)
     comparison = compare(held_out, judged, training=trained, untrained=None, data=run.data, validation=run.validation)
     return evaluate_comparison(comparison).with_histograms(comparison.histograms())

@@ -16,20 +16,22 @@ from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest,
 from caloscale.spec import dump_run, load_run
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.summary import Summary
-from tests.inference.model_folders import COMPACT, make_model
+from tests.inference.model_folders import COMPACT as DETECTOR
+from tests.inference.model_folders import make_model
 
 pytestmark = pytest.mark.integration
+
+COMPACT = (*DETECTOR, "data.angleDeg=[80, 100]")
 
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("showers")
     random = np.random.default_rng(1)
-    energy_gev = random.uniform(10, 40, 400).astype(np.float32)
+    energy_gev = random.uniform(5, 40, 400).astype(np.float32)
+    angle_rad = np.deg2rad(random.uniform(80, 100, 400)).astype(np.float32)
     cells = random.gamma(0.3, energy_gev[:, None, None, None] / 1250, (400, 5, 4, 3)).astype(np.float32)
-    write_showers(
-        folder / "showers.h5", Showers(cells, energy_gev, np.full(400, 1.5, np.float32), "geant4"), attributes={}
-    )
+    write_showers(folder / "showers.h5", Showers(cells, energy_gev, angle_rad, "geant4"), attributes={})
     preprocess_showers(load_run(preset="compact", overrides=COMPACT).data, folder, folder / "shards")
     return folder / "shards"
 
@@ -92,6 +94,13 @@ def test_showers_that_were_trained_on_are_refused(command: Callable, shards: Pat
     shared = {*read_split(shards, "train").energy_gev} & {*read_split(mixed, "train").energy_gev}
     count = len(shared & {*made.energy_gev[:200]})
     assert 0 < count < len(shared)
+    low = tmp_path / "low.h5"
+    write_showers(
+        low, replace(made[made.energy_gev < 20], cells_gev=2 * made.cells_gev[made.energy_gev < 20]), attributes={}
+    )
+    preprocess_showers(data, low, tmp_path / "low")
+    refused = command("amplification", run, "--showers", 200, "--held-out", tmp_path / "low")
+    assert refused.code == 2 and "training: has primaries of another distribution" in refused.err, refused.err
     for folder, what in ((shards, "the showers"), (mixed, f"{count} of the showers")):
         refused = command("amplification", run, "--showers", 200, "--held-out", folder)
         assert refused.code == 2 and f"holds {what} that the networks were trained on" in refused.err, refused.err

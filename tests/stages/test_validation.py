@@ -19,12 +19,13 @@ from caloscale.physics import Evaluation
 from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.primaries import draw_table
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_split
 from caloscale.spec.workspace_layout import TRAINED
 from caloscale.stages import validation
 from caloscale.stages.generation import Generation, generate
-from caloscale.stages.validation import _publish, draw_primaries, generated_showers, validate, validate_int8
+from caloscale.stages.validation import _evaluated, _publish, draw_primaries, generated_showers, validate, validate_int8
 from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import make_model, shared_model
@@ -212,6 +213,21 @@ def test_networks_of_other_shards_are_marked(
     assert decided["decision"] == evaluation.decision == "rejected" and decided["reasons"] == list(evaluation.reasons)
     (networks / "model.json").write_text(json.dumps({**card, "step": 2}))
     assert verdict(networks, "onnx")["decision"] == verdict(networks, "openvino-int8")["decision"] == "not assessed"
+
+
+@pytest.mark.parametrize("lowest_gev", [5, 12])
+def test_other_primaries_than_those_of_the_held_out_showers_are_marked(
+    lowest_gev: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the showers of the lowest energies are below data.preprocessing.minimumSumGev."""
+    monkeypatch.setattr(validation, "evaluate", lambda _: ACCEPTED)
+    drawn, held_out = (showers_of(**draw_table(COMPACT.data, 1000, np.random.default_rng(seed))) for seed in (1, 2))
+    held_out = held_out[held_out.energy_gev > lowest_gev]
+    compared = SimpleNamespace(samples=SimpleNamespace(generated_showers=drawn, reference_showers=held_out))
+    shards = SimpleNamespace(manifest=SimpleNamespace(train_sha256="0"))
+    warnings = _evaluated(COMPACT, compared, SimpleNamespace(showers_sha256="0"), shards).warnings
+    marked = ["compared at other primaries than the held-out showers have (energy_gev, Kolmogorov-Smirnov statistic 0."]
+    assert [text[: len(marked[0])] for text in warnings] == (marked if lowest_gev > 5 else [])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

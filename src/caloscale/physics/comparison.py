@@ -1,6 +1,7 @@
 """The arrays of a comparison: observables of the samples, bootstrap weights, ranges of energy and bins. No statement
 about them."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -8,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import ks_2samp
 from threadpoolctl import threadpool_limits
 
 from caloscale.detector.axes import Axes, Floats, axes_of
@@ -18,6 +20,7 @@ from caloscale.physics.resampling import Resampling, draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Counts, EnergyRange
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import Table
 from caloscale.spec.data import PDG_CODES, Data
 from caloscale.spec.validation import Validation
 
@@ -25,6 +28,11 @@ FINE_BINS_PER_RANGE = 2
 """Bins of energy for straight lines and resolution fits, per range of energy."""
 BASELINE_SHOWERS = 2000
 """Showers of the baseline, at most: it has no fluctuations that more of them would average."""
+
+UNLIKE = 1e-6
+"""Probability that two samples of the same distribution of primaries are taken for unlike, for each column."""
+_DECIMALS = 3
+"""Of GeV, degrees and mm: float32 values of one energy in two files differ by less."""
 
 
 @dataclass(frozen=True)
@@ -245,6 +253,27 @@ def refuse_shared(name: str, sample: Showers, reference: Showers) -> None:
     if shared and 2 * shared >= min(len(sample), len(reference)):
         remedy = "give others: showers that judge were neither made by the network nor shown to it"
         raise InputError("holds showers of the reference", field=name, value=shared, remedy=remedy)
+
+
+def unlike_primaries(sample: Table, reference: Table) -> str | None:
+    """Which column has another distribution in a sample than in the reference, with the two-sample Kolmogorov-Smirnov
+    statistic; None: no column has. Showers are not compared at the same energy and angle, but as samples."""
+    largest = math.sqrt(sum(1 / len(table["energy_gev"]) for table in (sample, reference)) * math.log(2 / UNLIKE) / 2)
+    for name in (name for name in reference if name in sample):
+        columns = (np.degrees(table[name]) if name.endswith("_rad") else table[name] for table in (sample, reference))
+        found = ks_2samp(*(np.round(column, _DECIMALS) for column in columns), method="asymp").statistic
+        if found > largest:
+            return f"{name}, Kolmogorov-Smirnov statistic {found:.3f}, by chance at most {largest:.3f}"
+    return None
+
+
+def refuse_unlike(name: str, sample: Table, reference: Table) -> None:
+    """InputError where a column of the primaries has another distribution than in the reference: gates would judge the
+    primaries."""
+    if (unlike := unlike_primaries(sample, reference)) is not None:
+        problem = f"has primaries of another distribution than the reference ({unlike}): these would be judged"
+        remedy = "give showers of such primaries: of the same ranges, or by caloscale generate --energies FILE"
+        raise InputError(problem, field=name, remedy=remedy)
 
 
 def mean_shower(training: Showers) -> Floats:

@@ -10,6 +10,7 @@ from caloscale.inference.generator import Generator, load_generator
 from caloscale.inference.stream import generate_table
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_worth
+from caloscale.physics.comparison import refuse_unlike
 from caloscale.physics.worth import Worth
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
@@ -33,7 +34,7 @@ def amplification(
     held_out: a folder of shards whose training showers are read; absent: the validation showers of the first run that
     did not select its networks. showers: of each generator that are compared. worth_of: generated showers whose worth
     is stated. Raises InputError for runs that differ in more than the seed of the training, for a run that is given
-    twice, and for showers that the networks were trained on.
+    twice, for showers that the networks were trained on, and for held-out showers of other primaries than these.
     """
     for folder in runs:
         if not (folder / "run.yaml").is_file():
@@ -55,6 +56,7 @@ def amplification(
             reference = shards.read("train")
             if learnt is not None:
                 _refuse_shared(reference, learnt, held_out)
+                refuse_unlike("training", learnt.primaries, reference.primaries)
     against = partial(compare, reference, training=reference, untrained=None, data=run.data)
     pairs = []
     for number, (folder, configuration, generator) in enumerate(zip(runs, configurations, generators), start=1):
@@ -64,7 +66,9 @@ def amplification(
             update={"validation": configuration.validation.model_copy(update={"seed": seed})}
         )
         # Of own data the held-out primaries: another finite sample of them would differ by more than the generators do.
-        generated = generate_table(generator, draw_primaries(drawn, reference, showers), seed=seed, finite=False)
+        primaries = draw_primaries(drawn, reference, showers)
+        refuse_unlike("generated", primaries, reference.primaries)
+        generated = generate_table(generator, primaries, seed=seed, finite=False)
         comparison = against(generated, validation=drawn.validation)
         if comparison.samples.unusable:
             problem = "generated showers have cells that are not finite or negative"

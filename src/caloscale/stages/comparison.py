@@ -6,13 +6,13 @@ from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
-from caloscale.physics.comparison import refuse_shared
+from caloscale.physics.comparison import refuse_shared, refuse_unlike
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import SUFFIXES, read_showers
 from caloscale.showers.preprocessing import to_gev, to_network
-from caloscale.showers.primaries import Table
+from caloscale.showers.primaries import Table, turned
 from caloscale.showers.sources import check_of_run, survey_file
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
@@ -76,8 +76,9 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
         reference, training = monte_carlo(run, shards)
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
-    generated = Showers.of(cells, primaries, generated.source)
+    generated = Showers.of(cells, turned(primaries, data), generated.source)
     refuse_shared(str(file), generated, reference)
+    refuse_unlike(str(file), generated.primaries, reference.primaries)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
     return evaluate(comparison), figure_data(comparison)
 

@@ -119,8 +119,8 @@ class PhysicsSummary(Block):
     ungated: tuple[str, ...] = ()
     """Quantities that are measured and have no gate."""
     warnings: tuple[str, ...] = ()
-    """Whether the generator is worse than the untrained network or than the mean shower, and whether it was trained on
-    other shards than those with the held-out showers."""
+    """Whether the generator is worse than the untrained network or than the mean shower, was trained on other shards
+    than those with the held-out showers, or was compared at other primaries than theirs."""
 
 
 class Summary(Block):

@@ -18,6 +18,7 @@ from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, DECIDED, REJECTED, VERDICT, ModelCard, read_card
 from caloscale.physics import Comparison, Evaluation, compare, evaluate
+from caloscale.physics.comparison import unlike_primaries
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
@@ -66,7 +67,7 @@ def validate(
         generator = load_generator(trained)
         comparison, measured = _compared(run, shards, generator, trained)
         figures.update(measured)
-        evaluation = _evaluated(comparison, generator.card, shards)
+        evaluation = _evaluated(run, comparison, generator.card, shards)
         evaluation = evaluation.model_copy(update={"network_sha256": source_sha256(trained)})
         write_text(folder / PHYSICS_FILE, evaluation.model_dump_json(by_alias=True, indent=1))
         write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(comparison).model_dump_json(by_alias=True))
@@ -87,7 +88,7 @@ def validate_int8(run: Run, dataset: str | Path | ShardFolder, model: Path) -> E
     with open_shards(dataset) as shards:
         generator = open_runtime(model, "openvino", precision="int8")
         comparison, _ = _compared(run, shards, generator, model)
-        evaluation = _evaluated(comparison, generator.card, shards)
+        evaluation = _evaluated(run, comparison, generator.card, shards)
         write_text(export_folder(model, "openvino-int8") / VERDICT, json.dumps(_decided(evaluation), indent=1))
         return evaluation
 
@@ -106,13 +107,18 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
     return comparison, {"showersPerSecond": rate, "generated": len(generated)}
 
 
-def _evaluated(comparison: Comparison, card: ModelCard, shards: ShardFolder) -> Evaluation:
-    """The evaluation, with a warning where the generator was trained on others than these shards."""
-    evaluation = evaluate(comparison)
-    if card.showers_sha256 in (None, shards.manifest.train_sha256):
-        return evaluation
-    warnings = (*evaluation.warnings, OTHER_SHARDS)
-    return evaluation.model_copy(update={"warnings": warnings})
+def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardFolder) -> Evaluation:
+    """The evaluation, with a warning where the generator was trained on others than these shards, and where primaries
+    of simulated data are distributed otherwise, as of many showers below data.preprocessing.minimumSumGev. Those of own
+    data are drawn from the shards."""
+    evaluation, samples = evaluate(comparison), comparison.samples
+    warnings = list(evaluation.warnings)
+    if card.showers_sha256 not in (None, shards.manifest.train_sha256):
+        warnings.append(OTHER_SHARDS)
+    pair = samples.generated_showers.primaries, samples.reference_showers.primaries
+    if run.data.source == "simulate" and (unlike := unlike_primaries(*pair)) is not None:
+        warnings.append(f"compared at other primaries than the held-out showers have ({unlike})")
+    return evaluation.model_copy(update={"warnings": tuple(warnings)})
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
