@@ -102,6 +102,33 @@ def test_published_voxels_have_their_numbers_of_azimuth_radius_and_depth(
     assert len(read_showers(tmp_path / "c.h5", geometry=grid)) == 2
 
 
+@pytest.mark.parametrize(
+    ("axes", "one_azimuth"), [((3, 1, 2), False), ((3, 1, 2), True), ((3, 2, 1), False), ((1, 2, 3), False)]
+)
+def test_voxels_in_another_order_are_refused(tmp_path: Path, axes: tuple[int, ...], one_azimuth: bool) -> None:
+    """Their numbers are right. Showers of spots about the axis; or those of each shower at one azimuth."""
+    geometry, random, count = load_run(preset="flow-par04").data.geometry, np.random.default_rng(1), 120
+    shower = np.repeat(np.arange(count), 600)
+    azimuth = random.integers(16, size=count)[shower] if one_azimuth else random.integers(16, size=len(shower))
+    radius = np.minimum(random.exponential(1, len(shower)), 8).astype(int)
+    layer = np.minimum(random.gamma(5, 3, len(shower)), 44).astype(int)
+    cells = np.zeros((count, *geometry.cells), np.float32)
+    np.add.at(cells, (shower, azimuth, radius, layer), random.exponential(1, len(shower)))
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file["showers"] = cells.transpose(0, *axes).reshape(count, -1)
+        file["incident_energies"] = np.full((count, 1), 1e4)
+    if axes == (3, 1, 2):
+        np.testing.assert_allclose(1000 * read_showers(tmp_path / "c.h5", geometry=geometry).cells_gev, cells, 1e-6)
+        return
+    with pytest.raises(ShowerFileError, match="depend on the azimuth, as of voxels in another order") as refused:
+        read_showers(tmp_path / "c.h5", geometry=geometry)
+    assert "(layer, azimuth, radius)" in str(refused.value.remedy)
+    assert len(read_showers(tmp_path / "c.h5", geometry=geometry, stop=20)) == 20
+    with h5py.File(tmp_path / "c.h5", "a") as file:
+        file.attrs["source"] = "generated"
+    assert len(read_showers(tmp_path / "c.h5", geometry=geometry)) == count
+
+
 def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:
     """What the file says, or its published binning, against the geometry; a written attribute is believed."""
     cylinder = load_run(preset="par04").data.geometry
