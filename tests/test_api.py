@@ -15,8 +15,9 @@ import pytest
 
 import caloscale
 from caloscale import stages
-from caloscale.errors import InputError
+from caloscale.errors import InputError, ShowerFileError
 from caloscale.showers.arrays import Showers
+from caloscale.showers.sources import detector_of
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.stages.comparison import compare_runs
 from caloscale.stages.validation import monte_carlo
@@ -87,6 +88,20 @@ def test_showers_keep_their_primary(tmp_path: Path) -> None:
             caloscale.read_showers(tmp_path / name, run)
     with pytest.raises(InputError, match=r"generated: 6 of 6 showers have their primary not in data\.particle"):
         caloscale.evaluate(showers, reference=electrons, run=run)
+
+
+def test_showers_of_another_detector_are_not_read(tmp_path: Path) -> None:
+    """Of as many cells: they would be judged as a generator's."""
+    run = caloscale.load_run(preset="compact").model_copy(update={"data": DATA})
+    caloscale.write_showers(make_showers(6, 1), path := tmp_path / "showers.h5", rebin=DATA.preprocessing.rebin)
+    for cell_mm in (7.0, 6.0):
+        with h5py.File(path, "a") as file:
+            file.attrs["simulatedDetector"] = json.dumps({**detector_of(DATA), "data.geometry.cellMm": cell_mm})
+        if cell_mm == 7:
+            assert len(caloscale.read_showers(path, run)) == 6
+            continue
+        with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were simulated with another value"):
+            caloscale.read_showers(path, run)
 
 
 def test_a_run_in_a_line() -> None:

@@ -9,19 +9,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from caloscale import stages
-from caloscale.errors import InputError, ShowerFileError
+from caloscale.errors import InputError
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices, today
 from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import read_showers as read_file
-from caloscale.showers.hdf5.layouts import PARTICLE_ATTRIBUTE
 from caloscale.showers.hdf5.reader import check_primaries
 from caloscale.showers.primaries import turned
-from caloscale.showers.sources import check_of_run, largest_median, survey_file
+from caloscale.showers.sources import check_of_run, largest_median, read_of_run
 from caloscale.spec import Run
-from caloscale.spec.data import PDG_CODES
 
 if TYPE_CHECKING:
     from caloscale.physics import Evaluation
@@ -103,19 +100,10 @@ def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None
     path: HDF5 in a published layout, or .npz and .root with plain arrays (`caloscale.showers.files`).
 
     Cells are deposited energies in GeV, float32 (N, X, Y, Z); energies in GeV, angles in rad, both (N,).
-    Raises ShowerFileError, which names file, field, value and remedy, for a file that does not fit the detector of
-    the run, and for showers none of which has a primary of the run.
+    Raises ShowerFileError, which names file, field, value and remedy, for a file of another detector than the run's,
+    and for showers none of which has a primary of the run.
     """
-    data = run.data
-    showers = read_file(path, geometry=data.geometry, rebin=data.preprocessing.rebin, start=start, stop=stop)
-    codes = set(showers.further.get("pdg", np.empty(0)).tolist())
-    if codes and not codes & {PDG_CODES[particle] for particle in data.particles}:
-        names = {code: name for name, code in PDG_CODES.items()}
-        found = ", ".join(str(names.get(code, code)) for code in sorted(codes))
-        problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
-        remedy = f"give other files, or a run of {found}; the attribute {PARTICLE_ATTRIBUTE} is the primary of a file"
-        raise ShowerFileError(problem, file=Path(path), field="pdg", value=found, remedy=remedy)
-    return showers
+    return read_of_run(path, run.data, start=start, stop=stop)
 
 
 def evaluate(
@@ -143,9 +131,6 @@ def evaluate(
 
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given if isinstance(given, Showers) else read_showers(given, run)
-        if not isinstance(given, Showers) and Path(given).suffix in (".h5", ".hdf5"):  # these name their detector
-            primaries = survey_file(Path(given), run.data, run.data.preprocessing.rebin).primaries
-            found = Showers.of(found.cells_gev, primaries, found.source)
         check_primaries(name, "plain", found.primaries)
         check_of_run(found.primaries, run.data, field=name)
         return Showers.of(found.cells_gev, turned(found.primaries, run.data), found.source)

@@ -6,6 +6,7 @@ The origin of those that are written is ``source``: an array of an archive, a TO
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.installation import load_package
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers, check_name_of_angle
+from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers, OpenFile, check_name_of_angle
 from caloscale.showers.hdf5.reader import check_cells, check_primaries
 from caloscale.showers.hdf5.reader import read_showers as read_hdf5
 from caloscale.showers.hdf5.writer import write_showers as write_hdf5
@@ -30,11 +31,18 @@ TREE = "showers"
 
 
 def read_showers(
-    path: str | Path, *, geometry: Geometry, rebin: CellNumbers = (1, 1, 1), start: int = 0, stop: int | None = None
+    path: str | Path,
+    *,
+    geometry: Geometry,
+    rebin: CellNumbers = (1, 1, 1),
+    start: int = 0,
+    stop: int | None = None,
+    check: Callable[[OpenFile], None] | None = None,
 ) -> Showers:
     """The showers ``start:stop`` of a file, in GeV, with neighbouring cells summed by ``rebin``.
 
-    Plain files whose cells are those of the geometry are re-binned; those that are re-binned already stay so.
+    Plain files whose cells are those of the geometry are re-binned; those that are re-binned already stay so. check:
+    raises for an HDF5 file that is not to be read.
     Raises ShowerFileError naming file, field, value and remedy for what is missing, damaged or impossible, and
     InputError for a ROOT file without uproot, and for a start or stop that is no integer.
     """
@@ -43,7 +51,7 @@ def read_showers(
             raise InputError("is no integer", field=field, value=value, remedy="give the number of a shower")
     path = Path(path)
     if path.suffix not in (".npz", ".root"):
-        return read_hdf5(path, geometry=geometry, rebin=rebin, start=start, stop=stop)
+        return read_hdf5(path, geometry=geometry, rebin=rebin, start=start, stop=stop, check=check)
     arrays = _read_npz(path) if path.suffix == ".npz" else _read_root(path)
     for name in ("cells_gev", "energy_gev"):
         if name not in arrays:

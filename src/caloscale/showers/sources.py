@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from caloscale.detector.geometry import absorber_mm
 from caloscale.detector.sampling import Medium
 from caloscale.errors import InputError, ShowerFileError, cut
 from caloscale.showers.arrays import Showers
+from caloscale.showers.files import read_showers
 from caloscale.showers.hdf5.layouts import (
     AXES,
     DETECTOR_ATTRIBUTE,
@@ -155,25 +157,47 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
     configuration's range by whole turns. Raises ShowerFileError as `reader.read_showers` does."""
     with open_layout(path) as opened:
         opened.check_shape(data.geometry, rebin)
-        _check_detector(opened, data)
-        if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
-            problem = (
-                "holds Geant4's part of hybrid showers: the particles that generators took over are not in its cells"
-            )
-            remedy = "give whole showers: those of `caloscale simulate` without --with"
-            raise opened.error(problem, f"attribute {WITHOUT_GENERATED_ATTRIBUTE}", taken, remedy)
+        _check_origin(opened, data)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
-        found = ", ".join(opened.particles)
-        if not set(opened.particles) & set(data.particles):
-            attribute = f"attribute {PARTICLE_ATTRIBUTE}"
-            problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
-            field = "pdg" if "pdg" in opened.further else attribute
-            remedy = f"set data.particle to {found}, give other files, or write the {attribute} into a file that does "
-            raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}not say its primary")
     check_primaries(path, layout, primaries)
     primaries = turned(primaries, data)
     return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data), states_unit)
+
+
+def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | None = None) -> Showers:
+    """The showers ``start:stop`` of a file, re-binned as the networks of a run see them.
+
+    Raises as `files.read_showers`, and ShowerFileError for showers of another detector than the run's, or of none of
+    its primaries.
+    """
+    rebin, check = data.preprocessing.rebin, partial(_check_origin, data=data)
+    showers = read_showers(path, geometry=data.geometry, rebin=rebin, start=start, stop=stop, check=check)
+    if len(codes := np.unique(showers.further.get("pdg", np.empty(0)))):
+        names = {code: particle for particle, code in PDG_CODES.items()}
+        _check_particles(Path(path), "pdg", [str(names.get(code, code)) for code in codes.tolist()], data)
+    return showers
+
+
+def _check_origin(opened: OpenFile, data: Data) -> None:
+    """Raise ShowerFileError for a file of another detector, beam line or primary than that of the data, and for a part
+    of hybrid showers."""
+    _check_detector(opened, data)
+    if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
+        problem = "holds Geant4's part of hybrid showers: the particles that generators took over are not in its cells"
+        remedy = "give whole showers: those of `caloscale simulate` without --with"
+        raise opened.error(problem, f"attribute {WITHOUT_GENERATED_ATTRIBUTE}", taken, remedy)
+    field = "pdg" if "pdg" in opened.further else f"attribute {PARTICLE_ATTRIBUTE}"
+    _check_particles(opened.path, field, opened.particles, data)
+
+
+def _check_particles(path: Path, field: str, particles: Sequence[str], data: Data) -> None:
+    """Raise ShowerFileError where none of these primaries of a file is one of the data."""
+    if not set(particles) & set(data.particles):
+        found = ", ".join(particles)
+        problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
+        remedy = f"set data.particle to {found}, give other files, or write the attribute {PARTICLE_ATTRIBUTE} into a "
+        raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}file without its primary")
 
 
 def detector_of(data: Data) -> dict[str, Any]:

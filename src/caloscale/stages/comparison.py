@@ -10,10 +10,10 @@ from caloscale.physics.comparison import refuse_shared, refuse_unlike
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.arrays import Showers
-from caloscale.showers.files import SUFFIXES, read_showers
+from caloscale.showers.files import SUFFIXES
 from caloscale.showers.preprocessing import to_gev, to_network
-from caloscale.showers.primaries import Table, turned
-from caloscale.showers.sources import check_of_run, survey_file
+from caloscale.showers.primaries import turned
+from caloscale.showers.sources import check_of_run, read_of_run
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
@@ -62,13 +62,10 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
     """Showers of a file as if the generator of a run had made them: by its gates, against its held-out showers."""
     data = run.data
-    generated = read_showers(file, geometry=data.geometry, rebin=data.preprocessing.rebin)
-    primaries: Table = generated.primaries
-    if file.suffix in (".h5", ".hdf5"):  # these name their primary
-        primaries = survey_file(file, data, data.preprocessing.rebin).primaries
+    generated = read_of_run(file, data)
     if len(generated) == 0:
         raise InputError("holds no showers", file=file, remedy="give a file with showers")
-    check_of_run(primaries, data, file=file)
+    check_of_run(generated.primaries, data, file=file)
     load_tensorflow_quietly()
     from caloscale.stages.validation import monte_carlo
 
@@ -76,7 +73,7 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
         reference, training = monte_carlo(run, shards)
     # Cells below the threshold of the run are empty in its showers, too.
     cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
-    generated = Showers.of(cells, turned(primaries, data), generated.source)
+    generated = Showers.of(cells, turned(generated.primaries, data), generated.source)
     refuse_shared(str(file), generated, reference)
     refuse_unlike(str(file), generated.primaries, reference.primaries)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)

@@ -1,7 +1,7 @@
 """Reading showers in HDF5, in the published layouts."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -32,20 +32,29 @@ Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
 
 
 def read_showers(
-    path: str | Path, *, geometry: Geometry, rebin: CellNumbers = (1, 1, 1), start: int = 0, stop: int | None = None
+    path: str | Path,
+    *,
+    geometry: Geometry,
+    rebin: CellNumbers = (1, 1, 1),
+    start: int = 0,
+    stop: int | None = None,
+    check: Callable[[OpenFile], None] | None = None,
 ) -> Showers:
     """The showers ``start:stop`` of an HDF5 file in one of the published layouts.
 
     Cells come as GeV in the axes (N, X, Y, Z) of the geometry, whatever the file's unit, with neighbours summed by
     ``rebin``: those of a file that is re-binned so (attribute ``rebin``) come as they are. In the
     CaloChallenge layout the voxels (layer, alpha, r) become (alpha, r, layer) and the angle is pi/2. The column ``pdg``
-    is there always, from the dataset, the attribute ``particle`` or the layout.
+    is there always, from the dataset, the attribute ``particle`` or the layout. check: raises for a file that is not to
+    be read.
     Raises ShowerFileError naming file, field, value and remedy: not HDF5, truncated, missing dataset,
     another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles, voxels of a cylinder
     in another order.
     """
     with open_layout(path) as opened:
         cells = opened.check_shape(geometry, rebin)
+        if check is not None:
+            check(opened)
         with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         columns = tuple(dict.fromkeys((*opened.further, "pdg")))
