@@ -164,6 +164,12 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     with pytest.raises(InputError, match="reference: have cells that sum up to more"):
         caloscale.evaluate(training, reference=replace(reference, cells_gev=reference.cells_gev * 1000), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
+    coarse = DATA.preprocessing.model_copy(update={"threshold_gev": 1e-3})
+    made = make_showers(600, 3)  # as a network makes them that was trained with this threshold
+    made = replace(made, cells_gev=np.where(made.cells_gev < 1e-3, np.float32(0), made.cells_gev))
+    coarse_run = run.model_copy(update={"data": DATA.model_copy(update={"preprocessing": coarse})})
+    found = caloscale.evaluate(made, reference=reference, training=training, run=coarse_run)
+    assert abs(found.quantities["response"].differences[0].value) < 2
     assert decide(make_showers(600, 3, response=1.3)) == "rejected"
 
 
@@ -184,7 +190,8 @@ def test_an_evaluation_of_two_files_has_histograms(tmp_path: Path) -> None:
     found = evaluation.histograms
     assert set(found) > {"longitudinalProfile", "cellSpectrum", "ecalSum", "momentsTransverse6", "showerMaximum"}
     profile = found["longitudinalProfile"]["generated", :]
-    layers_gev = generated.cells_gev.astype(np.float64).sum(axis=(1, 2))
+    above = generated.cells_gev >= DATA.preprocessing.threshold_gev
+    layers_gev = np.where(above, generated.cells_gev, 0).astype(np.float64).sum(axis=(1, 2))
     np.testing.assert_allclose(profile.values(), layers_gev.sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(profile.variances(), (layers_gev**2).sum(axis=0), rtol=1e-5)
     sums, edges = found["ecalSum"]["generated", :], found["ecalSum"].axes[1].edges

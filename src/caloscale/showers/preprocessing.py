@@ -50,6 +50,12 @@ def to_gev(x: Any, preprocessing: Preprocessing) -> Any:
     return tf.where(empty, tf.zeros_like(cells_gev), tf.maximum(cells_gev, threshold))
 
 
+def without_faint(cells_gev: NDArray[np.float32], preprocessing: Preprocessing) -> NDArray[np.float32]:
+    """Cells in GeV with those below the threshold empty, as in shards and of networks; negative ones stay."""
+    faint = (cells_gev > 0) & (cells_gev < np.float32(preprocessing.threshold_gev * (1 - _ROUNDING)))
+    return np.where(faint, np.float32(0), cells_gev)
+
+
 def _power(base: Any, exponent: float, empty: Any) -> Any:
     """base^exponent, 0 where empty (elsewhere base > 0). Most cells are empty: numpy skips them."""
     if isinstance(base, np.ndarray):

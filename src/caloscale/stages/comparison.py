@@ -11,7 +11,7 @@ from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import SUFFIXES
-from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import turned
 from caloscale.showers.sources import check_of_run, read_of_run
 from caloscale.showers.tfrecord.shard_folder import open_shards
@@ -71,9 +71,8 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
 
     with open_shards(dataset) as shards:
         reference, training = monte_carlo(run, shards)
-    # Cells below the threshold of the run are empty in its showers, too.
-    cells = to_gev(to_network(generated.cells_gev, data.preprocessing), data.preprocessing)
-    generated = Showers.of(cells, turned(generated.primaries, data), generated.source)
+    cells_gev = without_faint(generated.cells_gev, data.preprocessing)
+    generated = Showers.of(cells_gev, turned(generated.primaries, data), generated.source)
     refuse_shared(str(file), generated, reference)
     refuse_unlike(str(file), generated.primaries, reference.primaries)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
