@@ -100,7 +100,7 @@ def test_showers_of_another_detector_are_not_read(tmp_path: Path) -> None:
         if cell_mm == 7:
             assert len(caloscale.read_showers(path, run)) == 6
             continue
-        with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were simulated with another value"):
+        with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
             caloscale.read_showers(path, run)
 
 

@@ -76,7 +76,7 @@ def test_simulated_showers_of_another_detector_are_refused(
     if "geometry" in change:
         change = {"geometry": data.geometry.model_copy(update=change["geometry"])}
     other = data.model_copy(update=change)
-    with pytest.raises(ShowerFileError, match="simulated with another value than the run configuration") as refused:
+    with pytest.raises(ShowerFileError, match="made with another value than the run configuration") as refused:
         survey_file(path, other)
     assert refused.value.field == field and remedy in str(refused.value.remedy)
     write_file(tmp_path, 0, make_showers(4), other, "f")

@@ -64,6 +64,10 @@ def test_what_was_generated_is_read_back(
     np.testing.assert_allclose(found.energy_gev, [10, 20, 10, 20, 10], rtol=1e-6)
     np.testing.assert_allclose(np.degrees(found.angle_rad), [70, 70, 100, 100, 70], rtol=1e-6)
     assert found.source == "generated" and describe_file(output).showers == 5
+    data = generator.run.data
+    other = data.model_copy(update={"geometry": data.geometry.model_copy(update={"cell_mm": 6.0})})
+    with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
+        caloscale.read_showers(output, generator.run.model_copy(update={"data": other}))
     if layout == "variable-angle":
         np.testing.assert_array_equal(read_one(output, 2)[0].cells_gev, found.cells_gev[2:3])
         some = generation.Generation(output=tmp_path / "some.h5", count=2, energies=str(output))

@@ -11,6 +11,7 @@ from caloscale.errors import InputError, ShowerFileError
 from caloscale.inference.generator import load_generator
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
+from caloscale.showers.sources import read_of_run
 from caloscale.simulation.entering import ENTERING, write_entering
 from caloscale.simulation.files import file_name, write_file
 from caloscale.simulation.record import SimulationRecord
@@ -62,6 +63,10 @@ def test_generated_showers_are_added_where_their_particles_entered(data: Data, m
         expected[1] += made.cells_gev[0] + made.cells_gev[2]
         expected[0, 1:] += made.cells_gev[1, :-1]  # a cell further along x
         np.testing.assert_allclose(showers.cells_gev, expected, rtol=1e-5)
+    behind = load_run(preset="compact", overrides=[*OVERRIDES, "data.front=[{material: lead, thicknessMm: 5.6}]"])
+    assert len(read_of_run(tmp_path / "showers" / file_name(0), data)) == 2
+    with pytest.raises(ShowerFileError, match=r"data\.front: the showers were made with another value"):
+        read_of_run(tmp_path / "showers" / file_name(0), behind.data)
     assert (files[0].cells_gev != files[1].cells_gev).any(), "each file has its own random numbers"
 
 

@@ -217,7 +217,7 @@ def _check_detector(opened: OpenFile, data: Data) -> None:
     for field, wanted in detector_of(data).items():
         found = of_file.get(field, wanted)  # a field that is newer than the file
         if found != wanted:
-            problem = f"the showers were simulated with another value than the run configuration has, {wanted}"
+            problem = f"the showers were made with another value than the run configuration has, {wanted}"
             needs = "data.source to simulate and " if found and field in _SIMULATED_ONLY else ""
             remedy = f"set {needs}{field} to {cut(json.dumps(found))}, or give other files"
             raise opened.error(problem, field, found, remedy)

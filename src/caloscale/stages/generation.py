@@ -1,5 +1,6 @@
 """Showers from a trained generator into a file of any size."""
 
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -17,13 +18,21 @@ from caloscale.inference.packages import format_of
 from caloscale.inference.primaries import Primaries, check_ranges, parse_primaries
 from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_batch, suitable_streams
 from caloscale.inference.stream import stream
-from caloscale.models.card import ModelCard, read_card
+from caloscale.models.card import ModelCard, read_card, read_configuration
 from caloscale.processor import peak_memory_mib
 from caloscale.progress import bar
 from caloscale.showers.files import SUFFIXES
-from caloscale.showers.hdf5.layouts import CELL_SHAPE_ATTRIBUTE, PARTICLE_ATTRIBUTE, REBIN_ATTRIBUTE, Layout
+from caloscale.showers.hdf5.layouts import (
+    CELL_SHAPE_ATTRIBUTE,
+    DETECTOR_ATTRIBUTE,
+    PARTICLE_ATTRIBUTE,
+    REBIN_ATTRIBUTE,
+    Layout,
+)
 from caloscale.showers.hdf5.writer import open_writer
+from caloscale.showers.sources import detector_of
 from caloscale.spec.block import Block
+from caloscale.spec.data import Data
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import StopRequest, ended_by_sigterm, signal_of_system_error
 
@@ -152,7 +161,7 @@ def generate(model: Path, wanted: Generation) -> GenerationRecord:
                 reason = "as asked for"
             opened = time.perf_counter()
             with StopRequest() as stop:
-                _write(runtime, primaries, wanted, count, batch, stop)
+                _write(runtime, read_configuration(model).data, primaries, wanted, count, batch, stop)
                 complete = True
             seconds = time.perf_counter() - opened
             return GenerationRecord(
@@ -212,13 +221,14 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
 
 
 def _write(
-    runtime: Runtime, primaries: Primaries, wanted: Generation, count: int, batch: int, stop: StopRequest
+    runtime: Runtime, trained: Data, primaries: Primaries, wanted: Generation, count: int, batch: int, stop: StopRequest
 ) -> None:
     card = runtime.card
     attributes: dict[str, Any] = {
         "preset": card.preset,
         PARTICLE_ATTRIBUTE: card.particle_text,
         CELL_SHAPE_ATTRIBUTE: card.geometry.cell_shape,
+        DETECTOR_ATTRIBUTE: json.dumps(detector_of(trained)),
         "trainedOn": card.source,
         "generatorStep": card.step,
         "seed": wanted.seed,

@@ -59,7 +59,8 @@ REBIN_ATTRIBUTE = "rebin"
 """By how many cells along x, y and depth the showers of a file were summed, as 3x3x1; without it they were not."""
 
 DETECTOR_ATTRIBUTE = "simulatedDetector"
-"""The detector and the beam line of a simulation, JSON: see `sources.detector_of`; files of others do not have it."""
+"""The detector and the beam line of a simulation, or of the one that a generator learnt, JSON: see
+`sources.detector_of`; files of others do not have it."""
 
 WITHOUT_GENERATED_ATTRIBUTE = "withoutGenerated"
 """The particles that generators took over in a simulation, whose energy the cells therefore lack."""
