@@ -12,6 +12,7 @@ from caloscale.report.drawing import save_figures
 from caloscale.report.figure_data import figure_data
 from caloscale.report.html import render
 from caloscale.spec import load_run
+from caloscale.stages.comparison import comparison_json
 from tests.physics.conftest import Case
 
 
@@ -48,6 +49,10 @@ def test_each_gate_has_the_result_of_its_own_run(two: tuple[Compared, Compared])
     assert texts["generation, ms a shower"] == ("0.25", "-") and texts["bill, USD"] == ("0.5", "-")
     assert texts["verdict"] == (two[0].evaluation.decision, two[1].evaluation.decision)
     assert [row[0] for row in configurations.rows] == list(differences(two))
+    warned = replace(two[1], evaluation=two[1].evaluation.model_copy(update={"warnings": ("trained on other shards",)}))
+    texts = {row[0]: row[1:] for row in comparison_tables((two[0], warned))[0].texts()}
+    assert texts["warnings"] == ("-", "trained on other shards")
+    assert comparison_json((two[0], warned))["runs"][1]["warnings"] == ["trained on other shards"]
 
 
 def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compared, Compared], tmp_path) -> None:
@@ -71,6 +76,7 @@ def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compare
     ("override", "drawn", "notice"),
     [
         ("data.energyGev=[10, 20]", ["roc"], "no observable is overlaid"),
+        ("data.front=[{material: lead, thicknessMm: 5.6}]", ["roc"], "no observable is overlaid"),
         ("validation.energyBins=2", ["roc", "spectrum", "distributions"], "longitudinal profiles: validation.energyB"),
         ("validation.hitsThresholdGev=0.001", ["longitudinal", "roc", "spectrum", "distributions"], "are hits: valid"),
     ],

@@ -31,7 +31,7 @@ COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
 """Colours of the lines, one for each generator; they repeat after the last."""
 APART = (
     "data.geometry.", "data.preprocessing.", "data.energyGev", "data.angleDeg", "data.azimuthDeg", "data.entryMm",
-    "data.particle",
+    "data.particle", "data.front", "data.pairDistanceMm",
 )  # fmt: skip
 """Fields of the run configuration whose difference makes other showers: nothing is overlaid."""
 OWN_DEFINITION = {"validation.energyBins": "longitudinal profiles", "validation.hitsThresholdGev": "hits"}
@@ -111,9 +111,11 @@ def _overview(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
     def optional(value: float | None, template: str) -> str:
         return ABSENT if value is None else template.format(value)
 
+    warned = any(each.evaluation.warnings for each in compared)
     decisions = (Cell(each.evaluation.decision, TONES[each.evaluation.decision]) for each in compared)
     return [
         ("verdict", *decisions),
+        *([row("warnings", lambda e: "; ".join(e.evaluation.warnings) or ABSENT)] if warned else []),
         row("network", lambda each: each.network),
         row("AUC of the classifier", lambda each: optional(each.evaluation.classifier.value, "{:.3f}")),
         row("showers compared", lambda e: f"{e.evaluation.showers.generated} / {e.evaluation.showers.reference}"),

@@ -88,6 +88,7 @@ def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:
                 "folder": each.folder,
                 "network": each.network,
                 "decision": each.evaluation.decision,
+                "warnings": list(each.evaluation.warnings),
                 "classifierAuc": each.evaluation.classifier.value,
                 "millisecondsPerShower": each.milliseconds_per_shower,
                 "trainingSeconds": each.training_seconds,
