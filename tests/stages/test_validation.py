@@ -211,6 +211,8 @@ def test_networks_of_other_shards_are_marked(
     # The networks are in no folder with a verdict: an export of them has that of the run, until they change.
     decided = verdict(networks, "onnx")
     assert decided["decision"] == evaluation.decision == "rejected" and decided["reasons"] == list(evaluation.reasons)
+    wanted = Generation(output=tmp_path / "a.h5", count=3)
+    assert generate(networks, wanted).warnings == (f"the gates of its run rejected the generator in {networks}",)
     (networks / "model.json").write_text(json.dumps({**card, "step": 2}))
     assert verdict(networks, "onnx")["decision"] == verdict(networks, "openvino-int8")["decision"] == "not assessed"
 

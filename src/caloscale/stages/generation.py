@@ -281,10 +281,14 @@ def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iter
 
 
 def _doubts(model: Path, wanted: Generation) -> Iterator[str]:
-    """What is not known of a model in int8. Raises CheckpointError where its gates rejected it."""
-    if wanted.precision != "int8" or (format := format_of(wanted.runtime, wanted.precision)) is None:
+    """That the gates rejected a model, and what is not known of it in int8. Raises CheckpointError where they rejected
+    it in int8."""
+    format = format_of(wanted.runtime, wanted.precision)
+    decision = verdict(model, format or "onnx")["decision"]
+    if format != "openvino-int8":
+        if decision == "rejected":
+            yield f"the gates of its run rejected the generator in {model}"
         return
-    decision = verdict(model, format)["decision"]
     if decision == "rejected":
         problem = "is rejected by its gates in int8"
         raise CheckpointError(problem, file=model, field="precision", value="int8", remedy="use float32")
