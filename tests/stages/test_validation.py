@@ -227,9 +227,25 @@ def test_other_primaries_than_those_of_the_held_out_showers_are_marked(
     held_out = held_out[held_out.energy_gev > lowest_gev]
     compared = SimpleNamespace(samples=SimpleNamespace(generated_showers=drawn, reference_showers=held_out))
     shards = SimpleNamespace(manifest=SimpleNamespace(train_sha256="0"))
-    warnings = _evaluated(COMPACT, compared, SimpleNamespace(showers_sha256="0"), shards).warnings
+    card = SimpleNamespace(showers_sha256="0", configuration={"train": {"startFrom": "runs/first/model"}})
+    warnings = _evaluated(COMPACT, compared, card, shards).warnings
     marked = ["compared at other primaries than the held-out showers have (energy_gev, Kolmogorov-Smirnov statistic 0."]
     assert [text[: len(marked[0])] for text in warnings] == (marked if lowest_gev > 5 else [])
+
+
+@pytest.mark.parametrize(("source", "start", "marked"), [("own", "a/model", 1), ("own", None, 0), ("simulate", "a", 0)])
+def test_networks_that_began_with_a_model_of_own_data_are_marked(
+    source: str, start: str | None, marked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which showers of own files are held out depends on the ranges and the seed of the run."""
+    monkeypatch.setattr(validation, "evaluate", lambda _: ACCEPTED)
+    run = spec.load_run(preset="compact", overrides=[f"data.source={source}"])
+    drawn = showers_of(**draw_table(run.data, 9, np.random.default_rng(1)))
+    compared = SimpleNamespace(samples=SimpleNamespace(generated_showers=drawn, reference_showers=drawn))
+    shards = SimpleNamespace(manifest=SimpleNamespace(train_sha256="0"))
+    card = SimpleNamespace(showers_sha256="0", configuration={"train": {"startFrom": start}})
+    warnings = _evaluated(run, compared, card, shards).warnings
+    assert [text.split(" (")[0] for text in warnings] == ["trained from the weights of a/model"] * marked
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -379,7 +379,8 @@ class Evaluation(Block):
     """What generated showers are worth in Monte Carlo showers."""
     warnings: tuple[str, ...]
     """Whether the generator is worse than the untrained network or than the mean shower, was trained on other shards
-    than those with the held-out showers, or was compared at other primaries than theirs."""
+    than those with the held-out showers, began with a model that may have seen these, or was compared at other
+    primaries than theirs."""
     notes: tuple[str, ...]
     """What a reader has to know about the numbers."""
 

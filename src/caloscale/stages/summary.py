@@ -120,7 +120,8 @@ class PhysicsSummary(Block):
     """Quantities that are measured and have no gate."""
     warnings: tuple[str, ...] = ()
     """Whether the generator is worse than the untrained network or than the mean shower, was trained on other shards
-    than those with the held-out showers, or was compared at other primaries than theirs."""
+    than those with the held-out showers, began with a model that may have seen these, or was compared at other
+    primaries than theirs."""
 
 
 class Summary(Block):

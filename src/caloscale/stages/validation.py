@@ -108,13 +108,18 @@ def _compared(run: Run, shards: ShardFolder, generator: Runtime, trained: Path) 
 
 
 def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardFolder) -> Evaluation:
-    """The evaluation, with a warning where the generator was trained on others than these shards, and where primaries
-    of simulated data are distributed otherwise, as of many showers below data.preprocessing.minimumSumGev. Those of own
-    data are drawn from the shards."""
+    """The evaluation, with a warning where the generator was trained on others than these shards, where it began with
+    a model of own data, whose held-out showers may have been others, and where primaries of simulated data are
+    distributed otherwise, as of many showers below data.preprocessing.minimumSumGev. Those of own data are drawn from
+    the shards."""
     evaluation, samples = evaluate(comparison), comparison.samples
     warnings = list(evaluation.warnings)
     if card.showers_sha256 not in (None, shards.manifest.train_sha256):
         warnings.append(OTHER_SHARDS)
+    start = card.configuration.get("train", {}).get("startFrom")
+    if start is not None and run.data.source != "simulate":
+        seen = "the verdict is too good if these have seen showers that are held out here"
+        warnings.append(f"trained from the weights of {start} ({seen})")
     pair = samples.generated_showers.primaries, samples.reference_showers.primaries
     if run.data.source == "simulate" and (unlike := unlike_primaries(*pair)) is not None:
         warnings.append(f"compared at other primaries than the held-out showers have ({unlike})")
