@@ -12,8 +12,11 @@ from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.generator import load_generator
 from caloscale.models import latent, noise_size
 from caloscale.random import latent_noise
+from caloscale.showers.files import write_showers
 from caloscale.showers.primaries import draw_table
+from caloscale.showers.sources import read_of_run
 from caloscale.spec import load_run
+from tests.inference.model_folders import COMPACT, shared_model
 
 
 @pytest.fixture
@@ -64,6 +67,17 @@ def test_single_numbers_are_those_of_each_shower(generator):
     assert len(generator.generate(20.0, np.pi / 2)) == 1
     assert generator.generate(20.0, count=0).cells_gev.shape == (0, 5, 4, 3)
     assert len(generator.generate(energy, np.pi / 2)) == 5
+
+
+def test_showers_say_their_primary(tmp_path_factory, tmp_path):
+    """Written and read again, photons are photons. Primaries of showers can be given as they are."""
+    photons = load_generator(shared_model(tmp_path_factory, "compact", (*COMPACT, "data.particle=gamma")))
+    showers = photons.generate(20.0, np.pi / 2, count=3, seed=3)
+    write_showers(showers, tmp_path / "made.h5")
+    assert set(read_of_run(tmp_path / "made.h5", photons.run.data).further["pdg"]) == {22}
+    np.testing.assert_array_equal(photons.generate(**showers.primaries, seed=3).cells_gev, showers.cells_gev)
+    with pytest.raises(InputError, match="pdg: holds a number that the model was not trained with"):
+        photons.generate(20.0, np.pi / 2, pdg=11, seed=3)
 
 
 def test_angles_that_are_not_given_are_drawn_from_what_was_trained(generator):

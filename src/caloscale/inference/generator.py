@@ -16,7 +16,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from caloscale.errors import CheckpointError, InputError
-from caloscale.inference.primaries import Primaries, Span, broadcast
+from caloscale.inference.primaries import Primaries, Span, broadcast, check_trained
 from caloscale.inference.runtime import Runtime, RuntimeName, suitable_streams
 from caloscale.inference.stream import generate_table
 from caloscale.models import build, family_of
@@ -28,6 +28,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.primaries import Floats
 from caloscale.spec import Run
+from caloscale.spec.data import PDG_CODES
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +77,9 @@ class Generator(Runtime):
         energy_gev: one number, or one of each shower (N,), GeV. angle_rad: likewise, rad; None: drawn uniformly from
         the angles that the model was trained with, by the seed. count: number of showers where all primaries are
         single numbers; None: 1. seed: None is a random one; the showers have it as ``seed``. further: the other columns
-        of the model's table of primaries (`ModelCard.columns`). extrapolate: also energies and angles that the model
-        was not trained with, where no verdict holds, with a warning.
+        of the model's table of primaries (`ModelCard.columns`); ``pdg``, which the showers have always, need not be
+        given to a model of one primary. extrapolate: also energies and angles that the model was not trained with,
+        where no verdict holds, with a warning.
         Raises InputError for these otherwise, for energies that are not positive, angles that are not within 0 and pi,
         numbers that are not finite or not of equal length, and further columns that are missing or go beyond what was
         trained.
@@ -88,8 +90,11 @@ class Generator(Runtime):
         if angle_rad is None:
             angles = Span(*map(math.radians, self.card.angle_deg))
             table |= Primaries({"angle_rad": angles}, seed).of(0, len(table["energy_gev"]))
+        if "pdg" in table and "pdg" not in self.card.spans:  # of its only primary
+            check_trained({"pdg": table.pop("pdg")}, self.card)
         showers = generate_table(self, table, seed=seed, batch=batch, extrapolate=extrapolate)
-        return replace(showers, seed=seed)
+        pdg = np.full(len(showers), PDG_CODES[self.card.particles[0]], np.float32)
+        return replace(showers, seed=seed, further={**showers.further, "pdg": showers.further.get("pdg", pdg)})
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()
