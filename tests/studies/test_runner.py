@@ -431,7 +431,8 @@ def test_studies_are_found_by_name():
 def test_paths_lead_into_lists_and_mappings_and_not_beyond():
     point = Point({"a": 1, "environment": {"A": 1, "B": None}}, {"b": [5, {"c": 6}], "environment": 5})
     assert (point.value("b.1.c"), point.value("environment.A"), point.value("environment.B")) == (6, 1, None)
-    for path in ("b.2", "environment.C"):
+    assert point.value("b.2") is point.value("b.2.c") is None
+    for path in ("b.x", "environment.C"):
         with pytest.raises(ConfigurationError, match="neither an input nor in the result"):
             point.value(path)
 

@@ -118,6 +118,16 @@ def test_one_run_has_no_uncertainty(solved: list[SolverRun], tmp_path: Path) -> 
     assert {row["± p0"] for row in rows_of(run_study(study, CONTEXT, tmp_path, "x"), "equal-epochs")} == {None}
 
 
+def test_sizes_of_sub_ensembles_that_fewer_solvers_do_not_have_are_absent(
+    solved: list[SolverRun], tmp_path: Path
+) -> None:
+    """Two seeds of two ranks are four solvers: there are several draws of two of them, one of all, and none of 16."""
+    study = of_sweep(load_study("sagips-ensemble"), "truth", **{"seeds": [1, 2], "solver.ranks": 2})
+    (row,) = rows_of(run_study(study, CONTEXT, tmp_path, "x"), "truth")
+    assert row["± of 2"] > 0 and row["of 4, drawn"] == row["mean abs residual"] and row["± of 4"] is None
+    assert row["of 16, drawn"] is row["± of 16"] is None
+
+
 def test_a_study_that_was_interrupted_solves_only_what_is_left(
     solved: list[SolverRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,7 +133,8 @@ class Point:
     """Why the point failed; None: it did not."""
 
     def value(self, path: str) -> Any:
-        """An input, or what a dotted path names in an input or in the result; None where the path ends in nothing."""
+        """An input, or what a dotted path names in an input or in the result; None where the path ends in nothing, or
+        beyond the end of a list."""
         if path in self.inputs:
             return self.inputs[path]
         first, _, rest = path.partition(".")
@@ -145,8 +146,8 @@ class Point:
         for name in path.split("."):
             if found is None:
                 return None
-            if isinstance(found, list) and name.isdigit() and int(name) < len(found):
-                found = found[int(name)]
+            if isinstance(found, list) and name.isdigit():
+                found = dict(enumerate(found)).get(int(name))  # other inputs make a shorter list
             elif isinstance(found, dict) and name in found:
                 found = found[name]
             else:

@@ -85,7 +85,8 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
         "atSeconds": float(np.mean([run.seconds for run in runs])),
         "meanAbsoluteOfRuns": float(np.abs(each).mean()),
         "subEnsembles": [
-            {"members": size, "meanAbsolute": mean, "deviation": deviation}
+            # All members are one ensemble, which does not vary.
+            {"members": size, "meanAbsolute": mean, "deviation": deviation if size < len(members) else None}
             for size, (mean, deviation) in sub_ensembles(runs[0].truth, members).items()
         ],
         "betweenRanks": float(np.mean([run.between_ranks for run in runs])),
