@@ -4,6 +4,8 @@ A run is judged by its lowest deviation from Monte Carlo on the validation showe
 and resolution are of showers that nothing was selected by.
 """
 
+import hashlib
+import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,8 +82,10 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
                         stopped.add(trial.number)
                         raise optuna.TrialPruned
 
+        # Other values than those of an earlier attempt, in which a trial before failed, make another run.
+        key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:8]
         try:
-            run = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}", watch)
+            run = whole_run({**fields, **values}, folder / f"trial-{trial.number:03d}-{key}", watch)
         except ConfigurationError:
             raise
         except CaloscaleError as error:
