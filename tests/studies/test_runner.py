@@ -145,6 +145,25 @@ def test_other_files_under_the_same_name_make_another_point(computed, tmp_path, 
     assert numbers[1] == numbers[0] and numbers[2] == 2 * numbers[0]
 
 
+@pytest.mark.parametrize("file", ["mine.py", "mine/parts/smearing.py"])
+@pytest.mark.parametrize(
+    "given", [{"solver.objective": "mine.Own"}, {"solver.dataSets": [{"environment": "mine.Own"}]}]
+)
+def test_other_code_of_the_user_makes_another_point(computed, tmp_path, monkeypatch, file, given):
+    asked, _, _ = computed
+    code = tmp_path / "code" / file
+    code.parent.mkdir(parents=True)
+    (code.parents[1] / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path / "code")
+    numbers = []
+    for content in ("first", "first", "other"):
+        code.write_text(content)
+        _content_of.cache_clear()
+        run_points(Study.model_validate(_changed(given={"asOf": "today"} | given)), CONTEXT, tmp_path / "study")
+        numbers.append(len(asked))
+    assert numbers == [6, 6, 12]
+
+
 def test_a_point_that_fails_is_a_row_that_says_why_and_is_not_kept(tmp_path):
     sweep = {
         "name": "bad",

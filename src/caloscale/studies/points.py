@@ -6,6 +6,7 @@ import glob
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -76,20 +77,36 @@ def nested(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 READ_FIELDS = ("source", "startFrom", "model")
 """Last parts of the names of fields with files or folders of showers, events or networks."""
+CLASS_FIELDS = ("environment", "objective", "optimizer")
+"""Last parts of the names of fields with an importable class."""
 
 
 def contents_of(inputs: Any) -> list[str]:
-    """Hashes of the files and folders, also in buckets, that a point reads, wherever `READ_FIELDS` are in its inputs.
+    """Hashes of the files and folders, also in buckets, that a point reads, wherever `READ_FIELDS` are in its inputs,
+    and of the user's module or package of each class in `CLASS_FIELDS`.
 
     Raises InputError and StorageError for what cannot be read.
     """
     held: list[str] = []
     for name, value in inputs.items() if isinstance(inputs, Mapping) else enumerate(inputs):
+        field = str(name).rpartition(".")[2]
         if isinstance(value, Mapping | list):
             held += contents_of(value)
-        elif isinstance(value, str) and str(name).rpartition(".")[2] in READ_FIELDS and _is_there(value):
+        elif isinstance(value, str) and field in READ_FIELDS and _is_there(value):
             held.append(_content_of(value))
+        elif isinstance(value, str) and field in CLASS_FIELDS:
+            held += map(_content_of, _code_of(value))
     return held
+
+
+def _code_of(name: str) -> list[str]:
+    """Patterns of the files with the code of a class, but for those of this package, which has a version."""
+    package, _, rest = name.partition(".")
+    spec = PathFinder.find_spec(package) if rest and package != "caloscale" else None
+    if spec is None:
+        return []
+    folders = [f"{glob.escape(folder)}/**/*.py" for folder in spec.submodule_search_locations or ()]
+    return folders or [glob.escape(str(spec.origin))]
 
 
 def _is_there(source: str) -> bool:
