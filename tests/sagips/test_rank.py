@@ -16,9 +16,11 @@ from caloscale.sagips.saves import (
     list_states,
     rank_folder,
     read_checkpoint,
+    read_problem,
 )
 from caloscale.spec import Solver, load_solver_run
 from tests.sagips.recorder import CALLS, Recorder
+from tests.sagips.toy import Normal
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +89,39 @@ def test_a_run_goes_on_with_the_events_that_it_began_with(tmp_path: Path, is_sto
     assert (caught.value.field, caught.value.file) == ("solver.dataSets.0.source", str(file))
     write(file, measured)
     assert run("null").epoch == 6
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+@pytest.mark.parametrize("change", ["truth", "events"])
+def test_a_run_goes_on_with_the_pipeline_that_it_began_with(
+    tmp_path, monkeypatch, change: str, is_stopped: bool
+) -> None:
+    """The code of the user has changed: its residuals would be those of another problem."""
+    small = ["optimizer=bayesian", "objective=energy-distance", "normTerms=false", "eventsPerSample=4", "epochs=6"]
+    small += ["parameterSamples=2", "ranks=1", "saveEvery=2", "checkpoints=2"]
+    data = "solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 50}]"
+
+    def run(minutes: str = "null") -> Progress:
+        overrides = [data, *map("solver.{}".format, [*small, f"maxMinutes={minutes}"])]
+        return solve(load_solver_run(preset="proxy", overrides=overrides).solver, tmp_path, None)
+
+    assert run("1e-9" if is_stopped else "null").epoch == (2 if is_stopped else 6)
+    before = read_problem(tmp_path)
+    with monkeypatch.context() as changed:
+        if change == "truth":
+            changed.setattr(Normal.__init__, "__defaults__", ((0.65, 0.5),))
+        else:
+            changed.setattr(
+                Normal,
+                "__call__",
+                lambda self, values, draws, make=Normal.__call__: {
+                    name: 1.1 * tensor for name, tensor in make(self, values, draws).items()
+                },
+            )
+        with pytest.raises(InputError, match="another truth, or makes other events") as caught:
+            run()
+    assert (caught.value.field, read_problem(tmp_path)) == ("solver.dataSets.0.environment", before)
+    assert run().epoch == 6
 
 
 def write(file: Path, events: np.ndarray) -> None:

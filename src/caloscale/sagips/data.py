@@ -20,6 +20,8 @@ _BLOCKS_OF_RANK = 64
 """Blocks of a file that a shard has at least, if the file has as many events."""
 _PER_ROW = 1000
 """Events that are made from the truth in one row of parameters."""
+_SAMPLE = 16
+"""Numbers of events by which a pipeline is recognised."""
 _SECTION = 255
 """Section of the random numbers of measured events; those of an epoch are from 0 on."""
 
@@ -61,6 +63,15 @@ def measured_norms(environment: Environment) -> tf.Tensor | None:
         return None
     values = environment({PARAMETERS: tf.constant([environment.truth], tf.float32)}, EventDraws(0, 0, _SECTION, 0, 1))
     return values[NORMS][0] if NORMS in values else None
+
+
+def sample_of(environment: Environment) -> tuple[float, ...]:
+    """Numbers by which a resumed run recognises its pipeline: the truth, and a few events of the parameters 0.5."""
+    parameters = tf.fill((1, len(environment.parameters)), 0.5)
+    values = environment({PARAMETERS: parameters}, EventDraws(0, 0, _SECTION, 0, 1))
+    events = tf.reshape(values[EVENTS], (-1,))[:_SAMPLE].numpy().astype(float)
+    largest = np.abs(events).max() or 1.0
+    return (*(environment.truth or ()), float(largest), *(events / largest).tolist())
 
 
 def _read(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.random import EventDraws
-from caloscale.sagips.data import fraction_of_rank, measured_events, measured_norms
+from caloscale.sagips.data import fraction_of_rank, measured_events, measured_norms, sample_of
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS, load_class, make_environment
 from caloscale.sagips.networks import Network
 from caloscale.sagips.objectives import make_objective
@@ -83,6 +83,7 @@ class _Comparison:
         field = f"solver.dataSets.{index}.environment"
         self.environment = make_environment(data.environment, data.options, solver.events_per_sample, field)
         shard = (rank, solver.ranks) if solver.data == "sharded" else (0, 1)
+        self.sample = sample_of(self.environment)
         events = measured_events(data, index, solver.seed, *shard)
         self.digest = "" if data.source == "truth" else hashlib.sha256(events.tobytes()).hexdigest()
         self.measured = tf.constant(fraction_of_rank(events, solver, rank, random_of(solver, _SHARE, rank, index)))
@@ -121,7 +122,8 @@ def _problem(comparisons: Sequence[_Comparison]) -> Problem:
             raise ConfigurationError(problem, field=field, remedy=remedy)
     truth = environments[0].truth
     known = None if truth is None else tuple(float(value) for value in truth)
-    return Problem(names, known, tuple(comparison.digest for comparison in comparisons))
+    digests, samples = zip(*((comparison.digest, comparison.sample) for comparison in comparisons))
+    return Problem(names, known, digests, samples)
 
 
 class GeneratorOptimizer:

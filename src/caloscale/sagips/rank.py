@@ -124,11 +124,12 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     rank = communicator.rank if communicator else 0
     states = saves.rank_folder(folder, rank)
     optimizer = make_optimizer(solver, rank)
+    progress = _resume(optimizer, solver, folder, rank, communicator)
     if rank == 0:
         saves.write_problem(folder, optimizer.problem)
-    progress = _resume(optimizer, solver, folder, rank, communicator)
     exchange = _make_exchange(solver, communicator, progress)
     progress.measured = list(optimizer.problem.measured)
+    progress.samples = list(map(list, optimizer.problem.samples))
     if progress.epoch == 0:
         _copy(folder, rank, optimizer, progress)
         saves.write_state(states, progress, optimizer.state())
@@ -159,7 +160,7 @@ def _resume(
     """The progress of the newest epoch that all ranks have saved; a new one where the run begins.
 
     Raises CheckpointError where files of earlier attempts are missing: the run does not begin anew by itself;
-    InputError where the measured events are others.
+    InputError where the measured events or the pipeline are others.
     """
     states = saves.rank_folder(folder, rank)
     own = saves.list_states(states)
@@ -183,6 +184,13 @@ def _resume(
             problem = "has other measured events than those with which the run began"
             remedy = "restore the file, or choose another --name to begin anew"
             raise InputError(problem, file=data.source, field=f"solver.dataSets.{index}.source", remedy=remedy)
+    for index, pair in enumerate(zip(progress.samples, optimizer.problem.samples)):
+        # Processors differ in the last digits.
+        if len(set(map(len, pair))) > 1 or not np.allclose(*pair, rtol=1e-3, atol=1e-5, equal_nan=True):
+            problem = "has another truth, or makes other events, than that with which the run began"
+            remedy = "restore its code and options, or choose another --name to begin anew"
+            field, name = f"solver.dataSets.{index}.environment", solver.data_sets[index].environment
+            raise InputError(problem, field=field, value=name, remedy=remedy)
     optimizer.restore(arrays)
     return progress
 

@@ -57,6 +57,8 @@ class Progress(Counts):
     """The ranks of each group, of exchanges in groups: a resumed run keeps them, whichever hosts its ranks are on."""
     measured: list[str] = field(default_factory=list)
     """`Problem.measured` of the rank: a resumed run continues with the same events."""
+    samples: list[list[float]] = field(default_factory=list)
+    """`Problem.samples`: a resumed run continues with the same pipelines."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Problem:
     """Normalised; None where they are not known."""
     measured: tuple[str, ...] = ()
     """SHA-256 of the events that the rank has read, of each data set; empty: made from the truth."""
+    samples: tuple[tuple[float, ...], ...] = ()
+    """`data.sample_of` of each pipeline."""
 
 
 def write_problem(folder: Path, problem: Problem) -> None:
