@@ -1,11 +1,16 @@
 """Both optimisers on the toy problem, where the truth is known; resumed steps; several data sets."""
 
+from pathlib import Path
+from types import SimpleNamespace as Namespace
+
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from caloscale.errors import ConfigurationError
-from caloscale.sagips.optimizers import _Comparison, make_optimizer
+from caloscale.sagips.optimizers import _Comparison, _problem, make_optimizer
+from caloscale.sagips.saves import Problem
 from caloscale.spec import Solver, load_solver_run
 
 NORMAL = "{environment: tests.sagips.toy.Normal, events: 4000, options: {truth: [0.65, 0.4]}}"
@@ -90,12 +95,27 @@ def test_events_of_an_epoch_are_drawn_with_replacement_and_anew_in_each() -> Non
 
 
 @pytest.mark.integration
-def test_two_data_sets_share_the_parameters() -> None:
-    """The second pipeline has another truth: the sum of both objectives has its smallest value between them."""
-    other = NORMAL.replace("events", "name: second, events").replace("0.65", "0.45")
+def test_two_data_sets_share_the_parameters(tmp_path: Path) -> None:
+    """The second data are of 0.45 and 0.4: the sum of both objectives has its smallest value between both."""
+    with h5py.File(tmp_path / "events.h5", "w") as file:
+        file["events"] = np.random.default_rng(1).normal(4 * 0.45 - 2, 0.2 + 1.8 * 0.4, (4000, 1))
+    other = NORMAL.replace("events", f"name: second, source: {tmp_path / 'events.h5'}, events")
     settings = solver(f"solver.dataSets=[{NORMAL}, {other}]", "solver.objective=energy-distance", "solver.epochs=300")
     mean = run(settings, 300).propose().mean(axis=0)[0]
     assert 0.5 < mean < 0.6
     proxy = "{name: other, events: 1000}"
     with pytest.raises(ConfigurationError, match="are not those of the first data set"):
         make_optimizer(solver(f"solver.dataSets=[{NORMAL}, {proxy}]"), 0)
+
+
+def test_data_sets_have_one_truth_or_none() -> None:
+    """A residual is the distance from one truth."""
+
+    def problem(*truths: tuple[float, ...] | None) -> Problem:
+        made = [Namespace(parameters=("a", "b"), truth=truth) for truth in truths]
+        return _problem([Namespace(environment=one, digest="", sample=()) for one in made])
+
+    assert [problem(None, None).truth, problem(None, (0.65, 0.4)).truth] == [None, (0.65, 0.4)]
+    with pytest.raises(ConfigurationError, match=r"its truth \(0.45, 0.4\) is not that of another data set") as caught:
+        problem(None, (0.65, 0.4), (0.45, 0.4))
+    assert caught.value.field == "solver.dataSets.2.environment"

@@ -109,7 +109,7 @@ class _Comparison:
 
 
 def _problem(comparisons: Sequence[_Comparison]) -> Problem:
-    """The parameters, which all pipelines share. Raises ConfigurationError where they do not."""
+    """The parameters and their truth, which all pipelines share. Raises ConfigurationError where they do not."""
     environments = [comparison.environment for comparison in comparisons]
     names = tuple(environments[0].parameters)
     for index, environment in enumerate(environments):
@@ -120,8 +120,13 @@ def _problem(comparisons: Sequence[_Comparison]) -> Problem:
             field = f"solver.dataSets.{index}.environment"
             remedy = "all pipelines of a run take the same parameters, in the same order"
             raise ConfigurationError(problem, field=field, remedy=remedy)
-    truth = environments[0].truth
-    known = None if truth is None else tuple(float(value) for value in truth)
+    truths = {index: tuple(map(float, one.truth)) for index, one in enumerate(environments) if one.truth is not None}
+    known = next(iter(truths.values()), None)
+    for index, truth in truths.items():
+        if truth != known:
+            problem = f"its truth {truth} is not that of another data set, {known}"
+            remedy = "give all pipelines the same truth, or None where it is not known"
+            raise ConfigurationError(problem, field=f"solver.dataSets.{index}.environment", remedy=remedy)
     digests, samples = zip(*((comparison.digest, comparison.sample) for comparison in comparisons))
     return Problem(names, known, digests, samples)
 
