@@ -17,7 +17,7 @@ from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point, _content_of, configured_run
 from caloscale.studies.report import _spread, run_study, speed_ups
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import SpeedUp, Study, load_study
+from caloscale.studies.sweep import SpeedUp, Study, load_study, study_names
 
 CONTEXT = Context(dt.date(2026, 11, 21))
 DOCUMENT = {
@@ -445,6 +445,13 @@ def test_studies_are_found_by_name():
     with pytest.raises(ConfigurationError, match="did you mean 'cost'"):
         load_study("costs")
     assert load_study("cost").name == "cost"
+
+
+@pytest.mark.parametrize("name", study_names())
+def test_titles_and_headings_hold_for_any_number_of_epochs(name):
+    """--set train.epochs=120 changes it, and with it hours and dollars."""
+    texts = [text for sweep in load_study(name).sweeps for text in (sweep.title, *sweep.headings)]
+    assert not [text for text in texts if re.search(r"\d epochs", text)]
 
 
 def test_paths_lead_into_lists_and_mappings_and_not_beyond():
