@@ -106,6 +106,14 @@ def test_statements_name_the_capacity_type_that_was_priced(tmp_path):
     assert all("spot, 96 showers" in s.finding for s in statements if "week" in s.claim)
 
 
+def test_one_number_of_accelerators_is_no_statement_about_several(tmp_path):
+    """Its cost is not flat from 2 to 2, nor its time 1 times shorter."""
+    names = ("count", "nodes", "workers", "hosts", "hardware.count", "hardware.perNode")
+    study = load_study("cost").changed({name: [2] for name in names})
+    statements = run_study(study, Context(TODAY), tmp_path, "x").statements
+    assert {s.claim for s in statements} == {"a preemptible TPU v3-8 is 2.4 times cheaper than its GPU equivalent"}
+
+
 def test_what_a_study_leaves(made):
     outcome, folder, content = made
     names = {path.name for path in folder.iterdir()}

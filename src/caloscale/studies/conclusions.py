@@ -22,6 +22,8 @@ def _flat(points: Sequence[Point]) -> Iterator[Statement]:
     for (day, host), group in groups.items():
         usd = [point.value("usd") for point in group]
         counts = [point.inputs["count"] for point in group]
+        if len(set(counts)) == 1:
+            continue  # one number of accelerators is no comparison
         first, accelerator = group[0], group[0].inputs["accelerator"]
         claim = f"cost per epoch is flat from {min(counts)} to {max(counts)} {accelerator}"
         spread = max(usd) / min(usd) - 1
@@ -61,6 +63,8 @@ def _time(points: Sequence[Point]) -> Iterator[Statement]:
         by_epochs.setdefault(point.value("epochs"), []).append(point)
     for epochs, group in sorted(by_epochs.items()):
         one, many = (choose(group, key=lambda point: point.value("count")) for choose in (min, max))
+        if one.value("count") == many.value("count"):
+            continue
         one_seconds, many_seconds = one.value("totalSeconds"), many.value("totalSeconds")
         single = f"{one.value('count')} x {one.value('accelerator')}"
         extrapolated = f"; {single} is extrapolated" if one.value("extrapolates") else ""
