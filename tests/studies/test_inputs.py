@@ -80,7 +80,7 @@ GIVEN = {
         ("search", {"trials": 0}, "trials"),
         ("step", {"environment": ["A=1"]}, "environment"),
         ("step", {"processes": 1.5}, "processes"),
-        ("step", {"steps": 0}, "steps"),
+        ("step", {"steps": 1}, "steps"),
     ],
 )
 def test_inputs_that_cannot_be_are_named(measure, wrong, says, tmp_path):

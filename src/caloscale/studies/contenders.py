@@ -29,8 +29,8 @@ class StepInputs(Block):
     processes: int = Field(1, ge=1)
     cores_per_process: int | None = Field(None, ge=1)
     """Cores to which each is pinned, no core twice; absent: all processes may use all cores."""
-    steps: int = Field(20, ge=1)
-    """Steps that are timed."""
+    steps: int = Field(20, ge=2)
+    """Steps that are timed; one has no variation."""
     label: str = ""
     """A name for the tables."""
 
