@@ -34,6 +34,11 @@ def test_preset_of_the_paper_has_the_published_values() -> None:
         (spec.load_solver_run, "solver: {optimizer: bayesian, ranks: 1}", "energy-distance"),
         (spec.load_solver_run, "solver: {dataSets: [{name: a}, {name: a}]}", "the same name twice"),
         (spec.load_solver_run, "solver: {preset: proxi}", "did you mean 'proxy'?"),
+        (
+            spec.load_solver_run,
+            "solver: {objective: energy-distance, ranks: 1, parameterSamples: 1, eventsPerSample: 1}",
+            "compares the events of an epoch with each other",
+        ),
     ],
 )
 def test_impossible_configurations_are_refused_with_a_remedy(load, text: str, words: str, tmp_path: Path) -> None:

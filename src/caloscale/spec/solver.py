@@ -178,6 +178,9 @@ class Solver(Block):
                 "learningRateScaling linear is for ranks that average their gradients; exchange none averages nothing",
                 remedy="write learningRateScaling: none, or another exchange",
             )
+        if self.objective == "energy-distance" and self.events_per_rank < 2:
+            problem = "objective energy-distance compares the events of an epoch with each other, and there is one"
+            raise InvalidValueError(problem, remedy="write more parameterSamples or eventsPerSample")
         names = [data.name for data in self.data_sets]
         if len(set(names)) < len(names):
             raise InvalidValueError("dataSets have the same name twice", remedy="give each data set a name of its own")
