@@ -13,14 +13,14 @@ def validate_solution(
     metrics: dsl.Output[dsl.Metrics],
     residuals: dsl.Output[dsl.Markdown],
 ) -> None:
-    """Compute residuals of the parameters and the spread of the ranks' generators, where the truth is known.
+    """Compute residuals of the parameters, or where the truth is not known the parameters, and their spread.
 
     Args:
         run: The run configuration with a block solver; empty: that which the folder holds.
         folder: Folder or gs://bucket/prefix of the run, with its records.
         generators: Time-stamped checkpoints of the generator of each rank.
-        metrics: Residual of each parameter, and the mean of their absolute values.
-        residuals: The residuals as a table.
+        metrics: Residual of each parameter, and the mean of their absolute values; or each parameter.
+        residuals: The same as a table, with the spread of the ranks' generators.
     """
     from pathlib import Path
 

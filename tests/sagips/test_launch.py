@@ -26,7 +26,7 @@ from tests.processes import running, wait_for
 
 SUMMARY_KEYS = {
     "ranks", "exchange", "groups", "epochs", "secondsPerEpoch", "exchangeSecondsPerEpoch", "analysisRate", "residuals",
-    "stale", "dropped", "transferSecondsPerEpoch", "deviceMemoryBytes",
+    "stale", "dropped", "transferSecondsPerEpoch", "deviceMemoryBytes", "parameters", "stopped",
 }  # fmt: skip
 SMALL = [
     "solver.objective=energy-distance",

@@ -14,7 +14,7 @@ from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, T
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_panels, save_figures
 from caloscale.report.html import render
 from caloscale.sagips.ensemble import Residuals
-from caloscale.sagips.saves import Progress, read_problem
+from caloscale.sagips.saves import Problem, Progress, read_problem
 from caloscale.spec import SolverRun, dump_run
 
 
@@ -30,14 +30,15 @@ def solution_page(
 ) -> str:
     """The page as HTML; figures are written into ``folder``/figures. summary: of summary.json, empty for a failed run.
 
-    over_time: residuals at the checkpoints; records: progress of each rank at its end.
+    over_time: `residuals_over_time`; records: progress of each rank at its end.
     """
     solver = run.solver
     sections = []
     if over_time:
-        names = read_problem(folder).parameters
-        drawn = save_figures(folder / "figures", [partial(residual_curves, over_time, names)])
-        sections.append(Section("Residuals", (*drawn, residual_table(over_time[-1], names))))
+        problem = read_problem(folder)
+        drawn = save_figures(folder / "figures", [partial(residual_curves, over_time, problem)])
+        title = "Parameters" if problem.truth is None else "Residuals"
+        sections.append(Section(title, (*drawn, residual_table(over_time[-1], problem))))
     if records and records[0].history:
         drawn = save_figures(folder / "figures", [partial(loss_curves, records)])
         sections.append(Section("Losses", tuple(drawn)))
@@ -60,8 +61,9 @@ def solution_facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
     seconds, exchange = summary["secondsPerEpoch"], summary["exchangeSecondsPerEpoch"]
     share = f"{100 * exchange / seconds:.2g} % of it" if seconds else ""
     memory = summary["deviceMemoryBytes"]
+    ended = ", ended by solver.maxMinutes" if summary.get("stopped") == "maxMinutes" else ""
     return (
-        Fact("epoch", f"{1000 * seconds:.3g} ms", f"{summary['epochs']:,} epochs, mean over the ranks"),
+        Fact("epoch", f"{1000 * seconds:.3g} ms", f"{summary['epochs']:,} epochs{ended}, mean over the ranks"),
         Fact("exchange in an epoch", f"{1000 * exchange:.3g} ms", share),
         Fact(
             "copy of the gradient",
@@ -93,32 +95,40 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
     return (Table.of("Ranks", rows, note=note),) if rows else ()
 
 
-def residual_table(last: Residuals, names: Sequence[str]) -> Table:
-    """The residuals of the last checkpoint, a row for each parameter."""
+def residual_table(last: Residuals, problem: Problem) -> Table:
+    """Of the last checkpoint the residuals, or where the truth is not known the parameters."""
+    known = problem.truth is not None
     rows = tuple(
-        (name, f"{m:+.4f}", f"{s:.4f}", f"{n:.4f}") for name, m, s, n in zip(names, last.mean, last.spread, last.noise)
+        (name, f"{m:{'+' if known else ''}.4f}", f"{s:.4f}", f"{n:.4f}")
+        for name, m, s, n in zip(problem.parameters, last.mean, last.spread, last.noise)
     )
-    note = f"Mean absolute residual {last.mean_absolute:.4f} after {last.epoch:,} epochs and {last.seconds:.0f} s."
-    columns = ("parameter", "residual", "spread of the generators", "spread over the noise")
-    return Table("Residuals (p - p^) / p of the normalised parameters", columns, rows, note=note)
+    seen = f"Mean absolute residual {last.mean_absolute:.4f}" if known else "The truth is not known. Parameters"
+    note = f"{seen} after {last.epoch:,} epochs and {last.seconds:.0f} s."
+    columns = ("parameter", "residual" if known else "value", "spread of the generators", "spread over the noise")
+    caption = (
+        "Residuals (p - p^) / p of the normalised parameters" if known else "Normalised parameters, between 0 and 1"
+    )
+    return Table(caption, columns, rows, note=note)
 
 
-def residual_curves(over_time: Sequence[Residuals], names: Sequence[str]) -> Drawing:
-    """A panel for each parameter: residual against wall time, with the spread of the generators."""
+def residual_curves(over_time: Sequence[Residuals], problem: Problem) -> Drawing:
+    """A panel for each parameter: residual, or the parameter, against wall time, with the spread of the generators."""
+    names, kind = problem.parameters, "residual" if problem.truth is not None else "parameter"
     page, axes = new_panels(len(names), 3, 4.2, 2.9)
     x = np.array([point.seconds for point in over_time])
     for index, (ax, name) in enumerate(zip(axes, names)):
         mean = np.array([point.mean[index] for point in over_time])
         spread = np.array([point.spread[index] for point in over_time])
-        ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
+        if problem.truth is not None:
+            ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
         ax.fill_between(x, mean - spread, mean + spread, color=GENERATED, alpha=0.25, linewidth=0)
         ax.plot(x, mean, "o-", color=GENERATED, markersize=3, linewidth=1.4)
         ax.set_title(name, fontsize=12)
-        ax.set(xlabel="wall time, s", ylabel="" if index % 3 else "residual")
+        ax.set(xlabel="wall time, s", ylabel="" if index % 3 else kind)
     seen = [f"{name} {over_time[0].mean[i]:+.2f} to {over_time[-1].mean[i]:+.3f}" for i, name in enumerate(names)]
     return Drawing(
-        "residuals",
-        "Residuals against wall time",
+        f"{kind}s",
+        f"{kind.capitalize()}s against wall time",
         "Mean over generators and noise; the band is the standard deviation over the generators.",
         f"From the first to the last checkpoint: {', '.join(seen)}.",
         page,

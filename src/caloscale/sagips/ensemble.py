@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Residuals:
-    """Residuals of normalised parameters at one checkpoint."""
+    """Residuals of normalised parameters at one checkpoint; where the truth is not known, the parameters."""
 
     epoch: int
     seconds: float
@@ -35,8 +35,10 @@ class Residuals:
         return float(np.abs(self.mean).mean())
 
 
-def _relative(truth: Sequence[float], proposals: NDArray[np.floating]) -> Floats:
-    """(p - p^) / p for the truth (parameters,) and proposals (generators, samples, parameters)."""
+def _relative(truth: Sequence[float] | None, proposals: NDArray[np.floating]) -> Floats:
+    """(p - p^) / p for the truth (parameters,) and proposals (generators, samples, parameters); these without truth."""
+    if truth is None:
+        return proposals.astype(np.float64)
     true = np.asarray(truth, np.float64)
     return (true - proposals.astype(np.float64)) / true
 
@@ -47,8 +49,11 @@ def _complete(folder: Path, ranks: int) -> list[int]:
     return [n for n in list_checkpoints(folder) if all(checkpoint_file(folder, n, rank).is_file() for rank in every)]
 
 
-def residuals_over_time(folder: Path, truth: Sequence[float], ranks: int) -> list[Residuals]:
-    """Residuals at each checkpoint that all ranks have written, in order. Raises CheckpointError for a damaged one."""
+def residuals_over_time(folder: Path, truth: Sequence[float] | None, ranks: int) -> list[Residuals]:
+    """Residuals at each checkpoint that all ranks have written, in order. truth: None: it is not known.
+
+    Raises CheckpointError for a damaged checkpoint.
+    """
     over_time = []
     for epoch in _complete(folder, ranks):
         copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]

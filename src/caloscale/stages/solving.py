@@ -49,6 +49,17 @@ class ResidualSummary(Block):
     """Standard deviation over the generators at equal noise, averaged over the noise."""
 
 
+class ParameterSummary(Block):
+    """Normalised parameters at the end, between 0 and 1."""
+
+    names: tuple[str, ...]
+    """Their names."""
+    mean: tuple[float, ...]
+    """Mean over the ranks' generators and the noise, a number for each parameter."""
+    std: tuple[float, ...]
+    """Standard deviation over the generators at equal noise, averaged over the noise."""
+
+
 class SolverSummary(Block):
     """summary.json of a solver run."""
 
@@ -60,6 +71,8 @@ class SolverSummary(Block):
     """Groups of ranks that exchange in every epoch; with exchange none, each rank is one."""
     epochs: int
     """Epochs done."""
+    stopped: str
+    """What ended the run: epochs or maxMinutes."""
     seconds_per_epoch: float
     """Wall time of an epoch, s, without the first of an attempt and without saves; mean over the ranks."""
     exchange_seconds_per_epoch: float
@@ -70,6 +83,8 @@ class SolverSummary(Block):
     """Largest memory of a rank's accelerator in use; null without accelerators."""
     analysis_rate: float
     """Events that all ranks analyse in a second: ranks x batch / secondsPerEpoch."""
+    parameters: ParameterSummary
+    """The solution."""
     residuals: ResidualSummary
     """Distance from the truth."""
     stale: int
@@ -156,20 +171,20 @@ def _writer(file: ProgressFile, run: SolverRun, folder: Path) -> Progressed:
 
 
 def validate_solution(run: SolverRun, workspace: str | Path, generators: Path) -> tuple[dict[str, float], str]:
-    """Residuals of the solved parameters: metrics by name, and a Markdown table with the spread of the generators.
+    """Residuals of the solved parameters, or where the truth is not known the parameters: metrics by name, and a
+    Markdown table with the spread of the generators.
 
     generators: the folder that `solve` has copied checkpoints into.
     """
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
         problem = read_problem(folder)
-        over_time = residuals_over_time(generators, problem.truth, run.solver.ranks) if problem.truth else []
-        if not over_time:
-            return {}, "The true parameters are not known: there are no residuals.\n"
-        last, names = over_time[-1], problem.parameters
-        metrics = {f"residual-{name}": float(value) for name, value in zip(names, last.mean)}
-        metrics["mean-absolute-residual"] = last.mean_absolute
+        last, names = residuals_over_time(generators, problem.truth, run.solver.ranks)[-1], problem.parameters
+        kind = "parameter" if problem.truth is None else "residual"
+        metrics = {f"{kind}-{name}": float(value) for name, value in zip(names, last.mean)}
+        if problem.truth is not None:
+            metrics["mean-absolute-residual"] = last.mean_absolute
         figures.update(metrics)
-        return metrics, markdown(residual_table(last, names))
+        return metrics, markdown(residual_table(last, problem))
 
 
 def report_any(
@@ -213,7 +228,10 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
 def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     solver = run.solver
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
-    last = _residuals(folder, solver.ranks)[-1:]
+    problem, last = read_problem(folder), _residuals(folder, solver.ranks)[-1]
+    mean, std = last.mean, last.spread
+    if problem.truth is not None:
+        mean, std = np.multiply(problem.truth, 1 - mean), np.multiply(problem.truth, std)
     seconds, exchange, transfer = (
         float(np.mean([getattr(r, name) / max(r.timed_epochs, 1) for r in records]))
         for name in ("timed_seconds", "exchange_seconds", "transfer_seconds")
@@ -225,22 +243,23 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
         exchange=solver.exchange,
         groups=records[0].groups,
         epochs=min(record.epoch for record in records),
+        stopped=records[0].stopped,
         seconds_per_epoch=seconds,
         exchange_seconds_per_epoch=exchange,
         transfer_seconds_per_epoch=transfer,
         device_memory_bytes=max(memory, default=None),
         analysis_rate=events / seconds if seconds else 0.0,
-        residuals=ResidualSummary(
-            mean=tuple(last[0].mean.tolist()) if last else (), std=tuple(last[0].spread.tolist()) if last else ()
-        ),
+        parameters=ParameterSummary(names=problem.parameters, mean=tuple(mean.tolist()), std=tuple(std.tolist())),
+        residuals=ResidualSummary(mean=(), std=())
+        if problem.truth is None
+        else ResidualSummary(mean=tuple(last.mean.tolist()), std=tuple(last.spread.tolist())),
         stale=sum(record.stale for record in records),
         dropped=sum(record.dropped for record in records),
     )
 
 
 def _residuals(folder: Path, ranks: int) -> list[Residuals]:
-    problem = read_problem(folder)
-    return [] if problem.truth is None else residuals_over_time(folder, problem.truth, ranks)
+    return residuals_over_time(folder, read_problem(folder).truth, ranks)
 
 
 def print_solution(folder: Path) -> None:
@@ -249,8 +268,12 @@ def print_solution(folder: Path) -> None:
     groups = f", {summary['groups']} groups" if summary["groups"] > 1 else ""
     rows = [("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")]
     rows += [(fact.label, fact.text) for fact in solution_facts(summary)]
+    solution = summary["parameters"]
+    spread = (f" ± {s:.3f}" if s else "" for s in solution["std"])  # equal generators have none
+    found = (f"{name} {m:.3f}{s}" for name, m, s in zip(solution["names"], solution["mean"], spread))
+    rows.append(("parameters", "  ".join(found)))
     if mean := summary["residuals"]["mean"]:
-        spread = (f" ± {s:.3f}" if s else "" for s in summary["residuals"]["std"])  # equal generators have none
+        spread = (f" ± {s:.3f}" if s else "" for s in summary["residuals"]["std"])
         parts = (f"{m:+.3f}{s}" for m, s in zip(mean, spread))
         rows += [("residuals", "  ".join(parts)), ("mean absolute residual", f"{np.abs(mean).mean():.4f}")]
     print_rows(folder, rows)

@@ -1,0 +1,51 @@
+"""What a solved inverse problem states, with and without a truth, from one rank in this process."""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from caloscale.sagips.rank import solve as solve_rank
+from caloscale.sagips.saves import read_checkpoint
+from caloscale.spec import load_solver_run
+from caloscale.stages import solving
+from tests.sagips.toy import Normal
+
+
+class Unknown(Normal):
+    """The toy problem, of which nobody knows the truth."""
+
+    def __init__(self, events_per_sample: int) -> None:
+        super().__init__(events_per_sample)
+        self.truth = None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatch, capsys, known: bool) -> None:
+    monkeypatch.setattr(solving, "solve_with_ranks", lambda run, folder, _: solve_rank(run.solver, folder, None))
+    with h5py.File(tmp_path / "events.h5", "w") as file:
+        file["events"] = np.random.default_rng(1).normal(0.6, 0.92, (500, 1))
+    kind = "tests.sagips.toy.Normal" if known else f"{__name__}.Unknown"
+    small = [f"dataSets=[{{environment: {kind}, source: {tmp_path / 'events.h5'}}}]", "optimizer=bayesian", "ranks=1"]
+    small += ["objective=energy-distance", "parameterSamples=2", "eventsPerSample=16", "epochs=6", "saveEvery=2"]
+    small += ["maxMinutes=1e-9", "checkpoints=2"]
+    run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in small])
+    folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
+    summary = solving.solve_and_report(run, folder)
+    solution = read_checkpoint(folder, 2, 0).parameters.astype(float).mean(axis=0)
+    assert summary.parameters.names == ("mean", "width") and summary.parameters.mean == pytest.approx(tuple(solution))
+    residuals = tuple((np.array([0.65, 0.4]) - solution) / [0.65, 0.4])
+    assert summary.residuals.mean == pytest.approx(residuals if known else ())
+    solving.print_solution(folder)
+    page, printed = (folder / "report.html").read_text(), capsys.readouterr().out
+    assert f"mean {solution[0]:.3f}  width {solution[1]:.3f}" in printed and ("residuals" in printed) == known
+    assert (
+        "2 epochs, ended by solver.maxMinutes" in printed and json.loads(summary.as_json())["stopped"] == "maxMinutes"
+    )
+    assert (f"{solution[0]:.4f}" in page and "The truth is not known" in page) != known
+    metrics, table = solving.validate_solution(run, folder, folder)
+    assert metrics["residual-mean" if known else "parameter-mean"] == pytest.approx(
+        (residuals if known else solution)[0]
+    )
+    assert f"{residuals[0]:+.4f}" in table if known else f"{solution[0]:.4f}" in table
