@@ -1,5 +1,7 @@
 """Each bench from beginning to end on a detector of 7 x 6 x 4 cells: real processes, figures that belong together."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from caloscale.bench import benches
@@ -81,6 +83,15 @@ def test_a_failure_of_geant4_is_named(monkeypatch, caplog):
     monkeypatch.setattr(benches, "simulate", fail)
     assert simulate_some(small_run()) is None
     assert "Geant4 is not measured: a simulation process ended by SIGSEGV" in caplog.text
+
+
+def test_more_showers_that_took_no_longer_are_no_speed(monkeypatch, caplog):
+    """Other work disturbed the shorter simulation: the difference is no time of a shower."""
+    seconds = iter((9.0, 8.0))
+    monkeypatch.setattr(
+        benches, "simulate", lambda data, _: SimpleNamespace(showers=data.showers, seconds=next(seconds))
+    )
+    assert simulate_some(small_run()) is None and "disturbed" in caplog.text
 
 
 @pytest.mark.long

@@ -163,7 +163,7 @@ def make_model(run: Run, folder: Path) -> None:
 
 
 def simulate_some(run: Run) -> Geant4Time | None:
-    """Seconds of one more Geant4 shower of the run's energies on all cores; None where Geant4 is absent or fails.
+    """Seconds of one more Geant4 shower of the run's energies on all cores; None where it fails or is disturbed.
 
     The difference between a longer and a shorter simulation: the time to start the processes drops out.
     """
@@ -181,6 +181,9 @@ def simulate_some(run: Run) -> Geant4Time | None:
                 log.warning("Geant4 is not measured: %s", error.sentence)
                 return None
     short, long = records
+    if long.seconds <= short.seconds:
+        log.warning("Geant4 is not measured: three times as many showers took no longer, as other work disturbed it")
+        return None
     return Geant4Time(
         showers=short.showers + long.showers,
         seconds_per_shower=(long.seconds - short.seconds) / (long.showers - short.showers),
