@@ -9,8 +9,10 @@ from scipy import stats
 
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.random import EventDraws
-from caloscale.sagips.data import _drawn, fraction_of_rank, measured_events
+from caloscale.sagips.data import _drawn, fraction_of_rank, measured_events, sample_of
+from caloscale.sagips.environment import EVENTS
 from caloscale.spec import DataSet, load_solver_run
+from tests.sagips.toy import Normal
 
 NORMAL = {"environment": "tests.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
 
@@ -24,6 +26,15 @@ def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
     assert events.shape == (20_500, 1)
     assert stats.kstest(events[:, 0], stats.norm(4 * 0.65 - 2, 0.2 + 1.8 * 0.4).cdf).pvalue > 0.01
     assert not np.array_equal(events, measured_events(data(events=20_500), 0, 2))
+
+
+def test_a_pipeline_is_recognised_by_its_events_unless_it_draws_numbers_of_its_own(monkeypatch) -> None:
+    """With numbers of its own it would be taken for another one when a run resumes."""
+    toy = Normal(20)
+    assert sample_of(toy) == sample_of(toy) and len(sample_of(toy)) == 2 + 1 + 16
+    random, make = np.random.default_rng(1), Normal.__call__
+    monkeypatch.setattr(Normal, "__call__", lambda *given: {EVENTS: make(*given)[EVENTS] + random.normal()})
+    assert sample_of(toy) == sample_of(toy) == (0.65, 0.4, 1.0)
 
 
 def test_events_are_read_from_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
