@@ -14,6 +14,7 @@ from caloscale.sagips.environment import EVENTS
 from caloscale.spec import DataSet, load_solver_run
 from tests.sagips.toy import Normal
 
+FIELD = "solver.dataSets.0.environment"
 NORMAL = {"environment": "tests.sagips.toy.Normal", "options": {"truth": [0.65, 0.4]}}
 
 
@@ -31,10 +32,25 @@ def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
 def test_a_pipeline_is_recognised_by_its_events_unless_it_draws_numbers_of_its_own(monkeypatch) -> None:
     """With numbers of its own it would be taken for another one when a run resumes."""
     toy = Normal(20)
-    assert sample_of(toy) == sample_of(toy) and len(sample_of(toy)) == 2 + 1 + 16
+    assert sample_of(toy, 20, FIELD) == sample_of(toy, 20, FIELD) and len(sample_of(toy, 20, FIELD)) == 2 + 1 + 16
     random, make = np.random.default_rng(1), Normal.__call__
     monkeypatch.setattr(Normal, "__call__", lambda *given: {EVENTS: make(*given)[EVENTS] + random.normal()})
-    assert sample_of(toy) == sample_of(toy) == (0.65, 0.4, 1.0)
+    assert sample_of(toy, 20, FIELD) == sample_of(toy, 20, FIELD) == (0.65, 0.4, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("made", "shape"),
+    [
+        (lambda events: {EVENTS: events[:, :, 0]}, r"\(1, 20\)"),
+        (lambda events: {EVENTS: events[:, 1:]}, r"\(1, 19, 1\)"),
+        (lambda events: {"event": events}, "None"),
+    ],
+)
+def test_events_of_another_shape_are_named(monkeypatch, made, shape: str) -> None:
+    make = Normal.__call__
+    monkeypatch.setattr(Normal, "__call__", lambda *given: made(make(*given)[EVENTS]))
+    with pytest.raises(ConfigurationError, match=rf"^{FIELD}: makes events of the shape {shape}.*not \(1, 20, 1\)"):
+        sample_of(Normal(20), 20, FIELD)
 
 
 def test_events_are_read_from_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

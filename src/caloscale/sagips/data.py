@@ -65,14 +65,20 @@ def measured_norms(environment: Environment) -> tf.Tensor | None:
     return values[NORMS][0] if NORMS in values else None
 
 
-def sample_of(environment: Environment) -> tuple[float, ...]:
+def sample_of(environment: Environment, events_per_sample: int, field: str) -> tuple[float, ...]:
     """Numbers by which a resumed run recognises its pipeline: the truth, and a few events of the parameters 0.5.
 
-    A pipeline with random numbers of its own, which makes other events each time, has none of the latter.
+    A pipeline with random numbers of its own, which makes other events each time, has none of the latter. Raises
+    ConfigurationError naming the field for events of another shape.
     """
     parameters = tf.fill((1, len(environment.parameters)), 0.5)
-    made = (environment({PARAMETERS: parameters}, EventDraws(0, 0, _SECTION, 0, 1))[EVENTS] for _ in range(2))
-    events, again = (tf.reshape(one, (-1,))[:_SAMPLE].numpy().astype(float) for one in made)
+    first, second = (environment({PARAMETERS: parameters}, EventDraws(0, 0, _SECTION, 0, 1)) for _ in range(2))
+    shape, wanted = getattr(first.get(EVENTS), "shape", None), (1, events_per_sample, len(environment.observables))
+    if shape != wanted:
+        problem = f"makes events of the shape {shape and tuple(shape)} from one parameter vector, not {wanted}"
+        remedy = f"return a tensor (samples, events, observables) under the name {EVENTS!r}"
+        raise ConfigurationError(problem, field=field, remedy=remedy)
+    events, again = (tf.reshape(one[EVENTS], (-1,))[:_SAMPLE].numpy().astype(float) for one in (first, second))
     if not np.allclose(events, again, equal_nan=True):
         events = events[:0]
     largest = np.abs(events).max(initial=0) or 1.0
