@@ -45,6 +45,7 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
     )
     assert (f"{solution[0]:.4f}" in page and "The truth is not known" in page) != known
     metrics, table = solving.validate_solution(run, folder, folder)
+    assert "|  |" in table  # one generator has no spread: 0 would be an uncertainty
     assert metrics["residual-mean" if known else "parameter-mean"] == pytest.approx(
         (residuals if known else solution)[0]
     )

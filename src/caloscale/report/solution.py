@@ -99,7 +99,7 @@ def residual_table(last: Residuals, problem: Problem) -> Table:
     """Of the last checkpoint the residuals, or where the truth is not known the parameters."""
     known = problem.truth is not None
     rows = tuple(
-        (name, f"{m:{'+' if known else ''}.4f}", f"{s:.4f}", f"{n:.4f}")
+        (name, f"{m:{'+' if known else ''}.4f}", f"{s:.4f}" if s else "", f"{n:.4f}")  # equal generators have no spread
         for name, m, s, n in zip(problem.parameters, last.mean, last.spread, last.noise)
     )
     seen = f"Mean absolute residual {last.mean_absolute:.4f}" if known else "The truth is not known. Parameters"
