@@ -115,7 +115,11 @@ def test_showers_in_a_line_and_in_a_notebook() -> None:
     showers = replace(make_showers(3, 1), source="generated", seed=7)
     cells = " x ".join(map(str, showers.cells_gev.shape[1:]))
     assert repr(showers).startswith(f"Showers(3 of {cells} cells, ") and repr(showers).endswith("generated, seed 7)")
-    assert showers[1:].seed == 7 and repr(showers[:0]) == f"Showers(0 of {cells} cells, generated, seed 7)"
+    assert (
+        showers[:2].seed == 7
+        and showers[1:].seed is None
+        and repr(showers[:0]) == f"Showers(0 of {cells} cells, generated, seed 7)"
+    )
     page = ElementTree.fromstring(f"<div>{showers._repr_html_()}</div>")
     heights = [float(bar.get("height", "nan")) for bar in page.iter("rect")]
     layers_gev = showers.cells_gev.sum((1, 2)).mean(0)

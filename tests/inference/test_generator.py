@@ -57,6 +57,8 @@ def test_seeds_and_batches(generator):
     np.testing.assert_allclose(one, same, rtol=1e-4, atol=1e-7)  # GeV; a cell is 2e-5 or more
     assert not np.allclose(one, other, rtol=0.01)
     np.testing.assert_array_equal(one, generator.generate(energy, angle, seed=1).cells_gev)
+    some = generator.generate(energy, angle, seed=1)[2:5]
+    assert some.seed is None and some[some.energy_gev > 0].seed is None
 
 
 def test_single_numbers_are_those_of_each_shower(generator):

@@ -26,7 +26,8 @@ def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
     events = measured_events(data(events=20_500), 0, 1)
     assert events.shape == (20_500, 1)
     assert stats.kstest(events[:, 0], stats.norm(4 * 0.65 - 2, 0.2 + 1.8 * 0.4).cdf).pvalue > 0.01
-    assert not np.array_equal(events, measured_events(data(events=20_500), 0, 2))
+    for index, seed in ((0, 2), (1, 1), (1, 0)):  # another seed, another data set of the run, that of another seed
+        assert not np.array_equal(events, measured_events(data(events=20_500), index, seed))
 
 
 def test_a_pipeline_is_recognised_by_its_events_unless_it_draws_numbers_of_its_own(monkeypatch) -> None:

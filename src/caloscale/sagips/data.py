@@ -48,7 +48,8 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
     first, end = count * rank // ranks, count * (rank + 1) // ranks
     row = first // _PER_ROW
     rows = -(-end // _PER_ROW) - row
-    values = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(seed + index, 0, _SECTION, row, rows))
+    key = seed + (index << 32)  # apart from those of other seeds, too
+    values = environment({PARAMETERS: tf.repeat(truth, rows, axis=0)}, EventDraws(key, 0, _SECTION, row, rows))
     events_of_rows = tf.reshape(values[EVENTS], (rows * _PER_ROW, len(environment.observables)))
     events: NDArray[np.float32] = events_of_rows[first - row * _PER_ROW : end - row * _PER_ROW].numpy()
     if not np.isfinite(events).all():

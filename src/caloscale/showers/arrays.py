@@ -83,13 +83,18 @@ class Showers:
         return f"<code>{text}</code><br/>{picture}<br/><small>{title}</small>"
 
     def __getitem__(self, index: slice | NDArray[np.generic]) -> "Showers":
-        """The showers of a slice, a mask or an index array."""
+        """The showers of a slice, a mask or an index array.
+
+        The first ones keep ``seed``; it would make others of the primaries of another selection.
+        """
+        first = isinstance(index, slice) and not index.start and index.step in (None, 1)
         return replace(
             self,
             cells_gev=self.cells_gev[index],
             energy_gev=self.energy_gev[index],
             angle_rad=self.angle_rad[index],
             further=rows(self.further, index),
+            seed=self.seed if first else None,
         )
 
     @property
