@@ -18,7 +18,7 @@ from caloscale.client.step import (
     share_shards,
     train_on_cluster,
 )
-from caloscale.errors import ClusterError, StorageError, Terminated
+from caloscale.errors import ClusterError, InputError, StorageError, Terminated
 from caloscale.planning.billing.usage import RunUse
 from caloscale.spec import load_run
 from caloscale.stages.workspace import keep_configuration
@@ -221,6 +221,20 @@ def test_a_retry_makes_a_run_that_has_failed_again_and_bills_both(
     assert node_hours(Path(volume)) == pytest.approx(6)
     use = RunUse.model_validate_json((Path(volume) / "usage.json").read_text())
     assert len(use.attempts) == 3 and use.day == dt.date(2026, 11, 21)
+
+
+@pytest.mark.parametrize("file", ["usage.json", "earlier-usage.json"])
+def test_a_damaged_file_of_what_was_used_is_refused_before_anything_is_deleted(
+    tmp_path: Path, volume: str, file: str
+) -> None:
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
+    server: Any = Cluster(billed("Failed", "UserError"))
+    server.there = None if file == "usage.json" else server.there
+    write_object(b'{"name": "run-7", "attempts": [', f"{volume}/{file}")
+    places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
+    with pytest.raises(InputError, match=rf"(?s){volume}/{file}: .*remedy: delete it"):
+        train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
+    assert server.steps == []
 
 
 @pytest.mark.parametrize("reason", ["Budget", "Deadline"])

@@ -17,6 +17,7 @@ from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.spec import AnyRun, Run, SolverRun, build_run
+from caloscale.spec.block import parse_block
 from caloscale.spec.workspace_layout import EARLIER_USAGE_FILE, PLAN_FILE, USAGE_FILE
 from caloscale.status import AttemptStatus, Placed, RunStatus
 from caloscale.storage.objects import read_object, write_object
@@ -67,15 +68,15 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
 
     What runs of its name used before it is added (`keep_earlier_use`).
-    stages: see `use_of`. Returns what could not be written, a sentence each.
+    stages: see `use_of`. Returns what could not be written, a sentence each. Raises InputError where the file of what
+    they used is damaged; StorageError.
     """
     planned, cost = _estimate_of(configured, run.status), run.status.cost
     # the bill ends when the status counted the cost last: the clock of this machine may differ from the operator's
     now = (cost.updated if cost is not None else None) or dt.datetime.now(dt.UTC)
     plan = None if isinstance(planned, str) else planned
     used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)
-    earlier = read_object(f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
-    before = None if earlier is None else RunUse.model_validate_json(earlier)
+    before = _read_use(f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
     if used is not None and before is not None and before.name == run.name:
         used = used.model_copy(update={"day": before.day, "attempts": (*before.attempts, *used.attempts)})
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
@@ -86,10 +87,19 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
 
 
 def keep_earlier_use(folder: str) -> None:
-    """Have what a run used, which is deleted by now, in the use of the next one of its name; again changes nothing."""
-    used = read_object(f"{folder.rstrip('/')}/{USAGE_FILE}")
+    """Have what a run used, which is deleted by now, in the use of the next one of its name; again changes nothing.
+
+    Raises InputError where the file of what it used is damaged; StorageError.
+    """
+    used = _read_use(f"{folder.rstrip('/')}/{USAGE_FILE}")
     if used is not None:
-        write_object(used, f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
+        write_object(f"{used.as_json()}\n".encode(), f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
+
+
+def _read_use(file: str) -> RunUse | None:
+    content = read_object(file)
+    remedy = "delete it: what earlier runs of this name used is then not in the bill"
+    return None if content is None else parse_block(RunUse, content, file, remedy=remedy)
 
 
 def use_of(

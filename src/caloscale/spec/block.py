@@ -143,7 +143,19 @@ def read_block(
 
     Raises an error with file, field and value when it is damaged or cannot be read; what: that the file then is not.
     """
-    content = _content(file, remedy, error)
+    return parse_block(kind, _content(file, remedy, error), file, remedy=remedy, error=error, what=what)
+
+
+def parse_block(
+    kind: type[_B],
+    content: bytes,
+    file: Path | str,
+    *,
+    remedy: str,
+    error: type[InputError] = InputError,
+    what: str | None = None,
+) -> _B:
+    """The content of such a file or object, read already; raises as `read_block`."""
     try:
         return kind.model_validate_json(content, by_alias=True, by_name=False)
     except ValidationError as problems:
