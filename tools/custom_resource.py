@@ -70,11 +70,14 @@ _CHIPS = f"(self.topology.split('x').size() == 2 ? {' * '.join(_AXES[:2])} : {' 
 
 
 def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
-    """One rule, or one for each field that is set once: an edit would be ignored, or lose what is stored there."""
+    """One rule, or one for each field that is set once: an edit would be ignored, or lose what is stored there.
+
+    lasting: a rule for a place, which is in a bucket or on the claim that the field ``claim`` names.
+    """
     if "rule" in entry:
         yield entry
         return
-    changed = f"cannot be changed: {entry['why']}; remedy: make another TrainingRun"
+    changed = f"cannot be changed: {entry.get('why')}; remedy: make another TrainingRun"
     for name in entry.get("unchanged", ()):
         now, before = f"self.{name}", f"oldSelf.{name}"
         rule = f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
@@ -85,6 +88,21 @@ def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
             f"(has({o}.{block}) && has({o}.{block}.{field}) ? {o}.{block}.{field} : '')" for o in ("self", "oldSelf")
         )
         yield {"rule": " == ".join(texts), "message": f"{entry['once']} {changed}"}
+    if "lasting" in entry:
+        place = f"self.{entry['lasting']}"
+        on_claim = f"{_has(entry['claim'])} && {place}.startsWith('/workspace/') && !{place}.matches('(^|/)[.][.](/|$)')"
+        yield {
+            "rule": f"!({_has(entry['lasting'])}) || {place}.matches('^(gs|s3|minio)://') || ({on_claim})",
+            "message": f"{entry['lasting']} is neither in a bucket nor below /workspace with cluster.volumeClaim: it "
+            "ends with the pods; remedy: write gs://bucket/prefix (also s3:// and minio://), or /workspace/NAME "
+            "(without ..) and cluster.volumeClaim",
+        }
+
+
+def _has(path: str) -> str:
+    """Whether a field of a block that may be absent is there, in CEL."""
+    parts = path.split(".")
+    return " && ".join(f"has(self.{'.'.join(parts[: i + 1])})" for i in range(len(parts)))
 
 
 def _read_rules() -> dict[str, list[Rule]]:

@@ -232,11 +232,12 @@ def test_a_run_is_not_lost_with_its_pods_where_a_bucket_is_named(settings: tuple
 @pytest.mark.parametrize("field", ["cluster.workspace", "cluster.dataset", "checkpoint.uri"])
 def test_a_path_that_ends_with_the_pods_is_refused(field: str) -> None:
     claim = "cluster.volumeClaim=runs"
-    for settings in ((f"{field}=/workspace/x",), (f"{field}=/scratch/x", claim), (f"{field}=x", claim)):
+    out = ("/scratch/x", "x", "/workspace/../x", "/workspace/a/..")
+    for settings in ((f"{field}=/workspace/x",), *((f"{field}={place}", claim) for place in out)):
         with pytest.raises(ConfigurationError, match="ends with the pods") as caught:
             require_lasting_places(ex.run_of(*settings))
         assert caught.value.field == field and "cluster.volumeClaim" in str(caught.value.remedy)
-    require_lasting_places(ex.run_of(f"{field}=/workspace/x", claim))
+    require_lasting_places(ex.run_of(f"{field}=/workspace/x..y/...", claim))
     require_lasting_places(ex.run_of(f"{field}=minio://bucket/x"))
 
 

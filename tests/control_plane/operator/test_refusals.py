@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from kubernetes.client.exceptions import ApiException
 
 from caloscale.client.runs import manifest_of, submit_checked
@@ -66,6 +67,7 @@ REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
         "is no path and no address of a bucket that works here; remedy: write the path",
     ),
     ("cluster", {"workspace": "/workspace/x"}, "workspace is neither in a bucket nor below /workspace with cluster.v"),
+    ("cluster", {"workspace": "/workspace/../x", "volumeClaim": "c"}, "workspace is neither in a bucket nor below"),
     ("cluster", {"workspace": "/x", "volumeClaim": "c"}, "workspace is neither in a bucket nor below /workspace"),
     ("cluster", {"dataset": "/data/shards"}, "dataset is neither in a bucket nor below /workspace with cluster.volum"),
     ("checkpoint", {"uri": "/workspace/c"}, "checkpoint.uri is neither in a bucket nor below /workspace with"),
@@ -207,6 +209,25 @@ def test_the_server_and_the_parser_agree(server: Connection, document: dict[str,
         return
     stored = server.apply(manifest(document), dry_run=True)["spec"]
     assert build_any_run(stored) == run
+
+
+ON_CLAIM = st.builds("/{}".format, st.lists(st.sampled_from(["workspace", "..", ".", "a..", "...", ""])).map("/".join))
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@given(ON_CLAIM, st.sampled_from([("cluster", "workspace"), ("cluster", "dataset"), ("checkpoint", "uri")]))
+def test_the_server_and_the_parser_agree_on_what_is_on_the_claim(
+    server: Connection, place: str, where: tuple[str, str]
+) -> None:
+    spec = {**SPEC, "cluster": {"volumeClaim": "c"}}
+    spec = {**spec, where[0]: {**spec.get(where[0], {}), where[1]: place}}
+    try:
+        manifest_of(build_run(spec), "gan", "default")
+    except ConfigurationError:
+        with pytest.raises(ApiException, match=f"{where[1]} is neither in a bucket nor below /workspace"):
+            server.apply(manifest(spec), dry_run=True)
+    else:
+        server.apply(manifest(spec), dry_run=True)
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))

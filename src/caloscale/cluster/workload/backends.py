@@ -96,11 +96,13 @@ def require_lasting_places(run: AnyRun) -> None:
     places = {"cluster.workspace": cluster.workspace, "cluster.dataset": cluster.dataset}
     if isinstance(run, Run):
         places["checkpoint.uri"] = run.checkpoint.uri
-    lasting = BUCKETS if cluster.volume_claim is None else (*BUCKETS, f"{SHARED}/")
     for field, place in places.items():
-        if place is not None and not place.startswith(lasting):
+        if place is None or place.startswith(BUCKETS):
+            continue
+        if cluster.volume_claim is None or not place.startswith(f"{SHARED}/") or ".." in place.split("/"):
             problem = f"is neither in a bucket nor below {SHARED} with cluster.volumeClaim: it ends with the pods"
-            remedy = f"write gs://bucket/prefix (also s3:// and minio://), or {SHARED}/NAME and cluster.volumeClaim"
+            known = "gs://bucket/prefix (also s3:// and minio://)"
+            remedy = f"write {known}, or {SHARED}/NAME (without ..) and cluster.volumeClaim"
             raise ConfigurationError(problem, field=field, value=place, remedy=remedy)
 
 
