@@ -203,6 +203,19 @@ UNKNOWN: list[tuple[int, object]] = [(404, b"404 page not found\n"), refused(404
 MISSING = refused(404, details={"name": "gan"})
 
 
+def test_schemas_are_those_that_the_server_publishes(server: ApiServer, connected: Connection) -> None:
+    kind = [{"group": "caloscale.dev", "kind": "TrainingRun", "version": "v1alpha1"}]
+    run = {"properties": {"status": {}}, "x-kubernetes-group-version-kind": kind}
+    server.answers = [(200, {"components": {"schemas": {"dev.caloscale.v1alpha1.TrainingRun": run, "time": {}}}})]
+    assert connected.schemas("caloscale.dev/v1alpha1") == {"TrainingRun": run}
+    assert server.asked == [("GET", "/openapi/v3/apis/caloscale.dev/v1alpha1", {}, None, None)]
+    server.answers = [(404, b"")]  # a kind that was made a moment ago
+    assert connected.schemas("caloscale.dev/v1alpha1") == {}
+    server.answers = [refused(403)]
+    with pytest.raises(ApiException):
+        connected.schemas("caloscale.dev/v1alpha1")
+
+
 def test_what_is_not_there_and_what_the_server_does_not_know_differ(server: ApiServer, connected: Connection) -> None:
     server.answers = [(200, {"kind": "APIGroup"}), MISSING]
     assert connected.serves("kueue.x-k8s.io") is True and connected.get("TrainingRun", "a", "gan") is None
@@ -251,6 +264,8 @@ def test_a_deletion_of_what_is_gone_or_another_by_now_is_none(
         (lambda c: c.delete("TrainingRun", "a", "gan"), {"kind": None}),
         (lambda c: c.serves("kueue.x-k8s.io"), {"status": "fine"}),
         (lambda c: c.serves("kueue.x-k8s.io"), []),
+        (lambda c: c.schemas("caloscale.dev/v1alpha1"), b"<html>\n"),
+        (lambda c: c.schemas("caloscale.dev/v1alpha1"), b"[]\n"),
         (lambda c: list(c.watch("Pod", None, 7, seconds=1)), b"<html>\n"),
         (lambda c: list(c.watch("Pod", None, 7, seconds=1)), b"[]\n"),
     ],
@@ -263,8 +278,8 @@ def test_what_is_no_answer_of_an_api_server_names_the_server(
     connected.count = lambda *what: counted.append(what)
     with pytest.raises(ApiException, match=f"{server.address} does not answer as an API server") as raised:
         call(connected)
-    watched = answer in (b"<html>\n", b"[]\n")  # counted when it began
-    assert raised.value.status == 0 and [code for _, _, code in counted] == [200 if watched else 0]
+    begun = answer in (b"<html>\n", b"[]\n")  # counted when its answer began
+    assert raised.value.status == 0 and [code for _, _, code in counted] == [200 if begun else 0]
 
 
 def test_requests_are_counted_by_method_kind_and_code(server: ApiServer, connected: Connection) -> None:

@@ -90,7 +90,9 @@ def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
         yield {"rule": " == ".join(texts), "message": f"{entry['once']} {changed}"}
     if "lasting" in entry:
         place = f"self.{entry['lasting']}"
-        on_claim = f"{_has(entry['claim'])} && {place}.startsWith('/workspace/') && !{place}.matches('(^|/)[.][.](/|$)')"
+        on_claim = (
+            f"{_has(entry['claim'])} && {place}.startsWith('/workspace/') && !{place}.matches('(^|/)[.][.](/|$)')"
+        )
         yield {
             "rule": f"!({_has(entry['lasting'])}) || {place}.matches('^(gs|s3|minio)://') || ({on_claim})",
             "message": f"{entry['lasting']} is neither in a bucket nor below /workspace with cluster.volumeClaim: it "

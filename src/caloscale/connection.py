@@ -20,7 +20,7 @@ from caloscale.cluster import names
 from caloscale.errors import ClusterError
 
 Object = dict[str, Any]
-CONFLICT, FORBIDDEN, GONE, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 403, 410, 404, 429, 500
+CONFLICT, FORBIDDEN, GONE, INVALID, NOT_FOUND, TOO_MANY, SERVER_ERROR = 409, 403, 410, 422, 404, 429, 500
 PAGE = 500
 """Objects that are listed at a time."""
 REQUEST_SECONDS = 60.0
@@ -113,6 +113,20 @@ class Connection:
                 return False
             raise
         return True
+
+    def schemas(self, api_version: str) -> dict[str, Object]:
+        """By kind: the OpenAPI schemas by which the server checks objects; none where it publishes none (yet)."""
+        try:
+            with closing(self._call("GET", "", f"/openapi/v3/apis/{api_version}", stream=True)) as answer:
+                published = json.loads(answer.data)["components"]["schemas"].values()
+                kinds = ((schema.get("x-kubernetes-group-version-kind"), schema) for schema in published)
+                return {kind[0]["kind"]: schema for kind, schema in kinds if kind}
+        except ApiException as error:
+            if error.status == NOT_FOUND:
+                return {}
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._of_no_api_server() from None
 
     def each(
         self, kind: str, namespace: str | None = None, *, selector: str = "", fields: str = ""

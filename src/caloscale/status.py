@@ -1,8 +1,8 @@
 """What a run on a cluster reports of itself: the custom resource's status."""
 
 import datetime as dt
-from collections.abc import Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, PlainSerializer
 
@@ -20,6 +20,8 @@ FINISHED: tuple[Phase, ...] = ("Succeeded", "Failed")
 """Phases that a run does not leave by itself."""
 MENDABLE = ("Budget", "Deadline", "RestartBudget", "StartupFailed")
 """Reasons of a failure that a change of the configuration (budget, recovery, cluster) removes: the run then resumes."""
+WRITTEN = "StatusWritten"
+"""Type of the condition, False or absent, on whether the API server takes the status."""
 WITH_WORKERS: tuple[Phase, ...] = ("Starting", "Running")
 """Phases in which a run has workers."""
 
@@ -301,7 +303,8 @@ class RunStatus(StatusBlock):
         tuple[Condition, ...],
         Field(json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}),
     ] = ()
-    """SpecParsed, Planned, Launched, PlacementVerified, Priced, Blocked, Suspended; Succeeded or Failed at the end."""
+    """SpecParsed, Planned, Launched, PlacementVerified, Priced, Blocked, Suspended, StatusWritten; Succeeded or Failed
+    at the end."""
     placement: Placed | None = None
     """Where the workers are to run, or run."""
     progress: RunProgress | None = None
@@ -340,3 +343,28 @@ class RunStatus(StatusBlock):
     def condition(self, kind: str) -> Condition | None:
         """The condition of a type."""
         return next((c for c in self.conditions if c.type == kind), None)
+
+
+def unknown_to(served: Mapping[str, Any], block: type[StatusBlock], path: str) -> list[str]:
+    """Fields and values that may be written and that the schema of a custom resource, of an older version, lacks.
+
+    served: what the schema has at the dotted path of the block.
+    """
+    schema = block.model_json_schema(by_alias=True)
+    return list(_unknown(served, schema, schema.get("$defs", {}), path))
+
+
+def _unknown(served: Mapping[str, Any], own: Mapping[str, Any], named: Mapping[str, Any], path: str) -> Iterator[str]:
+    while "$ref" in own or "anyOf" in own:
+        options = [option for option in own.get("anyOf", ()) if option != {"type": "null"}]
+        own = named[own["$ref"].rpartition("/")[2]] if "$ref" in own else options[0]
+    if "enum" in served:
+        yield from (f"{path}: {value}" for value in own.get("enum", ()) if value not in served["enum"])
+    for name, inner in own.get("properties", {}).items():
+        if name in served.get("properties", {}):
+            yield from _unknown(served["properties"][name], inner, named, f"{path}.{name}")
+        else:
+            yield f"{path}.{name}"
+    for part in ("items", "additionalProperties"):
+        if isinstance(own.get(part), Mapping) and isinstance(served.get(part), Mapping):
+            yield from _unknown(served[part], own[part], named, f"{path}[]")

@@ -1,5 +1,6 @@
 """What the operator does with the API server's answers; the server is a dictionary here."""
 
+import copy
 import datetime as dt
 import json
 import os
@@ -27,6 +28,7 @@ from caloscale.status import RunStatus
 from tests.cluster import examples as ex
 from tests.operator.test_store import pod, versioned
 from tests.operator.test_workqueue import Clock
+from tools.custom_resource import custom_resource_definition, progress_definition
 
 RUN = RunKey("physics", "gan", "u")
 HARDWARE = {"accelerator": "nvidia-tesla-v100", "count": 8, "capacityType": "spot", "region": "europe-west4"}
@@ -42,6 +44,8 @@ class Server:
 
     def __init__(self) -> None:
         self.groups = {"kueue.x-k8s.io"}
+        self.published: dict[str, Any] = {}
+        self.watched: Callable[[dict[str, Any]], object] = lambda _: None
         self.version = 10
         self.refusals: dict[str, tuple[int, str]] = {}
         self.events: list[tuple[str, str]] = []
@@ -53,6 +57,9 @@ class Server:
 
     def serves(self, group: str) -> bool:
         return group in self.groups
+
+    def schemas(self, _: str) -> dict[str, Any]:
+        return self.published
 
     def each(self, kind: str, namespace: str | None = None, fields: str = "", **_: Any) -> list[dict[str, Any]]:
         self.listed.append(kind)
@@ -84,10 +91,13 @@ class Server:
 
     def apply(self, manifest: dict[str, Any], part: str = "") -> dict[str, Any]:
         self._check(manifest["kind"])
+        if manifest.get("status", {}).get("attempts"):
+            self._check("attempts")
         self.sent.append(manifest)
         self.version += 1
         whole = {**run(), **manifest} if part == "status" else manifest
         metadata = {"uid": "u", **whole["metadata"], "resourceVersion": str(self.version)}
+        self.watched({**whole, "metadata": metadata})
         return {**whole, "metadata": metadata}
 
 
@@ -401,6 +411,78 @@ def test_a_status_that_was_not_written_is_not_taken_for_written(controller: Cont
     assert status(controller) == before and controller.store.pools_for(other)[0][0].free == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "why"), [(500, ".status.attempts: field not declared in schema"), (422, "status.phase: Unsupported value")]
+)
+def test_a_run_whose_status_is_refused_says_so_in_the_one_that_it_has(
+    controller: Controller, server: Server, code: int, why: str
+) -> None:
+    """The custom resource of an older version lacks what this one writes; the API server answers 500, too."""
+    server.refusals["attempts"] = (code, why)
+    for _ in range(3):
+        with pytest.raises(ApiException):
+            controller._reconcile(RUN)
+    (written,) = (one["status"] for one in server.sent if one["kind"] == "TrainingRun")
+    (condition,) = written["conditions"]
+    assert (condition["type"], condition["status"]) == ("StatusWritten", "False")
+    assert why in condition["message"] and "make deploy" in condition["message"]
+    assert [(reason, why in note) for reason, note in server.events] == [("Refused", True)]
+    assert not any(one["kind"] == "TFJob" for one in server.sent)
+    server.refusals.clear()
+    controller._reconcile(RUN)
+    assert status(controller).phase == "Starting" and status(controller).condition("StatusWritten") is None
+
+
+def test_what_was_written_is_known_whole_where_a_watch_brings_it_pruned(controller: Controller, server: Server) -> None:
+    """The API server prunes for watches that are older than the custom resource; the event may come before the answer.
+    A launch without its placement would never get on."""
+
+    def prune(written: dict[str, Any]) -> None:
+        if written["kind"] == "TrainingRun":
+            kept = {name: value for name, value in written["status"].items() if name != "placement"}
+            controller.notice("TrainingRun", {**written, "status": kept})
+
+    server.watched = prune
+    controller._reconcile(RUN)
+    assert status(controller).placement is not None
+
+
+def test_a_status_that_is_refused_for_the_moment_is_only_tried_again(controller: Controller, server: Server) -> None:
+    server.refusals["attempts"] = (500, "etcdserver: request timed out")
+    with pytest.raises(ApiException):
+        controller._reconcile(RUN)
+    assert server.sent == [] and server.events == []
+
+
+def test_custom_resources_of_an_older_version_are_named_until_they_fit(
+    controller: Controller, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    definitions = (custom_resource_definition(), progress_definition())
+    server.published = {
+        each["spec"]["names"]["kind"]: copy.deepcopy(each["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+        for each in definitions
+    }
+    controller._refresh()
+    assert controller.lacking == [] and not caplog.messages
+    status = server.published["TrainingRun"]["properties"]["status"]["properties"]
+    ended = status["attempts"]["items"]["properties"]["reason"]["enum"]
+    held = status["attempts"]["items"]["properties"]["nodeUsage"]["items"]["properties"]
+    progress = server.published["TrainingProgress"]["properties"]["progress"]["properties"]
+    removed = status.pop("failedSpec"), held.pop("done"), progress.pop("attempt"), ended.remove("Requeued")
+    controller._refresh()
+    assert controller.lacking == [
+        "TrainingRun status.attempts[].reason: Requeued",
+        "TrainingRun status.attempts[].nodeUsage[].done",
+        "TrainingRun status.failedSpec",
+        "TrainingProgress progress.attempt",
+    ]
+    assert "nodeUsage[].done" in caplog.text and "make deploy" in caplog.text
+    status["failedSpec"], held["done"], progress["attempt"] = removed[:3]
+    ended.append("Requeued")
+    controller._refresh()
+    assert controller.lacking == []
+
+
 def test_one_run_at_a_time_is_decided_about(controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two must not take the same node: the decision and its assumption are one step."""
     held: list[bool] = []
@@ -415,7 +497,7 @@ def test_one_run_at_a_time_is_decided_about(controller: Controller, monkeypatch:
     monkeypatch.setattr(module, "reconcile", noting(module.reconcile))
     monkeypatch.setattr(controller.store, "assume", noting(controller.store.assume))
     controller._reconcile(RUN)
-    assert held == [True, True] and not controller._deciding.locked()
+    assert held[:2] == [True, True] and not controller._deciding.locked()
 
 
 def test_a_process_without_the_lease_follows_and_decides_nothing(

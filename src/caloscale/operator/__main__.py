@@ -41,7 +41,8 @@ def main() -> None:
     # alive: waiting for the lease, or at work
     checks = {
         "/healthz": lambda: worker.ident is None or (worker.is_alive() and controller.watches.are_alive()),
-        "/readyz": controller.synced.is_set,
+        # not ready with custom resources of an older version: a Deployment then keeps the operator that fits them
+        "/readyz": lambda: controller.synced.is_set() and not controller.lacking,
     }
     if settings.health_port:
         serve_health(settings.health_port, checks)

@@ -21,20 +21,20 @@ from caloscale.cluster.capacity.pods import Diagnostic, owner_of
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.cluster.names import RunKey
 from caloscale.cluster.workload.launch import Manifest
-from caloscale.connection import CONFLICT, FORBIDDEN, Connection, FencedError, Page, is_passing, message_of
+from caloscale.connection import CONFLICT, FORBIDDEN, NOT_FOUND, Connection, FencedError, Page, is_passing, message_of
 from caloscale.errors import InputError
 from caloscale.operator.context import Action, Boost, Create, Decision, Delete, RunEvent, Snapshot
 from caloscale.operator.election import LEASE_SECONDS
 from caloscale.operator.metrics import Metrics
 from caloscale.operator.outcomes import NAME_TAKEN, REFUSED, diagnostics_of, job_in_doubt
-from caloscale.operator.reconcile import REFRESHED_PER_SECOND, reconcile
+from caloscale.operator.reconcile import REFRESHED_PER_SECOND, reconcile, unwritten
 from caloscale.operator.settings import Settings
 from caloscale.operator.store import Store
 from caloscale.operator.watches import Watches
 from caloscale.operator.workqueue import RETRY_SECONDS, Turns, WorkQueue
 from caloscale.planning.catalogue.measurements import load_measurements
 from caloscale.planning.catalogue.prices import Prices, load_prices, today
-from caloscale.status import RunStatus
+from caloscale.status import RunProgress, RunStatus, unknown_to
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ IN_CONFIG_MAP = "to the ConfigMap caloscale-prices (manifests/base/prices.csv)"
 ROUTINE_PER_SECOND = 1.25 * REFRESHED_PER_SECOND
 """Most writes of statuses in which only money and steps are new, 1/s: more than come due, so that those that came due
 while nobody led are caught up, and few enough for other writes."""
+NOT_DECLARED = "field not declared in schema"
+"""What the API server answers, with the code 500, to a status with a field that the custom resource does not have."""
+INSTALL_KINDS = (
+    "install the custom resources of this version: make deploy, or kubectl apply --server-side -k manifests/crd"
+)
+OUTDATED_SECONDS = 10.0
+"""Most time between two looks at custom resources that lack fields, s: schemas are published later than applied."""
 
 
 class Controller:
@@ -64,6 +71,7 @@ class Controller:
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
         self._free_threads = threading.BoundedSemaphore(settings.threads)
         self._has_queues = self._may_boost = True
+        self.lacking: list[str] = []
         self.catalogue()  # before the nodes are listed: it says what their labels mean
 
     # --- events
@@ -96,11 +104,25 @@ class Controller:
         self.catalogue()
         try:
             self._has_queues = self.connection.serves(names.QUEUE_GROUP)
+            self._compare(self.connection.schemas(names.API_VERSION))
         except (ApiException, HTTPError) as error:  # asked again at the next refresh
-            log.warning("cannot read whether Kueue is installed: %s", message_of(error))
+            log.warning("cannot read whether Kueue is installed and which custom resources: %s", message_of(error))
         if (before is not None and before is not self._catalogue) or had_queues is not self._has_queues:
             for run in self.store.pending_runs():
                 self.queue.add(run, can_wait=True)
+
+    def _compare(self, schemas: Mapping[str, Any]) -> None:
+        """Note which fields and values that this version writes the cluster's custom resources lack."""
+        written = (names.KIND, "status", RunStatus), (names.PROGRESS_KIND, "progress", RunProgress)
+        lacking = [
+            f"{kind} {field}"
+            for kind, part, block in written
+            if kind in schemas
+            for field in unknown_to(schemas[kind]["properties"].get(part, {}), block, part)
+        ]
+        if lacking and lacking != self.lacking:
+            log.error("the custom resources of the cluster lack %s; remedy: %s", ", ".join(lacking), INSTALL_KINDS)
+        self.lacking = lacking
 
     # --- work
 
@@ -126,7 +148,8 @@ class Controller:
                 log.info("everything was listed after %.1f s", time.monotonic() - begun)
                 self.synced.set()
             now = time.monotonic()
-            if now >= refreshed + self.settings.resync_seconds:
+            period = self.settings.resync_seconds
+            if now >= refreshed + (min(period, OUTDATED_SECONDS) if self.lacking else period):
                 refreshed = now
                 self._refresh()
             if not self._leads.is_set():
@@ -200,8 +223,9 @@ class Controller:
         if decision.status != seen.status:
             try:
                 version = self._write(run, version, decision.status)
-            except BaseException:
+            except BaseException as error:
                 self.store.assume(run, seen.status, version)
+                self._show_refusal(run, seen, version, error)
                 raise
             if first is not None and not decision.is_routine:
                 self.metrics.event_seconds.observe(time.monotonic() - first)
@@ -264,7 +288,23 @@ class Controller:
         }
         written = self.connection.apply(manifest, part="status")
         self.store.put(names.KIND, written)
-        return str(written["metadata"]["resourceVersion"])
+        version = str(written["metadata"]["resourceVersion"])
+        self.store.assume(run, status, version)  # a watch of an older custom resource may have brought it pruned before
+        return version
+
+    def _show_refusal(self, run: RunKey, seen: Snapshot, version: str, error: BaseException) -> None:
+        """Where the API server will refuse a status again, say so in the one that it has, and once by an event."""
+        if not isinstance(error, ApiException) or error.status in (CONFLICT, NOT_FOUND):
+            return
+        why = message_of(error)
+        if NOT_DECLARED not in why and is_passing(error):
+            return
+        remedy = "" if "remedy" in why else f"; remedy: {INSTALL_KINDS}"
+        problem = f"the API server refuses the status of this run: {why}{remedy}"
+        status = unwritten(seen, dt.datetime.now(dt.UTC), problem)
+        if status != seen.status:
+            self._record(run, RunEvent("Warning", REFUSED, problem))
+            self._write(run, version, status)
 
     def _act(self, run: RunKey, actions: Iterable[Action], version: str) -> None:
         refused = self._refusals.pop(run, None)

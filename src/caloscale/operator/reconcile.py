@@ -16,8 +16,9 @@ from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
 from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, suspend
+from caloscale.operator.outcomes import REFUSED
 from caloscale.spec import AnyRun
-from caloscale.status import FINISHED, MENDABLE, Phase, RunProgress
+from caloscale.status import FINISHED, MENDABLE, WRITTEN, Phase, RunProgress, RunStatus
 
 REFRESH_SECONDS, REFRESHED_PER_SECOND = 60.0, 20.0
 """Least time between two statuses of a run in which only money or steps are new, s. With many runs it grows, so that
@@ -30,6 +31,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     """The decision on a run. Never raises for what a user or a cluster can do."""
     draft = Draft(seen, now.replace(microsecond=0))
     run = draft.run
+    draft.put(conditions=tuple(each for each in draft.status.conditions if each.type != WRITTEN))
     _reopen(draft, run)
     _observe(draft)
     if draft.status.phase not in FINISHED:
@@ -57,6 +59,13 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
     is_routine = is_alone and not draft.actions and (known == report or not _is_news(known, report))
     _account(draft, run)
     return Decision(draft.status, tuple(draft.actions), min(draft.times, default=None), draft.awaits, is_routine)
+
+
+def unwritten(seen: Snapshot, now: dt.datetime, problem: str) -> RunStatus:
+    """The status as it was, which the server took, with the reason why a newer one was refused."""
+    draft = Draft(seen, now.replace(microsecond=0))
+    draft.condition(WRITTEN, "False", REFUSED, problem)
+    return draft.status
 
 
 def _is_left(draft: Draft) -> bool:

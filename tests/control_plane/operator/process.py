@@ -53,7 +53,7 @@ class OperatorProcess:
                 command, env=environment, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
             )
         end = time.monotonic() + SECONDS_TO_START
-        while wait and not self._ready():
+        while wait and not self.is_ready():
             if self._process.poll() is not None or time.monotonic() > end:
                 self.kill()
                 raise AssertionError(f"the operator does not start:\n{self.log.read_text()[-3000:]}")
@@ -85,7 +85,8 @@ class OperatorProcess:
         """Its process."""
         return self._process.pid
 
-    def _ready(self) -> bool:
+    def is_ready(self) -> bool:
+        """As its readiness probe sees it."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=1) as answer:
                 return bool(answer.status == 200)

@@ -1,6 +1,7 @@
 """What the API server refuses before anybody plans anything, and that it says what the parser says."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from caloscale.connection import Connection, message_of
 from caloscale.errors import ConfigurationError, InputError
 from caloscale.spec import build_any_run, build_run
 from tests.control_plane.operator.conftest import SPEC, Runs
+from tests.control_plane.operator.process import OperatorProcess
 from tests.spec.test_limits import PLACES
 from tests.tools.test_custom_resource import DOCUMENTS
 from tools.cluster import ControlPlane
+from tools.custom_resource import custom_resource_definition
 
 V100 = {"accelerator": "nvidia-tesla-v100"}
 REFUSED: list[tuple[str, dict[str, Any] | None, str]] = [
@@ -241,3 +244,35 @@ def test_the_server_and_the_parser_take_the_same_places(server: Connection, plac
             server.apply(manifest(spec), dry_run=True)
     else:
         server.apply(manifest(spec), dry_run=True)
+
+
+def test_custom_resources_of_an_older_version_are_named_by_operator_and_run(
+    operator: OperatorProcess, control_plane: ControlPlane, runs: Runs, add_nodes: Callable[..., list[str]]
+) -> None:
+    add_nodes("v100", 2)
+    runs.fake_pods(None)
+    present, older = custom_resource_definition(), custom_resource_definition()
+    schema = older["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    del schema["properties"]["status"]["properties"]["placement"]
+
+    def published() -> bool:
+        status = runs.server.schemas(names.API_VERSION)[names.KIND]["properties"]["status"]["properties"]
+        return "placement" not in status
+
+    operator.stop()
+    control_plane.apply([older])
+    try:
+        control_plane.wait_until(published, "the older custom resource is published")
+        operator.start(wait=False)
+        runs.create("gan")
+        status = runs.until("gan", lambda status: bool(status.get("conditions")), "a status that is refused")
+        (condition,) = status["conditions"]
+        assert (condition["type"], condition["reason"]) == ("StatusWritten", "Refused")
+        assert ".status.placement: field not declared in schema; remedy: install" in condition["message"]
+        notes = [event["note"] for event in runs.server.each("Event", runs.namespace) if event["reason"] == "Refused"]
+        assert notes == [condition["message"]] and not operator.is_ready()
+        assert "lack TrainingRun status.placement; remedy: install" in operator.log.read_text()
+    finally:
+        control_plane.apply([present])
+    control_plane.wait_until(operator.is_ready, "the operator is ready")
+    assert "StatusWritten" not in {each["type"] for each in runs.phase("gan", "Running")["conditions"]}
