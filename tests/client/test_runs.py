@@ -55,6 +55,23 @@ def test_a_server_that_is_away_is_awaited(why: str) -> None:
     assert phases(error(), seen("Running"), error(), error(), seen("Succeeded")) == ["Running", "Succeeded"]
 
 
+def test_a_status_that_is_older_than_it_says_says_so() -> None:
+    """The operator cannot write a newer one, where the custom resource is of an older version."""
+    raw = seen("Waiting", "NoNodes")
+    raw["status"]["conditions"][0] |= {"type": "StatusWritten", "status": "False", "message": "remedy: make deploy"}
+    server: Any = Server(raw)
+    assert runs.find_run(server, "physics", "gan").status.message == "NoNodes; remedy: make deploy"
+
+
+def test_a_run_that_a_newer_rule_refuses_is_stopped_by_its_deletion() -> None:
+    """Its workspace, say, is immutable and of a kind that is refused by now."""
+    server: Any = Server(seen("Running"))
+    server.merge = Mock(side_effect=refusal(422, "workspace is neither in a bucket nor; remedy: write gs://"))
+    with pytest.raises(ClusterError, match="workspace is neither") as caught:
+        runs.suspend(server, "physics", "gan")
+    assert "caloscale stop gan -n physics --delete" in str(caught.value.remedy)
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_what_is_refused_is_not_awaited(status: int) -> None:
     """Credentials that have expired, or rights that were taken away."""

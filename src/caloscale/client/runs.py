@@ -16,6 +16,7 @@ from caloscale.connection import (
     CONFLICT,
     FORBIDDEN,
     GONE,
+    INVALID,
     TOO_MANY,
     Connection,
     is_passing,
@@ -25,7 +26,7 @@ from caloscale.connection import (
 )
 from caloscale.errors import ClusterError, ConfigurationError, InputError
 from caloscale.spec import AnyRun, SolverRun, build_any_run
-from caloscale.status import FINISHED, MENDABLE, RunStatus
+from caloscale.status import FINISHED, MENDABLE, WRITTEN, RunStatus
 
 MANAGER = "caloscale-submit"
 """Owner of the fields of the run configuration: not the operator."""
@@ -235,7 +236,13 @@ def suspend(connection: Connection, namespace: str, name: str, *, on: bool = Tru
     change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
     if not on:
         change["metadata"] = {"annotations": {names.CLIENT_HEARTBEAT: None}}
-    ask(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+    try:
+        ask(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+    except ClusterError as error:
+        if getattr(error.__cause__, "status", None) == INVALID:  # by a rule that is newer than the run
+            delete = f"caloscale stop {name} -n {namespace} --delete"
+            error.remedy = f"delete it ({delete}), and submit one that keeps this rule"
+        raise
     return run.status.phase in ("Suspending", "Suspended") or bool((run.spec.get("cluster") or {}).get("suspend"))
 
 
@@ -272,6 +279,8 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
             field=".".join(["status", *map(str, error.errors()[0]["loc"])]),
             remedy="use the version of caloscale that its operator has",
         ) from error
+    if (refusal := status.condition(WRITTEN)) is not None:  # the status is older than it says
+        status = status.model_copy(update={"message": "; ".join(filter(None, (status.message, refusal.message)))})
     namespace, created = metadata.get("namespace", ""), metadata.get("creationTimestamp", "")
     ids = metadata.get("uid", ""), metadata.get("resourceVersion", "")
     return RunOnCluster(metadata["name"], namespace, raw.get("spec") or {}, status, created, *ids)
