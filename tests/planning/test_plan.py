@@ -215,7 +215,7 @@ def test_what_never_ends_is_not_chosen_and_says_why():
     alone = plan_of(*base, "hardware.capacityType=spot")
     assert alone.chosen is None and alone.nearest is None
     assert not any("nothing was measured" in note for note in alone.notes)
-    two_nodes = ("hardware.count=16", "hardware.interruptionsPerNodeHour=5", "hardware.provisioning=10h")
+    two_nodes = ("hardware.count=16", "hardware.interruptionsPerNodeHour=500", "hardware.provisioning=10h")
     waiting = plan_of(V100[0], *two_nodes, "hardware.capacityType=spot")
     years = 1000 * 365 * 24
     for endless in waiting.candidates:  # dollars of all nodes, not the difference of two huge times

@@ -1,10 +1,11 @@
-"""Names of accelerators."""
+"""Names of accelerators, and how often spot nodes are interrupted."""
 
 import csv
 from importlib.resources import files
 
 import pytest
 
+from caloscale.errors import ConfigurationError
 from caloscale.planning.catalogue.hardware import load_accelerators
 from caloscale.spec import load_run
 from caloscale.spec.hardware import ACCELERATORS
@@ -37,3 +38,10 @@ def test_every_name_is_in_the_catalogue_and_no_name_of_the_catalogue_is_changed(
 def test_own_machines_keep_their_names() -> None:
     assert accelerator("a100", "hardware.cloud=none") == "a100"
     assert accelerator("my-gpu") == "my-gpu"
+
+
+def test_more_than_an_interruption_a_second_is_refused() -> None:
+    """A plan multiplies the rate by the nodes: 1e308 would overflow."""
+    with pytest.raises(ConfigurationError, match="interruptionsPerNodeHour"):
+        accelerator("v100", "hardware.interruptionsPerNodeHour=1e308")
+    assert accelerator("v100", "hardware.interruptionsPerNodeHour=3600") == "nvidia-tesla-v100"

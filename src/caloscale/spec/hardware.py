@@ -60,7 +60,7 @@ class Hardware(Block):
     """Most nodes that the planner considers when it chooses the count."""
     queue: str | None = None
     """Kueue queue that admits the run."""
-    interruptions_per_node_hour: float | None = Field(default=None, ge=0)
+    interruptions_per_node_hour: float | None = Field(default=None, ge=0, le=3600)
     """Interruptions of a spot node per hour. Absent: a rate from own bills where there is one; otherwise unknown,
     and the plan states up to which rate spot pays."""
     provisioning: Duration | None = None

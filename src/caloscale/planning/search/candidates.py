@@ -254,7 +254,7 @@ class Money:
         )
         seconds = start_up + run.seconds
         with np.errstate(over="ignore", invalid="ignore"):
-            node_seconds = self._nodes * seconds - self._missing * run.waiting_seconds
+            node_seconds = self._nodes * seconds - self._missing * run.interruptions * self._provisioning
             usd = usd_of(self._usd_per_node_hour, node_seconds) + usd_of(self._control_plane, seconds)
         # The difference of two huge times may have any value.
         is_known = (seconds < NEVER_SECONDS) | (run.waiting_seconds == 0)

@@ -56,18 +56,18 @@ def expected(
 ) -> Interrupted:
     """Expectations for ``work_seconds`` of training that fails every ``between_failures`` seconds M on average.
 
-    A failure is followed by the wait P (``provisioning_seconds``) for the share ``awaited`` of the machines, in which
-    only the others can be lost, every M' = M / (1 - awaited); then by the start-up S, and by pieces of tau
-    (``checkpoint_seconds``; absent: Daly's optimum) with a save C each, in which all can:
+    A failure is followed by a wait until all machines are there, then by the start-up S, and by pieces of tau
+    (``checkpoint_seconds``; absent: Daly's optimum) with a save C each, in which any machine can be lost:
 
-        E[T] = (M + M' (e^(P/M') - 1)) e^(S/M) (e^((tau + C)/M) - 1) T / tau
+        E[T] = (M + W) e^(S/M) (e^((tau + C)/M) - 1) T / tau,    W = M ((1 + a P/M)^(1/a) - 1)
 
-    With M' = M this is Daly's complete formula with R = P + S; one machine cannot be lost before it is there (M + P).
-    One wait at a time is counted: where several are likely in one P, the time is too long (4 nodes, 0.5 losses of each
-    an hour, an hour to a new one: by 12%).
+    Machines that are lost together are the share a (``awaited``) of all, and are there again after P
+    (``provisioning_seconds``), in which the others can be lost: each of 1/a parts is there for M/a and away for P,
+    whatever the others are, so all are there together for (1 + a P/M)^(-1/a) of the time, M each time. In W and the
+    time before, (1 + a P/M)^(1/a - 1) parts are lost. With a = 0 this is Daly's complete formula with R = P + S.
     ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do after 24 h, and failures
     are no longer memoryless: in a renewal process machines that are there last M (1 - e^(-H/M)) on average, and save
-    tau at each checkpoint that they reach. That is exact for runs of many lifetimes.
+    tau at each checkpoint that they reach; H is divided into whole pieces. That is exact for runs of many lifetimes.
     """
     work, mean, save, start_up, lifetime, provisioning, awaited = np.broadcast_arrays(
         work_seconds, between_failures, save_seconds, start_up_seconds, lifetime_seconds, provisioning_seconds, awaited
@@ -77,13 +77,15 @@ def expected(
         tau = np.broadcast_to(checkpoint_seconds, tau.shape)
     never = np.isinf(mean) & np.isinf(lifetime)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        of_others = mean / (1 - awaited)
-        wait, there = _mean_lifetime(of_others, provisioning), np.exp(-provisioning / of_others)
-        cycle = wait + there * _mean_lifetime(mean, lifetime)
-        saved = there * _saved(tau, mean, save, start_up, lifetime)
+        if checkpoint_seconds is None:
+            tau = _of_whole_pieces(tau, np.maximum(work, 1.0), mean, save, start_up, lifetime)
+        away = np.log1p(awaited * provisioning / mean)
+        wait = np.where(np.isinf(mean), provisioning, mean * np.expm1(away / awaited))
+        cycle = wait + _mean_lifetime(mean, lifetime)
+        saved = _saved(tau, mean, save, start_up, lifetime)
         total = np.where(never, work, np.where(saved > 0, work * cycle / saved, np.inf))
-        failures = np.where(never, 0.0, total / cycle)
-        waiting = np.where(never, 0.0, failures * wait)
+        cycles = np.where(never, 0.0, total / cycle)
+        failures, waiting = cycles * np.exp(away * (1 / awaited - 1)), cycles * wait
     return Interrupted(
         checkpoint_seconds=np.where(never, np.inf, tau), seconds=total, interruptions=failures, waiting_seconds=waiting
     )
@@ -113,9 +115,24 @@ def _mean_lifetime(mean: Numbers, lifetime: Numbers) -> Numbers:
     return np.where(np.isinf(mean), lifetime, mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean)))
 
 
+def _of_whole_pieces(
+    tau: Numbers, longest: Numbers, mean: Numbers, save: Numbers, start_up: Numbers, lifetime: Numbers
+) -> Numbers:
+    """Of tau and the two next intervals of which a lifetime has a whole number, the one that saves most."""
+    best = _saved(tau, mean, save, start_up, lifetime)
+    usable = np.where(np.isinf(lifetime), 0.0, np.maximum(lifetime - start_up, 0))
+    pieces = np.floor(usable / (tau + save))
+    for number in (pieces, pieces + 1):
+        fitted = usable / np.maximum(number, 1) - save
+        fitted = np.where((fitted > 0) & (fitted <= longest), fitted, tau)
+        saved = _saved(fitted, mean, save, start_up, lifetime)
+        tau, best = np.where(saved > best, fitted, tau), np.maximum(saved, best)
+    return tau
+
+
 def _saved(tau: Numbers, mean: Numbers, save: Numbers, start_up: Numbers, lifetime: Numbers) -> Numbers:
     """Expected seconds of work that machines save until one of them is lost."""
-    most = np.floor(np.maximum(lifetime - start_up, 0) / (tau + save))
+    most = np.floor(np.maximum(lifetime - start_up, 0) / (tau + save) * (1 + 1e-12))  # whole numbers are whole
     hazard = np.where(np.isinf(mean), 0.0, 1 / mean)
     step = hazard * (tau + save)
     reached = np.where(hazard > 0, -np.expm1(-most * step) / np.expm1(np.maximum(step, 1e-300)), most)
