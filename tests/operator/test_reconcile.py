@@ -39,6 +39,15 @@ def test_nothing_is_written_when_nothing_happens() -> None:
     assert w.status["message"] == "4 nodes with 8 free nvidia-tesla-v100 needed, 2 present: pool v100-8 is at 2/2"
 
 
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_priority_class_that_preempts_nobody_says_so(adds: bool) -> None:
+    """Its pods have it, but they are made when their nodes are free."""
+    w = world({"cluster": {"priorityClassName": "urgent", "addNodes": adds}}, nodes=2)
+    w.reconcile()
+    assert ("priorityClassName preempts others only with" in w.status["message"]) is not adds
+    assert w.phase == ("Starting" if adds else "Waiting")
+
+
 def test_the_bill_is_the_nodes_time_to_the_cent() -> None:
     w = world(steps=1000)
     w.until(lambda w: w.step >= 230)

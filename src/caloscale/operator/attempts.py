@@ -120,6 +120,8 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
             draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
         draft.awaits = _needs(draft, run, placed, smaller=draft.now >= due)
+    if run.cluster.priority_class_name is not None and not run.cluster.add_nodes:
+        missing += "; cluster.priorityClassName preempts others only with cluster.addNodes or hardware.queue"
     _wait(draft, missing)
     return None
 
