@@ -1,5 +1,6 @@
 """The beam: its observables against plain loops, gradients, and an energy that is found."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +8,14 @@ import pytest
 import tensorflow as tf
 
 from caloscale.detector.geometry import sensor_depth_mm
-from caloscale.errors import CheckpointError, ConfigurationError
-from caloscale.models.card import read_card
+from caloscale.errors import CheckpointError, ConfigurationError, InputError
+from caloscale.models.card import GENERATOR, read_card, read_configuration
+from caloscale.models.network_files import load_network
 from caloscale.random import EventDraws
 from caloscale.sagips.beam import Beam, Calorimeter
 from caloscale.sagips.environment import EVENTS, PARAMETERS
 from caloscale.sagips.optimizers import make_optimizer
+from caloscale.sagips.rank import solve
 from caloscale.spec import load_solver_run
 from tests.inference.model_folders import COMPACT, shared_model
 
@@ -74,6 +77,29 @@ def test_the_energy_of_a_beam_is_found(folder: Path) -> None:
         optimizer.apply(step.gradient, step, epoch)
     assert optimizer.problem.parameters == ("energy", "angle")
     assert optimizer.propose().mean(axis=0)[0] == pytest.approx(0.4, abs=0.04)
+
+
+@pytest.mark.integration
+def test_a_run_resumes_with_the_generator_that_it_began_with(folder: Path, tmp_path: Path) -> None:
+    """Its folder, such as runs/latest/model, may be that of a newer training by then."""
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    small = ["objective=energy-distance", "generator={width: 2, layers: 1, noise: 2}", "eventsPerSample=2", "ranks=1"]
+    small += [f"dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {{model: '{model}'}}, events: 8}}]"]
+    small += ["parameterSamples=2", "saveEvery=1", "checkpoints=2", "normTerms=false"]
+
+    def run(epochs: int) -> int:
+        overrides = [f"solver.{each}" for each in (*small, f"epochs={epochs}")]
+        return solve(load_solver_run(preset="proxy", overrides=overrides).solver, tmp_path / "run", None).epoch
+
+    assert run(1) == 1
+    network = load_network(model / GENERATOR, read_configuration(model).model)
+    for weights in network.trainable_weights:
+        weights.assign(1.01 * weights)
+    network.save(model / GENERATOR)
+    with pytest.raises(InputError, match="makes other events") as caught:
+        run(2)
+    assert caught.value.field == "solver.dataSets.0.environment"
 
 
 def test_models_that_cannot_be_used_are_refused(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
