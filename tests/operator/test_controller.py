@@ -447,6 +447,14 @@ def test_what_was_written_is_known_whole_where_a_watch_brings_it_pruned(controll
     assert status(controller).placement is not None
 
 
+def test_without_the_right_to_any_status_no_event_is_repeated(controller: Controller, server: Server) -> None:
+    server.refusals["TrainingRun"] = (403, "may not patch")
+    for _ in range(3):
+        with pytest.raises(ApiException):
+            controller._reconcile(RUN)
+    assert server.events == []
+
+
 def test_a_status_that_is_refused_for_the_moment_is_only_tried_again(controller: Controller, server: Server) -> None:
     server.refusals["attempts"] = (500, "etcdserver: request timed out")
     with pytest.raises(ApiException):

@@ -303,8 +303,8 @@ class Controller:
         problem = f"the API server refuses the status of this run: {why}{remedy}"
         status = unwritten(seen, dt.datetime.now(dt.UTC), problem)
         if status != seen.status:
-            self._record(run, RunEvent("Warning", REFUSED, problem))
             self._write(run, version, status)
+            self._record(run, RunEvent("Warning", REFUSED, problem))
 
     def _act(self, run: RunKey, actions: Iterable[Action], version: str) -> None:
         refused = self._refusals.pop(run, None)
