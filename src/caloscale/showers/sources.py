@@ -22,6 +22,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers
 from caloscale.showers.hdf5.layouts import (
     AXES,
+    CELL_SHAPE_ATTRIBUTE,
     DETECTOR_ATTRIBUTE,
     PARTICLE_ATTRIBUTE,
     UNITS_ATTRIBUTE,
@@ -198,6 +199,15 @@ def _check_particles(path: Path, field: str, particles: Sequence[str], data: Dat
         problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
         remedy = f"set data.particle to {found}, give other files, or write the attribute {PARTICLE_ATTRIBUTE} into a "
         raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}file without its primary")
+
+
+def origin_attributes(data: Data) -> dict[str, str]:
+    """The attributes of a file that state which primaries its showers are of, in which cells of which detector."""
+    return {
+        PARTICLE_ATTRIBUTE: data.particle_text,
+        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
+        DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
+    }
 
 
 def detector_of(data: Data) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """The files of a simulation: the order for them, their names, which are finished, and whether a folder is free."""
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,14 +8,9 @@ import h5py
 
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import (
-    CELL_SHAPE_ATTRIBUTE,
-    DETECTOR_ATTRIBUTE,
-    PARTICLE_ATTRIBUTE,
-    WITHOUT_GENERATED_ATTRIBUTE,
-)
+from caloscale.showers.hdf5.layouts import WITHOUT_GENERATED_ATTRIBUTE
 from caloscale.showers.hdf5.writer import write_showers
-from caloscale.showers.sources import detector_of, hdf5_files
+from caloscale.showers.sources import hdf5_files, origin_attributes
 from caloscale.simulation.entering import has_entering
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, read_record
@@ -60,9 +54,7 @@ def write_file(
     attributes: dict[str, str | int | float] = {
         _FINGERPRINT: fingerprint,
         "engine": data.simulation.engine,
-        PARTICLE_ATTRIBUTE: data.particle_text,
-        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
-        DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
+        **origin_attributes(data),
         "seed": data.seed,
         "fileIndex": index,
         "showers": len(showers),

@@ -1,6 +1,5 @@
 """Showers from a trained generator into a file of any size."""
 
-import json
 import math
 import time
 from collections.abc import Iterator
@@ -22,15 +21,9 @@ from caloscale.models.card import ModelCard, read_card, read_configuration
 from caloscale.processor import peak_memory_mib
 from caloscale.progress import bar
 from caloscale.showers.files import SUFFIXES
-from caloscale.showers.hdf5.layouts import (
-    CELL_SHAPE_ATTRIBUTE,
-    DETECTOR_ATTRIBUTE,
-    PARTICLE_ATTRIBUTE,
-    REBIN_ATTRIBUTE,
-    Layout,
-)
+from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, Layout
 from caloscale.showers.hdf5.writer import open_writer
-from caloscale.showers.sources import detector_of
+from caloscale.showers.sources import origin_attributes
 from caloscale.spec.block import Block
 from caloscale.spec.data import Data
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -226,9 +219,7 @@ def _write(
     card = runtime.card
     attributes: dict[str, Any] = {
         "preset": card.preset,
-        PARTICLE_ATTRIBUTE: card.particle_text,
-        CELL_SHAPE_ATTRIBUTE: card.geometry.cell_shape,
-        DETECTOR_ATTRIBUTE: json.dumps(detector_of(trained)),
+        **origin_attributes(trained),
         "trainedOn": card.source,
         "generatorStep": card.step,
         "seed": wanted.seed,

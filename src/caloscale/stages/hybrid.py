@@ -1,7 +1,6 @@
 """Showers of Geant4 and generators together: what enters the calorimeter within a trained range is generated."""
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,17 +16,11 @@ from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, GENERATOR
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import (
-    CELL_SHAPE_ATTRIBUTE,
-    DETECTOR_ATTRIBUTE,
-    PARTICLE_ATTRIBUTE,
-    REBIN_ATTRIBUTE,
-    open_layout,
-)
+from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, open_layout
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import rebin
-from caloscale.showers.sources import detector_of, hdf5_files
+from caloscale.showers.sources import hdf5_files, origin_attributes
 from caloscale.simulation.entering import TAKEN_CODES, moved, placed, read_entering
 from caloscale.simulation.files import file_name
 from caloscale.simulation.primaries import file_count
@@ -169,9 +162,7 @@ def _finished(folder: Path, identity: str) -> set[Path]:
 def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:
     attributes: dict[str, str | int | float] = {
         _IDENTITY: identity,
-        PARTICLE_ATTRIBUTE: data.particle_text,
-        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
-        DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
+        **origin_attributes(data),
         REBIN_ATTRIBUTE: "x".join(map(str, data.preprocessing.rebin)),
         "seed": data.seed,
     }
