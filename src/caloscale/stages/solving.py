@@ -14,7 +14,7 @@ from caloscale.planning.catalogue.prices import today
 from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.solution import residual_table, solution_facts, solution_page
-from caloscale.sagips.ensemble import Residuals, residuals_over_time
+from caloscale.sagips.ensemble import residuals_over_time
 from caloscale.sagips.launch import Progressed, solve_with_ranks
 from caloscale.sagips.saves import (
     CHECKPOINTS,
@@ -214,7 +214,9 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
                 run,
                 folder,
                 summary,
-                _residuals(folder, run.solver.ranks) if list_checkpoints(folder) else [],
+                residuals_over_time(folder, read_problem(folder).truth, run.solver.ranks)
+                if list_checkpoints(folder)
+                else [],
                 [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
                 money,
                 notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
@@ -228,7 +230,8 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
 def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     solver = run.solver
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
-    problem, last = read_problem(folder), _residuals(folder, solver.ranks)[-1]
+    problem = read_problem(folder)
+    last = residuals_over_time(folder, problem.truth, solver.ranks)[-1]
     mean, std = last.mean, last.spread
     if problem.truth is not None:
         mean, std = np.multiply(problem.truth, 1 - mean), np.multiply(problem.truth, std)
@@ -256,10 +259,6 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
         stale=sum(record.stale for record in records),
         dropped=sum(record.dropped for record in records),
     )
-
-
-def _residuals(folder: Path, ranks: int) -> list[Residuals]:
-    return residuals_over_time(folder, read_problem(folder).truth, ranks)
 
 
 def print_solution(folder: Path) -> None:

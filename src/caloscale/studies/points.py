@@ -164,7 +164,7 @@ class Point:
             if found is None:
                 return None
             if isinstance(found, list) and name.isdigit():
-                found = dict(enumerate(found)).get(int(name))  # other inputs make a shorter list
+                found = found[int(name)] if int(name) < len(found) else None  # other inputs make a shorter list
             elif isinstance(found, dict) and name in found:
                 found = found[name]
             else:

@@ -64,7 +64,7 @@ def expected(
     Machines that are lost together are the share a (``awaited``) of all, and are there again after P
     (``provisioning_seconds``), in which the others can be lost: each of 1/a parts is there for M/a and away for P,
     whatever the others are, so all are there together for (1 + a P/M)^(-1/a) of the time, M each time. In W and the
-    time before, (1 + a P/M)^(1/a - 1) parts are lost. With a = 0 this is Daly's complete formula with R = P + S.
+    time before, (1 + a P/M)^(1/a - 1) parts are lost. For a towards 0 this is Daly's complete formula with R = P + S.
     ``lifetime_seconds`` H: all machines end at this age at the latest, as preemptible ones do after 24 h, and failures
     are no longer memoryless: in a renewal process machines that are there last M (1 - e^(-H/M)) on average, and save
     tau at each checkpoint that they reach; H is divided into whole pieces. That is exact for runs of many lifetimes.
