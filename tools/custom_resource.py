@@ -10,10 +10,11 @@ import yaml
 from pydantic import BaseModel
 
 from caloscale.cluster.names import GROUP, KIND, PLURAL, PROGRESS_KIND, PROGRESS_PLURAL, SHORT_NAME, VERSION
+from caloscale.cluster.workload.pod_template import SHARED
 from caloscale.spec import PRESETS, SOLVER_PRESETS, Run, SolverRun, load_preset
 from caloscale.spec.budget import INT_OR_STRING, USD_PATTERN
 from caloscale.spec.cluster import GRACE_SECONDS
-from caloscale.spec.values import BUCKET_PATTERN, MOST_DAYS, NO_PATH_PATTERN, PATTERN
+from caloscale.spec.values import BUCKET_PATTERN, BUCKETS, MOST_DAYS, NO_PATH_PATTERN, PATTERN
 from caloscale.status import Phase, RunProgress, RunStatus
 
 KEPT = {
@@ -90,13 +91,11 @@ def _rules_of(entry: Mapping[str, Any]) -> Iterator[Rule]:
         yield {"rule": " == ".join(texts), "message": f"{entry['once']} {changed}"}
     if "lasting" in entry:
         place = f"self.{entry['lasting']}"
-        on_claim = (
-            f"{_has(entry['claim'])} && {place}.startsWith('/workspace/') && !{place}.matches('(^|/)[.][.](/|$)')"
-        )
+        on_claim = f"{_has(entry['claim'])} && {place}.startsWith('{SHARED}/') && !{place}.matches('(^|/)[.][.](/|$)')"
         yield {
-            "rule": f"!({_has(entry['lasting'])}) || {place}.matches('^(gs|s3|minio)://') || ({on_claim})",
-            "message": f"{entry['lasting']} is neither in a bucket nor below /workspace with cluster.volumeClaim: it "
-            "ends with the pods; remedy: write gs://bucket/prefix (also s3:// and minio://), or /workspace/NAME "
+            "rule": f"!({_has(entry['lasting'])}) || {place}.matches('^({'|'.join(BUCKETS)})') || ({on_claim})",
+            "message": f"{entry['lasting']} is neither in a bucket nor below {SHARED} with cluster.volumeClaim: it "
+            f"ends with the pods; remedy: write gs://bucket/prefix (also s3:// and minio://), or {SHARED}/NAME "
             "(without ..) and cluster.volumeClaim",
         }
 
