@@ -16,7 +16,6 @@ from caloscale.inference.export.runtimes import is_exported, verdict
 from caloscale.models.card import read_card
 from caloscale.models.network_files import load_network
 from caloscale.physics import Evaluation
-from caloscale.report.drawing import sample_names
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.primaries import draw_table
@@ -29,8 +28,6 @@ from caloscale.stages.validation import _evaluated, _publish, draw_primaries, ge
 from caloscale.training.selection import selection_showers
 from tests.inference.model_folders import COMPACT as DETECTOR
 from tests.inference.model_folders import make_model, shared_model
-from tools.deformations import deformations
-from tools.verdicts import NORMAL, error_rates, of_deformed
 
 COMPACT = spec.load_run(preset="compact")
 ACCEPTED, UNDECIDED, REJECTED = (
@@ -269,23 +266,6 @@ def test_a_generator_with_cells_that_are_not_finite_is_rejected(
     assert found.decision == "rejected"
     assert f"{unusable} generated showers have cells that are not finite" in "; ".join(found.reasons)
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["REJECTED.md"]
-
-
-def test_the_deformed_showers_of_networks_are_judged(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """`python -m tools.verdicts`, on networks without any training: a row for each case, none of them accepted."""
-    few = ("validation.showers=60", "validation.bootstraps=10")
-    run = spec.load_run(preset="compact", overrides=[*DETECTOR, *few])
-    judged = list(of_deformed(run, shards, shared_model(tmp_path_factory, "compact", DETECTOR)))
-    assert [case for case, _ in judged] == [
-        "normal run",
-        "untrained",
-        *deformations(showers_of(*np.ones((2, 3), np.float32))),
-    ]
-    assert {(one.showers.reference, one.showers.generated) for _, one in judged} == {(15, 60)}
-    assert {one.decision for _, one in judged} <= {"rejected", "undecided"}
-    same = sample_names(judged[0][1].reference_source)["reference"]
-    rates = error_rates([*judged, (same, judged[0][1])])
-    assert judged[0][0] == NORMAL and rates.startswith(f"{same} in the place of a generator (60 showers)")
 
 
 def test_a_generator_in_int8_has_a_verdict_of_its_own(

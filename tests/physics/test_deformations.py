@@ -8,7 +8,7 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.showers.arrays import Showers
 from caloscale.spec import Gate
 from tests.physics.conftest import DATA, make_showers
-from tools.deformations import deformations
+from tests.physics.deformations import deformations
 
 GATES = tuple(
     gate if gate.showers is None else Gate(quantity=gate.quantity, tolerance=gate.tolerance, showers=300)
