@@ -76,7 +76,7 @@ def test_the_mechanism_extrapolates_and_forms_that_fit_as_well_do_not():
     errors = [errors_of(form) for form in FORMS]
     page = (Path(__file__).parents[2] / "docs" / "planning.md").read_text(encoding="utf-8")
     stated = next(part for part in page.split("\n\n") if "two-level ring" in part)
-    assert re.findall(r"[\d.]+%", stated) == [f"{error:.1%}" for pair in errors for error in pair]
+    assert re.findall(r"[\d.]+%", stated) == [f"{error:.1%}" for pair in errors[:2] for error in pair]
     assert max(errors[0][1], errors[1][1]) < 0.08 and min(errors[2][1], errors[3][1]) > 0.12
     assert errors[0] < min(errors[1:])
     model = fit_steps([m for m in V100 if m.count <= 32], NETWORK)
