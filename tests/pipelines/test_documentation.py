@@ -33,7 +33,7 @@ EACH_PAGE = [
 ]
 SIZED = ("run", "simulate")
 """Commands that take a run configuration and would work for minutes."""
-PURE = ("plan", "bill", "node-pools")
+PURE = ("plan", "bill")
 """Commands whose output depends on their input alone: the pages show it exactly, that of others but for its numbers."""
 
 
