@@ -433,6 +433,19 @@ def test_a_run_whose_status_is_refused_says_so_in_the_one_that_it_has(
     assert status(controller).phase == "Starting" and status(controller).condition("StatusWritten") is None
 
 
+def test_a_run_of_which_no_status_can_be_written_has_one_event(controller: Controller, server: Server) -> None:
+    """Without the right to statuses the log of the operator was the only place that said so."""
+    server.refusals["TrainingRun"] = (403, "trainingruns/status is forbidden")
+    for _ in range(3):
+        with pytest.raises(ApiException):
+            controller._reconcile(RUN)
+    ((reason, note),) = server.events
+    assert reason == "Refused" and "forbidden" in note and "its role again: make deploy" in note
+    server.refusals.clear()
+    controller._reconcile(RUN)
+    assert status(controller).phase == "Starting" and len(server.events) == 1
+
+
 def test_what_was_written_is_known_whole_where_a_watch_brings_it_pruned(controller: Controller, server: Server) -> None:
     """The API server prunes for watches that are older than the custom resource; the event may come before the answer.
     A launch without its placement would never get on."""
@@ -445,14 +458,6 @@ def test_what_was_written_is_known_whole_where_a_watch_brings_it_pruned(controll
     server.watched = prune
     controller._reconcile(RUN)
     assert status(controller).placement is not None
-
-
-def test_without_the_right_to_any_status_no_event_is_repeated(controller: Controller, server: Server) -> None:
-    server.refusals["TrainingRun"] = (403, "may not patch")
-    for _ in range(3):
-        with pytest.raises(ApiException):
-            controller._reconcile(RUN)
-    assert server.events == []
 
 
 def test_a_status_that_is_refused_for_the_moment_is_only_tried_again(controller: Controller, server: Server) -> None:

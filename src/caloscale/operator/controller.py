@@ -48,6 +48,7 @@ NOT_DECLARED = "field not declared in schema"
 INSTALL_KINDS = (
     "install the custom resources of this version: make deploy, or kubectl apply --server-side -k manifests/crd"
 )
+GIVE_RIGHTS = "give the operator its role again: make deploy"
 OUTDATED_SECONDS = 10.0
 """Most time between two looks at custom resources that lack fields, s: schemas are published later than applied."""
 
@@ -66,6 +67,7 @@ class Controller:
         self.routine: Turns[RunKey] = Turns(ROUTINE_PER_SECOND)
         self._first_event: dict[RunKey, float] = {}
         self._refusals: dict[RunKey, Diagnostic] = {}
+        self._unwritten: dict[RunKey, str] = {}
         self._deciding = threading.Lock()
         self._catalogue: tuple[object, Catalogue] | None = None
         self._threads = ThreadPoolExecutor(settings.threads, thread_name_prefix="reconcile")
@@ -227,6 +229,7 @@ class Controller:
                 self.store.assume(run, seen.status, version)
                 self._show_refusal(run, seen, version, error)
                 raise
+            self._unwritten.pop(run, None)
             if first is not None and not decision.is_routine:
                 self.metrics.event_seconds.observe(time.monotonic() - first)
         self._act(run, decision.actions, version)
@@ -293,18 +296,20 @@ class Controller:
         return version
 
     def _show_refusal(self, run: RunKey, seen: Snapshot, version: str, error: BaseException) -> None:
-        """Where the API server will refuse a status again, say so in the one that it has, and once by an event."""
+        """Where the API server will refuse a status again, say so once by an event, and in the status that it has."""
         if not isinstance(error, ApiException) or error.status in (CONFLICT, NOT_FOUND):
             return
         why = message_of(error)
         if NOT_DECLARED not in why and is_passing(error):
             return
-        remedy = "" if "remedy" in why else f"; remedy: {INSTALL_KINDS}"
+        remedy = "" if "remedy" in why else f"; remedy: {GIVE_RIGHTS if error.status == FORBIDDEN else INSTALL_KINDS}"
         problem = f"the API server refuses the status of this run: {why}{remedy}"
         status = unwritten(seen, dt.datetime.now(dt.UTC), problem)
         if status != seen.status:
+            if self._unwritten.get(run) != problem:  # before the write, which the server may refuse as well
+                self._record(run, RunEvent("Warning", REFUSED, problem))
+            self._unwritten[run] = problem
             self._write(run, version, status)
-            self._record(run, RunEvent("Warning", REFUSED, problem))
 
     def _act(self, run: RunKey, actions: Iterable[Action], version: str) -> None:
         refused = self._refusals.pop(run, None)
