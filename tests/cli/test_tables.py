@@ -122,6 +122,23 @@ def test_wide_shows_what_others_leave_out(command, tmp_path, monkeypatch):
     assert re.search(r"step s +90% interval", narrow) and re.search(r"step s +predicted +90% interval", wide)
 
 
+def test_ensembles_name_their_runs_also_without_a_truth(command, tmp_path, monkeypatch):
+    """Two seeds of one configuration at .4, and a run of measured events, whose truth is not known."""
+    monkeypatch.chdir(tmp_path)
+    for folder, truth in (("one", (0.5,) * 6), ("two", (0.5,) * 6), ("measured", None)):
+        (tmp_path / folder).mkdir()
+        solved_run(tmp_path / folder)
+        write_problem(tmp_path / folder / "solved", Problem(tuple(f"p{number}" for number in range(6)), truth))
+    other = tmp_path / "two/solved/run.yaml"
+    other.write_text(other.read_text().replace("seed: 1", "seed: 2"))
+    done = command("ensemble", "one/solved", "two/solved", "measured/solved")
+    known, unknown = done.out.split("Normalised parameters")
+    assert (
+        "p5         +0.200 ± 0.000" in known and "p5         0.400" in unknown and "±" not in unknown.split("\n", 1)[1]
+    )
+    assert "\n1: one/solved, two/solved\n2: measured/solved\n" in unknown
+
+
 def test_columns_that_are_kept_may_be_wider():
     columns, rows = ("a", "b", "c", "d"), [("x" * 30,) * 4]
     assert tables.surplus(columns, rows) == ("c", "d")

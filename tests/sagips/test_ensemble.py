@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.sagips.ensemble import ensemble_of, read_solved, residuals_over_time, same_kind, sub_ensembles
+from caloscale.sagips.ensemble import (
+    ensemble_of,
+    parameters_of,
+    read_solved,
+    residuals_over_time,
+    same_kind,
+    sub_ensembles,
+)
 from caloscale.sagips.saves import Problem, write_checkpoint, write_problem
-from caloscale.spec import dump_run, load_solver_run
+from caloscale.spec import Solver, dump_run, load_solver_run
 
 TRUTH = (0.5, 0.25)
 
@@ -19,9 +26,14 @@ def test_residuals_of_proposals_that_are_known(tmp_path: Path) -> None:
     for rank, own in enumerate(proposals):
         write_checkpoint(tmp_path, rank, 3, 1.0 + rank, own, {})
     write_checkpoint(tmp_path, 0, 4, 2.0, proposals[0], {})  # rank 1 has not written it yet
-    (found,) = residuals_over_time(tmp_path, [0.5], ranks=2)
+    (found,) = residuals_over_time(tmp_path, [0.5], Solver(ranks=2))
     assert (found.epoch, found.seconds) == (3, 1.5) and found.mean == pytest.approx([0.2])
     assert found.spread == pytest.approx([0.05 / 0.5]) and found.noise == pytest.approx([0.1 / 0.5])
+    mean, spread = parameters_of([0.5], found.mean, found.spread)
+    assert mean == pytest.approx([0.4]) and spread == pytest.approx([0.05])
+    # One generator, or ranks with the same one, have no spread: 0 would be an uncertainty.
+    for alone in (Solver(ranks=1), Solver(ranks=2, exchange="all-reduce")):
+        assert residuals_over_time(tmp_path, None, alone)[0].spread is None
 
 
 def test_resampling_gives_the_standard_error_of_the_mean() -> None:
@@ -49,12 +61,27 @@ def test_sub_ensembles_of_independent_members_have_residuals_that_fall_with_the_
     assert ensemble_of(TRUTH, members).covered == 1  # 0.3 +- 0.1 covers 0.25, and not 0.5
 
 
-def write_run(folder: Path, seed: int, exchange: str, values: list[float]) -> Path:
+def test_an_ensemble_without_a_truth_has_parameters_and_no_residuals() -> None:
+    """Members at 0.2 and 0.4. The mean of two draws is 0.2, 0.3, 0.3 or 0.4: a deviation of 0.1 over the root of 2."""
+    members = np.array([0.2, 0.4])[:, np.newaxis, np.newaxis] * np.ones((1, 3, 2))
+    for truth in (None, TRUTH):
+        found = ensemble_of(truth, members).as_values()
+        assert found["parameters"]["mean"] == pytest.approx([0.3, 0.3])
+        assert found["parameters"]["std"] == pytest.approx([0.1, 0.1])
+    unknown = ensemble_of(None, members).as_values()
+    assert unknown["uncertainty"]["mean"] == pytest.approx([0.1 / 2**0.5] * 2, rel=0.1)
+    assert [unknown[name] for name in ("residuals", "covered", "rmse", "meanAbsolute")] == [None] * 4
+    assert ensemble_of(None, members[:1]).as_values()["parameters"]["std"] is None
+
+
+def write_run(
+    folder: Path, seed: int, exchange: str, values: list[float], truth: tuple[float, ...] | None = TRUTH
+) -> Path:
     """A run whose ranks propose these values for both parameters."""
     folder.mkdir()
     overrides = [f"solver.seed={seed}", f"solver.exchange={exchange}", f"solver.ranks={len(values)}"]
     (folder / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy", overrides=overrides)))
-    write_problem(folder, Problem(("a", "b"), TRUTH))
+    write_problem(folder, Problem(("a", "b"), truth))
     for epoch in (0, 10):
         for rank, value in enumerate(values):
             write_checkpoint(folder, rank, epoch, 2.0 * epoch, np.full((3, 2), value, np.float32), {})
@@ -74,13 +101,17 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     ]
     assert [run.between_ranks for run in runs] == pytest.approx([0.3, 0.3, 0.3])  # 0.1 x (1/0.5 + 1/0.25) / 2
     assert read_solved(tmp_path / "a", epoch=0).epochs == 0
-    assert [[run.name for run in group] for group in same_kind(runs)] == [["a", "b"], ["c"]]
-    with pytest.raises(InputError, match="a and a are the same run"):
+    runs.append(read_solved(write_run(tmp_path / "d", 3, "ring", [0.5, 0.7], (0.5, 0.5))))
+    runs.append(read_solved(write_run(tmp_path / "e", 4, "ring", [0.5, 0.7], None)))
+    names = [[Path(run.name).name for run in group] for group in same_kind(runs)]
+    assert names == [["a", "b"], ["c"], ["d"], ["e"]]  # residuals of another truth are not of the same ensemble
+    assert runs[4].between_ranks is None
+    with pytest.raises(InputError, match=r"a and .*a are the same run"):
         same_kind([*runs, read_solved(tmp_path / "a")])
     write_checkpoint(tmp_path / "b", 0, 20, 9.0, np.zeros((3, 2), np.float32), {})  # rank 1 has not written it yet
     assert read_solved(tmp_path / "b").epochs == 10
-    assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, 2)] == [0, 10]
-    assert residuals_over_time(tmp_path / "a", TRUTH, 2)[-1].mean == pytest.approx([0.4, -0.2])
+    assert [r.epoch for r in residuals_over_time(tmp_path / "a", TRUTH, Solver(ranks=2))] == [0, 10]
+    assert residuals_over_time(tmp_path / "a", TRUTH, Solver(ranks=2))[-1].mean == pytest.approx([0.4, -0.2])
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
     assert summary.parameters.names == ("mean", "width") and summary.parameters.mean == pytest.approx(tuple(solution))
     residuals = tuple((np.array([0.65, 0.4]) - solution) / [0.65, 0.4])
     assert summary.residuals.mean == pytest.approx(residuals if known else ())
+    assert summary.parameters.std is None and summary.residuals.std == (None if known else ())  # one generator
     solving.print_solution(folder)
     page, printed = (folder / "report.html").read_text(), capsys.readouterr().out
     assert f"mean {solution[0]:.3f}  width {solution[1]:.3f}" in printed and ("residuals" in printed) == known

@@ -35,7 +35,8 @@ def solved(monkeypatch: pytest.MonkeyPatch) -> list[SolverRun]:
     def solve(run: SolverRun, folder: Path) -> None:
         runs.append(run)
         ranks, epochs = run.solver.ranks, run.solver.epochs
-        write_problem(folder, Problem(tuple("abcdef"), TRUTH))
+        truth = None if run.solver.data_sets[0].source != "truth" else TRUTH
+        write_problem(folder, Problem(tuple("abcdef"), truth))
         for rank in range(ranks):
             for epoch, part, error in ((0, 0, 50), (epochs // 2, 1, 5), (epochs, 2, 1)):
                 factor = 1 - error * run.solver.seed * (rank + 1) / 100
@@ -116,6 +117,21 @@ def test_equal_epochs_and_equal_seconds_share_their_runs(solved: list[SolverRun]
 def test_one_run_has_no_uncertainty(solved: list[SolverRun], tmp_path: Path) -> None:
     study = of_sweep(load_study("sagips-convergence"), "equal-epochs", seeds=[3])
     assert {row["± p0"] for row in rows_of(run_study(study, CONTEXT, tmp_path, "x"), "equal-epochs")} == {None}
+
+
+def test_measured_events_without_a_truth_have_a_solution_and_no_residuals(
+    solved: list[SolverRun], tmp_path: Path
+) -> None:
+    """Seeds 1 and 2 of one rank: factors 0.99 and 0.98 of the proposals."""
+    measured = {"solver.dataSets": [{"source": "events.h5"}], "seeds": [1, 2]}
+    study = load_study("sagips-strong-scaling").changed({**measured, "solver.ranks": [1, 2], "solver.groups": [1, 1]})
+    columns = study.sweeps[0].columns | {"value": "parameters.mean.1", "±": "parameters.std.1"}
+    study = study.model_copy(update={"sweeps": (study.sweeps[0].model_copy(update={"columns": columns}),)})
+    outcome = run_study(study, CONTEXT, tmp_path, "x")
+    row = rows_of(outcome, "time")[0]
+    assert [row["value"], row["±"]] == pytest.approx([0.25 * 0.985, 0.25 * 0.005], rel=1e-5)
+    assert row["mean abs residual"] is None and outcome.statements == []
+    assert "The truth is not known" in (tmp_path / "study.md").read_text()
 
 
 def test_sizes_of_sub_ensembles_that_fewer_solvers_do_not_have_are_absent(

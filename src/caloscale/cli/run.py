@@ -315,7 +315,7 @@ def ensemble(
     epoch: Annotated[int | None, typer.Option(help="Epoch of a checkpoint; absent: the last of each run.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare solver runs: for each configuration the residuals of its ensemble."""
+    """Compare solver runs: for each configuration the residuals of its ensemble, or without a truth the parameters."""
     import numpy as np
 
     from caloscale.cli.tables import console, table
@@ -337,16 +337,31 @@ def ensemble(
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    columns, cells = ("exchange", "members", "epochs", "s", "parameter", "residual"), []
-    for group, one in merged:
-        solver, seconds = group[0].solver, np.mean([run.seconds for run in group])
-        ranks = f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}"
-        head = (f"{solver.exchange}, {ranks}", str(one.members), str(group[0].epochs), f"{seconds:.0f}")
-        spreads = [f" ± {spread:.3f}" if one.members > 1 else "" for spread in one.spread]
-        residuals = [f"{mean:+.3f}{spread}" for mean, spread in zip(one.mean, spreads)]
-        first, *others = zip((*group[0].parameters, "mean |r|"), (*residuals, f"{one.mean_absolute:.3f}"))
-        cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
-    console().print(table("Residuals (p - p^) / p, mean ± spread of the members", columns, cells))
+    columns = ("", "exchange", "members", "epochs", "s", "parameter")
+    for name, sign, title in (("residual", "+", "Residuals (p - p^) / p"), ("value", "", "Normalised parameters")):
+        cells = []
+        for number, (group, one) in enumerate(merged, 1):
+            if (one.truth is None) != (name == "value"):
+                continue
+            solver, seconds = group[0].solver, np.mean([run.seconds for run in group])
+            ranks = f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}"
+            head = (
+                f"{number}",
+                f"{solver.exchange}, {ranks}",
+                f"{one.members}",
+                f"{group[0].epochs}",
+                f"{seconds:.0f}",
+            )
+            spreads = [f" ± {spread:.3f}" if one.members > 1 else "" for spread in one.spread]
+            pairs = [
+                *zip(group[0].parameters, (f"{mean:{sign}.3f}{spread}" for mean, spread in zip(one.mean, spreads)))
+            ]
+            first, *others = pairs if one.truth is None else [*pairs, ("mean |r|", f"{one.mean_absolute:.3f}")]
+            cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
+        if cells:
+            console().print(table(f"{title}, mean ± spread of the members", (*columns, name), cells))
+    for number, (group, _) in enumerate(merged, 1):
+        typer.echo(f"{number}: {', '.join(run.name for run in group)}")
     typer.echo(
         f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"
     )

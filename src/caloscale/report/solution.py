@@ -98,9 +98,10 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
 def residual_table(last: Residuals, problem: Problem) -> Table:
     """Of the last checkpoint the residuals, or where the truth is not known the parameters."""
     known = problem.truth is not None
+    spreads = [""] * len(problem.parameters) if last.spread is None else [f"{s:.4f}" for s in last.spread]
     rows = tuple(
-        (name, f"{m:{'+' if known else ''}.4f}", f"{s:.4f}" if s else "", f"{n:.4f}")  # equal generators have no spread
-        for name, m, s, n in zip(problem.parameters, last.mean, last.spread, last.noise)
+        (name, f"{m:{'+' if known else ''}.4f}", s, f"{n:.4f}")
+        for name, m, s, n in zip(problem.parameters, last.mean, spreads, last.noise)
     )
     seen = f"Mean absolute residual {last.mean_absolute:.4f}" if known else "The truth is not known. Parameters"
     note = f"{seen} after {last.epoch:,} epochs and {last.seconds:.0f} s."
@@ -114,14 +115,16 @@ def residual_table(last: Residuals, problem: Problem) -> Table:
 def residual_curves(over_time: Sequence[Residuals], problem: Problem) -> Drawing:
     """A panel for each parameter: residual, or the parameter, against wall time, with the spread of the generators."""
     names, kind = problem.parameters, "residual" if problem.truth is not None else "parameter"
+    several = all(point.spread is not None for point in over_time)
     page, axes = new_panels(len(names), 3, 4.2, 2.9)
     x = np.array([point.seconds for point in over_time])
     for index, (ax, name) in enumerate(zip(axes, names)):
         mean = np.array([point.mean[index] for point in over_time])
-        spread = np.array([point.spread[index] for point in over_time])
         if problem.truth is not None:
             ax.axhline(0, color=MONTE_CARLO_EDGE, linewidth=0.9)
-        ax.fill_between(x, mean - spread, mean + spread, color=GENERATED, alpha=0.25, linewidth=0)
+        if several:
+            spread = np.array([point.spread[index] for point in over_time if point.spread is not None])
+            ax.fill_between(x, mean - spread, mean + spread, color=GENERATED, alpha=0.25, linewidth=0)
         ax.plot(x, mean, "o-", color=GENERATED, markersize=3, linewidth=1.4)
         ax.set_title(name, fontsize=12)
         ax.set(xlabel="wall time, s", ylabel="" if index % 3 else kind)
@@ -129,7 +132,8 @@ def residual_curves(over_time: Sequence[Residuals], problem: Problem) -> Drawing
     return Drawing(
         f"{kind}s",
         f"{kind.capitalize()}s against wall time",
-        "Mean over generators and noise; the band is the standard deviation over the generators.",
+        "Mean over generators and noise"
+        f"{'; the band is the standard deviation over the generators' if several else ', of one generator'}.",
         f"From the first to the last checkpoint: {', '.join(seen)}.",
         page,
     )

@@ -24,8 +24,8 @@ class Residuals:
     """Wall time of the run until then, s; the mean over the ranks."""
     mean: Floats
     """Mean over generators and noise, (parameters,)."""
-    spread: Floats
-    """Standard deviation over the generators at equal noise, averaged over the noise, (parameters,)."""
+    spread: Floats | None
+    """Standard deviation over the generators at equal noise, averaged over the noise, (parameters,); None of one."""
     noise: Floats
     """Standard deviation over the noise, averaged over the generators, (parameters,)."""
 
@@ -49,18 +49,27 @@ def _complete(folder: Path, ranks: int) -> list[int]:
     return [n for n in list_checkpoints(folder) if all(checkpoint_file(folder, n, rank).is_file() for rank in every)]
 
 
-def residuals_over_time(folder: Path, truth: Sequence[float] | None, ranks: int) -> list[Residuals]:
+def parameters_of(truth: Sequence[float] | None, mean: Floats, spread: Floats | None) -> tuple[Floats, Floats | None]:
+    """Mean and spread of the parameters, from those of residuals, or where the truth is not known of the parameters."""
+    if truth is None:
+        return mean, spread
+    true = np.asarray(truth, np.float64)
+    return true * (1 - mean), None if spread is None else true * spread
+
+
+def residuals_over_time(folder: Path, truth: Sequence[float] | None, solver: Solver) -> list[Residuals]:
     """Residuals at each checkpoint that all ranks have written, in order. truth: None: it is not known.
 
     Raises CheckpointError for a damaged checkpoint.
     """
     over_time = []
-    for epoch in _complete(folder, ranks):
-        copies = [read_checkpoint(folder, epoch, rank) for rank in range(ranks)]
+    for epoch in _complete(folder, solver.ranks):
+        copies = [read_checkpoint(folder, epoch, rank) for rank in range(solver.ranks)]
         relative = _relative(truth, np.stack([copy.parameters for copy in copies]))
         spread, noise = (relative.std(axis=axis).mean(axis=0) for axis in (0, 1))
         seconds = float(np.mean([copy.seconds for copy in copies]))
-        over_time.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), spread, noise))
+        known = spread if solver.generators > 1 else None
+        over_time.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), known, noise))
     return over_time
 
 
@@ -70,8 +79,9 @@ RESAMPLINGS = 300
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Residuals (p - p^) / p of an ensemble; arrays are (parameters,)."""
+    """Residuals (p - p^) / p of an ensemble, or its parameters where the truth is not known; each (parameters,)."""
 
+    truth: tuple[float, ...] | None
     members: int
     mean: Floats
     """Residual of the mean over members and noise."""
@@ -95,21 +105,29 @@ class Ensemble:
         return int((np.abs(self.mean) <= self.spread).sum())
 
     def as_values(self) -> dict[str, Any]:
-        """The figures as in JSON; null for a figure that needs several members."""
-        several = self.members > 1
+        """The figures as in JSON; null for a figure that needs several members, and for residuals without a truth. The
+        uncertainty is of the residuals, or without a truth of the parameters.
+        """
+        known, several = self.truth is not None, self.members > 1
+        spread = self.spread if several else None
         uncertainty = {"mean": self.mean_uncertainty.tolist(), "std": self.spread_uncertainty.tolist()}
         return {
             "members": self.members,
-            "residuals": {"mean": self.mean.tolist(), "std": self.spread.tolist() if several else None},
+            "parameters": _mean_and_std(*parameters_of(self.truth, self.mean, spread)),
+            "residuals": _mean_and_std(self.mean, spread) if known else None,
             "uncertainty": uncertainty if several else None,
-            "covered": self.covered if several else None,
-            "rmse": self.rmse.tolist(),
-            "meanAbsolute": self.mean_absolute,
+            "covered": self.covered if known and several else None,
+            "rmse": self.rmse.tolist() if known else None,
+            "meanAbsolute": self.mean_absolute if known else None,
         }
 
 
-def ensemble_of(truth: Sequence[float], members: NDArray[np.floating]) -> Ensemble:
-    """The residuals of an ensemble, after equations 7 and 8 of arXiv 2407.00051.
+def _mean_and_std(mean: Floats, spread: Floats | None) -> dict[str, Any]:
+    return {"mean": mean.tolist(), "std": None if spread is None else spread.tolist()}
+
+
+def ensemble_of(truth: Sequence[float] | None, members: NDArray[np.floating]) -> Ensemble:
+    """The residuals of an ensemble, after equations 7 and 8 of arXiv 2407.00051. truth: None: it is not known.
 
     members: (members, samples, parameters), normalised; row by row from the same noise. The proposals of a solver with
     several ranks are averaged over its ranks first. Members are resampled with replacement.
@@ -120,6 +138,7 @@ def ensemble_of(truth: Sequence[float], members: NDArray[np.floating]) -> Ensemb
     drawn = [relative[random.integers(count, size=count)] for _ in range(RESAMPLINGS)]
     of_noise = relative.mean(axis=1)
     return Ensemble(
+        None if truth is None else tuple(truth),
         count,
         relative.mean(axis=(0, 1)),
         relative.std(axis=0).mean(axis=0),
@@ -150,29 +169,29 @@ class SolvedRun:
     """What is compared of a run: its configuration and its members at the last checkpoint."""
 
     name: str
+    """Its folder as given."""
     solver: Solver
     epochs: int
     seconds: float
     """Wall time of the run, s; mean over the ranks."""
-    truth: tuple[float, ...]
+    truth: tuple[float, ...] | None
+    """Normalised; None where they are not known."""
     parameters: tuple[str, ...]
     members: NDArray[np.float64]
     """(members, samples, parameters): each rank is one without exchange, otherwise all ranks are one."""
-    between_ranks: float
-    """Standard deviation of the residuals over the ranks' generators at equal noise; mean over noise and parameters."""
+    between_ranks: float | None
+    """Standard deviation of the residuals over the ranks' generators at equal noise; mean over noise and parameters.
+    None of one rank, and where the truth is not known."""
 
 
 def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     """The members of a run. epoch: of a checkpoint; absent: the last.
 
-    Raises InputError where the folder holds no such run or its truth is not known.
+    Raises InputError where the folder holds no such run.
     """
     if not (folder / "problem.json").is_file():
         raise InputError("holds no run of caloscale solve", file=folder, remedy="give a folder such as runs/NAME")
     solver, problem = load_solver_run(folder / "run.yaml").solver, read_problem(folder)
-    if problem.truth is None:
-        remedy = "residuals need an environment with a truth"
-        raise InputError("the true parameters are not known", file=folder, remedy=remedy)
     epochs = _complete(folder, solver.ranks)
     if not epochs or (epoch is not None and epoch not in epochs):
         remedy = f"one of: {epochs or 'none yet'}"
@@ -181,19 +200,20 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     proposals = np.stack([copy.parameters for copy in copies]).astype(np.float64)
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
     seconds = float(np.mean([copy.seconds for copy in copies]))
-    between = float((proposals / problem.truth).std(axis=0).mean())
-    return SolvedRun(folder.name, solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members, between)
+    several = problem.truth is not None and solver.ranks > 1
+    between = float(_relative(problem.truth, proposals).std(axis=0).mean()) if several else None
+    return SolvedRun(str(folder), solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members, between)
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
-    """Runs grouped by configuration, but for seed and threads: each group is an ensemble.
+    """Runs grouped by configuration, but for seed and threads, and by truth: each group is an ensemble.
 
     Raises InputError for runs of a group with the same seed: they are not independent.
     """
     groups: dict[str, dict[int, SolvedRun]] = {}
     for run in runs:
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        other = groups.setdefault(f"{kind} {run.epochs}", {}).setdefault(run.solver.seed, run)
+        other = groups.setdefault(f"{kind} {run.epochs} {run.truth}", {}).setdefault(run.solver.seed, run)
         if other is not run:
             problem = f"{other.name} and {run.name} are the same run, or have the same seed: they are not two members"
             raise InputError(problem, field="solver.seed", value=run.solver.seed, remedy="give one of them")

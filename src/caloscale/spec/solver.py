@@ -192,6 +192,11 @@ class Solver(Block):
         return self.exchange_biases or self.exchange in SYNCHRONOUS
 
     @property
+    def generators(self) -> int:
+        """Different generators of the ranks: one where every epoch averages all gradients."""
+        return 1 if self.exchange in SYNCHRONOUS else self.ranks
+
+    @property
     def samples_per_rank(self) -> int:
         """Parameter vectors that a rank proposes in an epoch."""
         return max(1, self.parameter_samples // self.ranks) if self.scale_samples else self.parameter_samples

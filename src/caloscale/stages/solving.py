@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError
 from caloscale.planning.catalogue.prices import today
 from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.solution import residual_table, solution_facts, solution_page
-from caloscale.sagips.ensemble import residuals_over_time
+from caloscale.sagips.ensemble import parameters_of, residuals_over_time
 from caloscale.sagips.launch import Progressed, solve_with_ranks
 from caloscale.sagips.saves import (
     CHECKPOINTS,
@@ -45,8 +47,9 @@ class ResidualSummary(Block):
 
     mean: tuple[float, ...]
     """Mean over the ranks' generators and the noise, a number for each parameter."""
-    std: tuple[float, ...]
-    """Standard deviation over the generators at equal noise, averaged over the noise."""
+    std: tuple[float, ...] | None
+    """Standard deviation over the generators at equal noise, averaged over the noise; null where all ranks have one
+    generator in common."""
 
 
 class ParameterSummary(Block):
@@ -56,8 +59,8 @@ class ParameterSummary(Block):
     """Their names."""
     mean: tuple[float, ...]
     """Mean over the ranks' generators and the noise, a number for each parameter."""
-    std: tuple[float, ...]
-    """Standard deviation over the generators at equal noise, averaged over the noise."""
+    std: tuple[float, ...] | None
+    """Standard deviation over the generators at equal noise, averaged over the noise; null as in residuals."""
 
 
 class SolverSummary(Block):
@@ -178,7 +181,7 @@ def validate_solution(run: SolverRun, workspace: str | Path, generators: Path) -
     """
     with open_workspace(workspace) as folder, recorded("validate", folder) as figures:
         problem = read_problem(folder)
-        last, names = residuals_over_time(generators, problem.truth, run.solver.ranks)[-1], problem.parameters
+        last, names = residuals_over_time(generators, problem.truth, run.solver)[-1], problem.parameters
         kind = "parameter" if problem.truth is None else "residual"
         metrics = {f"{kind}-{name}": float(value) for name, value in zip(names, last.mean)}
         if problem.truth is not None:
@@ -214,9 +217,7 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
                 run,
                 folder,
                 summary,
-                residuals_over_time(folder, read_problem(folder).truth, run.solver.ranks)
-                if list_checkpoints(folder)
-                else [],
+                residuals_over_time(folder, read_problem(folder).truth, run.solver) if list_checkpoints(folder) else [],
                 [read_record(rank_folder(folder, rank)) for rank in range(run.solver.ranks)] if summary else [],
                 money,
                 notices=(Notice("This run failed.", failed=True, detail=error),) if error else (),
@@ -231,10 +232,8 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     solver = run.solver
     records = [read_record(rank_folder(folder, rank)) for rank in range(solver.ranks)]
     problem = read_problem(folder)
-    last = residuals_over_time(folder, problem.truth, solver.ranks)[-1]
-    mean, std = last.mean, last.spread
-    if problem.truth is not None:
-        mean, std = np.multiply(problem.truth, 1 - mean), np.multiply(problem.truth, std)
+    last = residuals_over_time(folder, problem.truth, solver)[-1]
+    mean, std = parameters_of(problem.truth, last.mean, last.spread)
     seconds, exchange, transfer = (
         float(np.mean([getattr(r, name) / max(r.timed_epochs, 1) for r in records]))
         for name in ("timed_seconds", "exchange_seconds", "transfer_seconds")
@@ -252,13 +251,17 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
         transfer_seconds_per_epoch=transfer,
         device_memory_bytes=max(memory, default=None),
         analysis_rate=events / seconds if seconds else 0.0,
-        parameters=ParameterSummary(names=problem.parameters, mean=tuple(mean.tolist()), std=tuple(std.tolist())),
+        parameters=ParameterSummary(names=problem.parameters, mean=tuple(mean.tolist()), std=_numbers(std)),
         residuals=ResidualSummary(mean=(), std=())
         if problem.truth is None
-        else ResidualSummary(mean=tuple(last.mean.tolist()), std=tuple(last.spread.tolist())),
+        else ResidualSummary(mean=tuple(last.mean.tolist()), std=_numbers(last.spread)),
         stale=sum(record.stale for record in records),
         dropped=sum(record.dropped for record in records),
     )
+
+
+def _numbers(values: NDArray[np.float64] | None) -> tuple[float, ...] | None:
+    return None if values is None else tuple(values.tolist())
 
 
 def print_solution(folder: Path) -> None:
@@ -268,11 +271,15 @@ def print_solution(folder: Path) -> None:
     rows = [("ranks", f"{summary['ranks']}, exchange {summary['exchange']}{groups}")]
     rows += [(fact.label, fact.text) for fact in solution_facts(summary)]
     solution = summary["parameters"]
-    spread = (f" ± {s:.3f}" if s else "" for s in solution["std"])  # equal generators have none
-    found = (f"{name} {m:.3f}{s}" for name, m, s in zip(solution["names"], solution["mean"], spread))
+    found = (f"{name} {m:.3f}{s}" for name, m, s in zip(solution["names"], solution["mean"], _spreads(solution)))
     rows.append(("parameters", "  ".join(found)))
     if mean := summary["residuals"]["mean"]:
-        spread = (f" ± {s:.3f}" if s else "" for s in summary["residuals"]["std"])
-        parts = (f"{m:+.3f}{s}" for m, s in zip(mean, spread))
+        parts = (f"{m:+.3f}{s}" for m, s in zip(mean, _spreads(summary["residuals"])))
         rows += [("residuals", "  ".join(parts)), ("mean absolute residual", f"{np.abs(mean).mean():.4f}")]
     print_rows(folder, rows)
+
+
+def _spreads(solution: Mapping[str, Any]) -> list[str]:
+    """Of each parameter its spread; nothing of one generator."""
+    spread = solution["std"]
+    return [""] * len(solution["mean"]) if spread is None else [f" ± {s:.3f}" for s in spread]

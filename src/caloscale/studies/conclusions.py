@@ -78,9 +78,11 @@ def _time(points: Sequence[Point]) -> Iterator[Statement]:
 
 
 def crossing_statements(points: Mapping[str, Sequence[Point]]) -> list[Statement]:
-    """One for each point with several ranks that has a point with one rank and otherwise equal inputs."""
+    """One for each point with several ranks that has a point with one rank and otherwise equal inputs, of those with
+    residuals."""
     statements = []
-    for sweep in points.values():
+    for every in points.values():
+        sweep = [point for point in every if point.value("history") is not None]
         alone = {_kind(point): point for point in sweep if point.value("ranks") == 1}
         several = (point for point in sweep if point.value("ranks") > 1 and _kind(point) in alone)
         statements += [_crossing_statement(point, alone[_kind(point)]) for point in several]

@@ -98,6 +98,11 @@ class SweepTable:
         if unmet:
             rows = f"row{'s' * (len(unmet) > 1)} {', '.join(map(str, unmet))}"
             parts.append(f"Nothing meets the limits of budget in {rows}: the nearest is shown.")
+        if any(point.result.get("residuals", "") is None for point in self.points):
+            parts.append(
+                "The truth is not known, so there are no residuals: columns of parameters.mean and "
+                "parameters.std show the solution."
+            )
         parts += [f"Failed: {problem}" for problem in self.problems]
         return " ".join(parts)
 

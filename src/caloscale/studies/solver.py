@@ -13,7 +13,7 @@ from pydantic import Field
 
 from caloscale import __version__
 from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
-from caloscale.sagips.saves import rank_folder, read_record
+from caloscale.sagips.saves import rank_folder, read_problem, read_record
 from caloscale.spec import SolverRun, build_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages.solving import SUMMARY_FILE, solve
@@ -32,7 +32,7 @@ class SolveInputs(Block):
 
 
 def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
-    """Solve once with each seed, then the residuals of the ensemble.
+    """Solve once with each seed, then the residuals of the ensemble, which are null where the truth is not known.
 
     inputs: `SolveInputs`, and fields of the solver's run configuration. points: folder of all points, where a run has
     a folder named after a hash of its configuration and of what it reads: points that differ in withinSeconds share
@@ -41,12 +41,13 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     asked, fields = own_inputs(SolveInputs, inputs)
     run = build_solver_run(nested(fields))
     folders = [_solved(run, seed, points) for seed in asked.seeds or (run.solver.seed,)]
-    histories = [residuals_over_time(folder, read_solved(folder).truth, run.solver.ranks) for folder in folders]
+    histories = [residuals_over_time(folder, read_problem(folder).truth, run.solver) for folder in folders]
     members = [
         read_solved(folder, epoch=max(at.epoch for at in history if at.seconds <= asked.within_seconds))
         for folder, history in zip(folders, histories)
     ]
-    return {**_speed(folders, run), **_residuals(members), "history": _history(histories)}
+    history = _history(histories) if members[0].truth is not None else None
+    return {**_speed(folders, run), **_residuals(members), "history": history}
 
 
 def _solved(run: SolverRun, seed: int, points: Path) -> Path:
@@ -77,19 +78,24 @@ def _speed(folders: Sequence[Path], run: SolverRun) -> dict[str, Any]:
 
 def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
     """`Ensemble.as_values` of all members, and further residuals."""
-    members = np.concatenate([run.members for run in runs])
-    each = 1 - members.mean(axis=1) / runs[0].truth
-    return {
-        **ensemble_of(runs[0].truth, members).as_values(),
+    members, truth = np.concatenate([run.members for run in runs]), runs[0].truth
+    figures = {
+        **ensemble_of(truth, members).as_values(),
         "atEpoch": float(np.mean([run.epochs for run in runs])),
         "atSeconds": float(np.mean([run.seconds for run in runs])),
-        "meanAbsoluteOfRuns": float(np.abs(each).mean()),
+    }
+    if truth is None:
+        return figures | dict.fromkeys(("meanAbsoluteOfRuns", "subEnsembles", "betweenRanks"))
+    between = [run.between_ranks for run in runs if run.between_ranks is not None]
+    return {
+        **figures,
+        "meanAbsoluteOfRuns": float(np.abs(1 - members.mean(axis=1) / truth).mean()),
         "subEnsembles": [
             # All members are one ensemble, which does not vary.
             {"members": size, "meanAbsolute": mean, "deviation": deviation if size < len(members) else None}
-            for size, (mean, deviation) in sub_ensembles(runs[0].truth, members).items()
+            for size, (mean, deviation) in sub_ensembles(truth, members).items()
         ],
-        "betweenRanks": float(np.mean([run.between_ranks for run in runs])),
+        "betweenRanks": float(np.mean(between)) if between else None,
     }
 
 
