@@ -300,6 +300,20 @@ def test_sweeps_are_left_out_by_name():
             both.changed({"sweeps": wrong})
 
 
+def test_a_folder_has_no_files_of_sweeps_that_are_left_out(computed, tmp_path):
+    """The figure of a sweep without a plot is removed as well; other files in the folder stay."""
+    both = study(sweeps=[*DOCUMENT["sweeps"], {**DOCUMENT["sweeps"][0], "name": "other"}])
+    run_study(both, CONTEXT, tmp_path, "x")
+    (tmp_path / "own.csv").touch()
+    assert {path.name for path in tmp_path.glob("other.*")} == {"other.csv", "other.svg", "other.png"}
+    run_study(both.changed({"sweeps": ["all"]}), CONTEXT, tmp_path, "x")
+    assert {path.name for path in tmp_path.glob("*.[cps][svn][vg]")} == {"all.csv", "all.svg", "all.png", "own.csv"}
+    run_study(study(sweeps=[{**DOCUMENT["sweeps"][0], "plot": None}]), CONTEXT, tmp_path, "x")
+    assert {path.name for path in tmp_path.glob("all.*")} == {"all.csv"}
+    (tmp_path / "study.json").write_text("[]")
+    run_study(study(), CONTEXT, tmp_path, "x")
+
+
 def test_the_values_of_an_axis_are_not_given_to_a_sweep_that_has_one_value(computed):
     fixed = {**DOCUMENT["sweeps"][0], "name": "fixed", "given": {"a": 1, "b": 2}, "vary": [{"c": [0, 5]}]}
     changed = study(sweeps=[DOCUMENT["sweeps"][0], fixed]).changed({"a": [7, 8, 9]})

@@ -4,6 +4,7 @@ import csv
 import datetime as dt
 import functools
 import json
+import re
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from caloscale.studies.conclusions import SWEEP, cost_statements, crossing_state
 from caloscale.studies.measures import MEASURES, Context
 from caloscale.studies.points import Point, Statement
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import SPEED_UP, Plot, SpeedUp, Study, Sweep
+from caloscale.studies.sweep import NAME, SPEED_UP, Plot, SpeedUp, Study, Sweep
 
 CONCLUSIONS = {
     "cost": (cost_statements, ("flat", "tpu", "tpu-host", "time")),
@@ -186,6 +187,7 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
     if study.conclusions is not None and not any(table.problems for table in tables):
         statements = CONCLUSIONS[study.conclusions][0](points)
     outcome = Outcome(study, context.as_of, tables, statements)
+    _remove_others(study, folder)
     for table in (table for table in tables if table.sweep.plot is not None):
         for kind in ("svg", "png"):
             with atomic_writer(folder / f"{table.sweep.name}.{kind}") as temporary:
@@ -198,6 +200,18 @@ def run_study(study: Study, context: Context, folder: Path, command: str) -> Out
     write_text(folder / "study.md", _as_markdown(page))
     write_text(folder / "study.html", render(page))
     return outcome
+
+
+def _remove_others(study: Study, folder: Path) -> None:
+    """Remove the tables and figures of an earlier study in this folder that are not of this one."""
+    try:
+        earlier = [*json.loads((folder / "study.json").read_text(encoding="utf-8"))["tables"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    kept = {sweep.name: ("csv", "svg", "png") if sweep.plot else ("csv",) for sweep in study.sweeps}
+    for name in (name for name in earlier if re.fullmatch(NAME, name)):
+        for kind in {"csv", "svg", "png"}.difference(kept.get(name, ())):
+            (folder / f"{name}.{kind}").unlink(missing_ok=True)
 
 
 def speed_ups(asked: SpeedUp, repetitions: Sequence[int], rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -18,6 +18,8 @@ from caloscale.studies.points import validated
 
 TODAY = "today"
 """Value of an input that stands for the day for which the study is asked."""
+NAME = r"^[a-z][a-z0-9-]*$"
+"""Names of studies and sweeps, and so of files."""
 
 
 class Plot(Block):
@@ -64,7 +66,7 @@ SPEED_UP = ("speed-up", "efficiency")
 class Sweep(Block):
     """Points of one kind."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    name: str = Field(pattern=NAME)
     """Name of its table and files."""
     title: str
     measure: str
@@ -150,7 +152,7 @@ class Sweep(Block):
 class Study(Block):
     """Sweeps that answer a question together."""
 
-    name: str = Field(pattern=r"^[a-z][a-z0-9-]*$")
+    name: str = Field(pattern=NAME)
     title: str
     about: str = ""
     """What a reader should know: sources, assumptions."""
