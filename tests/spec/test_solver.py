@@ -56,6 +56,14 @@ def test_scaled_samples_divide_the_batch_by_the_ranks() -> None:
     assert solver.events_per_rank == 102_400
     scaled = spec.load_solver_run(preset="proxy", overrides=[*overrides, "solver.scaleSamples=true"]).solver
     assert scaled.events_per_rank == 25_600
+    for samples, nearest in (
+        (3, 4),
+        (10, 8),
+        (1023, 1024),
+    ):  # one each would be 4 instead of 3, two each 8 instead of 10
+        few = [*overrides, "solver.scaleSamples=true", f"solver.parameterSamples={samples}"]
+        with pytest.raises(ConfigurationError, match=rf"by ranks 4, with a rest.*\n*.*parameterSamples: {nearest},"):
+            spec.load_solver_run(preset="proxy", overrides=few)
     assert yaml.safe_load(spec.dump_run(spec.load_solver_run(preset="proxy")))["solver"]["ranks"] == 4
 
 

@@ -114,7 +114,8 @@ class Solver(Block):
     events_per_sample: int = Field(100, ge=1)
     """Events made from each parameter vector (published: 100). Their product is the batch of a rank."""
     scale_samples: bool = False
-    """Divide the parameter samples by the number of ranks (equation 10 of the paper): strong scaling."""
+    """Divide the parameter samples by the number of ranks (equation 10 of the paper): strong scaling. They must be a
+    multiple of it, so that all ranks together have as many."""
     learning_rate_scaling: Literal["none", "linear"] = "none"
     """linear: the generator's learning rate is multiplied by the number of ranks, as the public code does with
     synchronous all-reduce."""
@@ -178,6 +179,12 @@ class Solver(Block):
                 "learningRateScaling linear is for ranks that average their gradients; exchange none averages nothing",
                 remedy="write learningRateScaling: none, or another exchange",
             )
+        if self.scale_samples and self.parameter_samples % self.ranks:
+            problem = (
+                f"scaleSamples divides parameterSamples {self.parameter_samples} by ranks {self.ranks}, with a rest"
+            )
+            nearest = self.ranks * max(1, round(self.parameter_samples / self.ranks))
+            raise InvalidValueError(problem, remedy=f"write parameterSamples: {nearest}, or other ranks")
         if self.objective == "energy-distance" and self.events_per_rank < 2:
             problem = "objective energy-distance compares the events of an epoch with each other, and there is one"
             raise InvalidValueError(problem, remedy="write more parameterSamples or eventsPerSample")
@@ -199,7 +206,7 @@ class Solver(Block):
     @property
     def samples_per_rank(self) -> int:
         """Parameter vectors that a rank proposes in an epoch."""
-        return max(1, self.parameter_samples // self.ranks) if self.scale_samples else self.parameter_samples
+        return self.parameter_samples // self.ranks if self.scale_samples else self.parameter_samples
 
     @property
     def events_per_rank(self) -> int:
