@@ -224,6 +224,8 @@ def test_showers_from_the_cache_are_no_measurement_of_geant4(command, tmp_path):
     assert row["simulated_per_second"] == "" and float(row["generated_per_second"]) == 1000
     shown = command("plan", tmp_path / "mine" / "run.yaml", "--generate", 1000, "--speeds", speeds)
     assert "by Monte Carlo: " in shown.out and "n1-standard-2 (speed of the reference machine)" in shown.out
+    done = command("calibrate", tmp_path / "mine", "-o", tmp_path / "rented.csv")
+    assert done.code == 2 and re.search(r"--output: would not be written.*rented\.csv", done.err)
     (tmp_path / "mine" / "stages" / "train.json").unlink()
     done = command("calibrate", tmp_path / "mine", "--speeds", speeds)
     assert done.code == 2 and "measured no training" in done.err

@@ -169,7 +169,7 @@ def calibrate_runs(
 ) -> Calibration:
     """Add what runs measured to the files that plans read: those on rented machines to ``file``, those on machines at
     hand to ``speeds`` (absent: `speeds_file`). The rows of other runs stay. Raises InputError for files that are
-    nonsense; nothing is written then.
+    nonsense, and for one that would not be written; nothing is written then.
     """
     uses = {path: read_use(path) for path in runs}
     names = [use.name for use in uses.values()]
@@ -177,6 +177,11 @@ def calibrate_runs(
         raise InputError("two runs have the same name", value=names, remedy="give each run once, under its own name")
     own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
     rented = [use for use in uses.values() if not use.own_machine]
+    options = ("--output", file, rented, "rented machines"), ("--speeds", speeds, own, "machines at hand")
+    for option, named, there, kind in options:
+        if named is not None and not there:
+            problem = f"would not be written: it is for runs on {kind}, and none of these is"
+            raise InputError(problem, field=option, value=str(named), remedy="leave it out")
     calibration = Calibration()
     if rented:
         if file is None:
