@@ -287,6 +287,14 @@ def test_inputs_are_changed_by_name(computed):
         study().changed({"a": [1]})
 
 
+def test_a_page_says_that_its_texts_are_of_other_values(tmp_path, computed):
+    """A title may hold a number that --set changes."""
+    texts = study(title="Squares of 1 to 3", about="Up to 3.\n")
+    run_study(texts.changed({"a": [7], "b": [8]}), CONTEXT, tmp_path, "x")
+    assert "Up to 3. Titles and texts are of the study without --set of a, b." in (tmp_path / "study.md").read_text()
+    assert texts.changed({}).about == texts.about
+
+
 def test_sweeps_are_left_out_by_name():
     other = {**DOCUMENT["sweeps"][0], "name": "other"}
     both = study(sweeps=[*DOCUMENT["sweeps"], other], conclusions="cost")

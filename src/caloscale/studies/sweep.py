@@ -172,9 +172,13 @@ class Study(Block):
 
         A name that a sweep varies replaces the values of that axis; a name that a sweep is given, or a field of the run
         configuration (dotted), is given to it. ``repetitions`` changes all sweeps; of ``sweeps``, a list of names,
-        the others are left out, and with them the conclusions. Raises ConfigurationError when no sweep has the name.
+        the others are left out, and with them the conclusions. The text about it says what was changed. Raises
+        ConfigurationError when no sweep has the name.
         """
         raw = self.model_dump(by_alias=True)
+        if values:
+            of_texts = f"Titles and texts are of the study without --set of {', '.join(values)}."
+            raw["about"] = f"{self.about.strip()} {of_texts}".strip()
         if (kept := values.get("sweeps")) is not None:
             names = [sweep.name for sweep in self.sweeps]
             if not isinstance(kept, list) or not kept or any(name not in names for name in kept):
