@@ -15,9 +15,9 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InputError
 from caloscale.storage.objects import upload
 from caloscale.studies.measures import MEASURES, Context, Measure
 from caloscale.studies.points import Point, _content_of, configured_run
-from caloscale.studies.report import _spread, run_study, speed_ups
+from caloscale.studies.report import SweepTable, _spread, draw, run_study, speed_ups
 from caloscale.studies.runner import run_points
-from caloscale.studies.sweep import SpeedUp, Study, load_study, study_names
+from caloscale.studies.sweep import SpeedUp, Study, Sweep, load_study, study_names
 
 CONTEXT = Context(dt.date(2026, 11, 21))
 DOCUMENT = {
@@ -77,6 +77,18 @@ def test_a_front_has_the_points_that_none_beats(computed, tmp_path, monkeypatch)
     axes = [{"a": [1, 2, 3, 4], "b": [9, 8, 4, 5]}, {"c": [0]}]
     run_study(study(sweeps=[{**sweep, "vary": axes}]), CONTEXT, tmp_path, "x")
     assert drawn == {"x": [1, 3], "y": [100, 49]}
+
+
+@pytest.mark.parametrize("b", [-9, 3])
+def test_a_figure_shows_values_below_zero(computed, tmp_path, monkeypatch, b):
+    """Otherwise its axis begins at zero."""
+    lowest = []
+    saved = "matplotlib.figure.Figure.savefig"
+    monkeypatch.setattr(saved, lambda figure, *_, **__: lowest.append(figure.axes[0].get_ylim()[0]))
+    sweep = {**DOCUMENT["sweeps"][0], "columns": {"a": "a", "b": "b"}, "plot": {"x": "a", "y": "b"}}
+    sweep = Sweep.model_validate(sweep | {"vary": [{"a": [1, 2], "b": [b, b + 1]}], "given": {}})
+    draw(SweepTable(sweep, [Point(inputs, {}) for inputs in sweep.points()]), tmp_path / "b.svg")
+    assert lowest[0] <= b if b < 0 else lowest == [0]
 
 
 def test_a_study_that_was_stopped_resumes(computed, tmp_path):

@@ -296,7 +296,7 @@ def draw(table: SweepTable, path: Path, kind: str = "svg") -> None:
         axes.set_xscale("log")
     elif plot.log:
         axes.set(xscale="log", yscale="log")
-    else:
+    elif axes.dataLim.ymin >= 0:
         axes.set_ylim(bottom=0)
     if any([*lines, *published]):
         axes.legend(fontsize="small")
