@@ -12,6 +12,8 @@ from caloscale.spec import load_solver_run
 from caloscale.stages import solving
 from tests.sagips.toy import Normal
 
+BAYESIAN = ["optimizer=bayesian", "ranks=1", "objective=energy-distance", "parameterSamples=2", "eventsPerSample=16"]
+
 
 class Unknown(Normal):
     """The toy problem, of which nobody knows the truth."""
@@ -27,9 +29,8 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
     with h5py.File(tmp_path / "events.h5", "w") as file:
         file["events"] = np.random.default_rng(1).normal(0.6, 0.92, (500, 1))
     kind = "tests.sagips.toy.Normal" if known else f"{__name__}.Unknown"
-    small = [f"dataSets=[{{environment: {kind}, source: {tmp_path / 'events.h5'}}}]", "optimizer=bayesian", "ranks=1"]
-    small += ["objective=energy-distance", "parameterSamples=2", "eventsPerSample=16", "epochs=6", "saveEvery=2"]
-    small += ["maxMinutes=1e-9", "checkpoints=2"]
+    small = [f"dataSets=[{{environment: {kind}, source: {tmp_path / 'events.h5'}}}]", *BAYESIAN]
+    small += ["epochs=6", "saveEvery=2", "maxMinutes=1e-9", "checkpoints=2"]
     run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in small])
     folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
     summary = solving.solve_and_report(run, folder)
@@ -51,3 +52,16 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
         (residuals if known else solution)[0]
     )
     assert f"{residuals[0]:+.4f}" in table if known else f"{solution[0]:.4f}" in table
+
+
+def test_a_single_epoch_is_not_timed(tmp_path, monkeypatch, capsys) -> None:
+    """It builds the graph: a time of 0 would be a rate of nothing."""
+    monkeypatch.setattr(solving, "solve_with_ranks", lambda run, folder, _: solve_rank(run.solver, folder, None))
+    small = ["dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]", *BAYESIAN, "epochs=1", "checkpoints=2"]
+    run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in small])
+    folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
+    summary = solving.solve_and_report(run, folder)
+    assert summary.seconds_per_epoch is summary.exchange_seconds_per_epoch is summary.analysis_rate is None
+    assert summary.metrics == {"epochs": 1.0, "stale": 0.0, "dropped": 0.0}
+    solving.print_solution(folder)
+    assert "not timed" in (folder / "report.html").read_text() and "not timed" in capsys.readouterr().out

@@ -14,7 +14,7 @@ from caloscale.report.blocks import Block, Fact, Facts, Notice, Page, Section, T
 from caloscale.report.drawing import GENERATED, MONTE_CARLO_EDGE, Drawing, new_panels, save_figures
 from caloscale.report.html import render
 from caloscale.sagips.ensemble import Residuals
-from caloscale.sagips.saves import Problem, Progress, read_problem
+from caloscale.sagips.saves import Problem, Progress, mean_per_epoch, read_problem
 from caloscale.spec import SolverRun, dump_run
 
 
@@ -60,21 +60,27 @@ def solution_facts(summary: Mapping[str, Any]) -> tuple[Fact, ...]:
     """Speed and exchange. summary: of summary.json."""
     seconds, exchange = summary["secondsPerEpoch"], summary["exchangeSecondsPerEpoch"]
     share = f"{100 * exchange / seconds:.2g} % of it" if seconds else ""
+    rate = summary["analysisRate"]
     memory = summary["deviceMemoryBytes"]
     ended = ", ended by solver.maxMinutes" if summary.get("stopped") == "maxMinutes" else ""
     return (
-        Fact("epoch", f"{1000 * seconds:.3g} ms", f"{summary['epochs']:,} epochs{ended}, mean over the ranks"),
-        Fact("exchange in an epoch", f"{1000 * exchange:.3g} ms", share),
+        Fact("epoch", _milliseconds(seconds), f"{summary['epochs']:,} epochs{ended}, mean over the ranks"),
+        Fact("exchange in an epoch", _milliseconds(exchange), share),
         Fact(
             "copy of the gradient",
-            f"{1000 * summary['transferSecondsPerEpoch']:.3g} ms",
+            _milliseconds(summary["transferSecondsPerEpoch"]),
             "into host memory, in which it is exchanged; a rank and epoch",
         ),
         *([] if memory is None else [Fact("device memory", f"{memory / 2**20:.0f} MiB", "largest of a rank")]),
-        Fact("analysis rate", f"{summary['analysisRate']:.4g} events/s", "all ranks together"),
+        Fact("analysis rate", "not timed" if rate is None else f"{rate:.4g} events/s", "all ranks together"),
         Fact("stale gradients", f"{summary['stale']:,}", "of an earlier epoch; they were used"),
         Fact("dropped gradients", f"{summary['dropped']:,}", "not finite; they were left out"),
     )
+
+
+def _milliseconds(seconds: float | None) -> str:
+    """Of an epoch; the first of an attempt is not timed."""
+    return "not timed" if seconds is None else f"{1000 * seconds:.3g} ms"
 
 
 def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
@@ -83,9 +89,9 @@ def _rank_table(records: Sequence[Progress]) -> tuple[Block, ...]:
         {
             "rank": str(rank),
             "epochs": f"{record.epoch:,}",
-            "ms an epoch": f"{1000 * record.timed_seconds / max(record.timed_epochs, 1):.3g}",
-            "processor ms": f"{1000 * record.processor_seconds / max(record.timed_epochs, 1):.3g}",
-            "ms of exchange": f"{1000 * record.exchange_seconds / max(record.timed_epochs, 1):.3g}",
+            "epoch": _milliseconds(mean_per_epoch([record], "timed_seconds")),
+            "processor": _milliseconds(mean_per_epoch([record], "processor_seconds")),
+            "exchange": _milliseconds(mean_per_epoch([record], "exchange_seconds")),
             "received": f"{record.contributions:,}",
             **{name: f"{getattr(record, name):,}" for name in ("stale", "repeated", "missing", "dropped")},
         }

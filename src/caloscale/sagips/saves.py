@@ -107,6 +107,13 @@ def read_record(folder: Path) -> Progress:
     return Progress(**read_json(folder / _RECORD, remedy="solve again: the run resumes at its end"))
 
 
+def mean_per_epoch(records: Sequence[Progress], name: str) -> float | None:
+    """Mean over ranks of a time of `Progress` over its timed epochs, s; None where a rank has timed none."""
+    if not all(record.timed_epochs for record in records):
+        return None
+    return float(np.mean([getattr(record, name) / record.timed_epochs for record in records]))
+
+
 def rank_folder(folder: Path, rank: int) -> Path:
     """The folder of a rank's states."""
     return folder / "ranks" / f"{rank:05d}"

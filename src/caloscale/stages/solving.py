@@ -22,6 +22,7 @@ from caloscale.sagips.saves import (
     CHECKPOINTS,
     common_epoch,
     list_checkpoints,
+    mean_per_epoch,
     rank_folder,
     read_problem,
     read_record,
@@ -76,15 +77,16 @@ class SolverSummary(Block):
     """Epochs done."""
     stopped: str
     """What ended the run: epochs or maxMinutes."""
-    seconds_per_epoch: float
-    """Wall time of an epoch, s, without the first of an attempt and without saves; mean over the ranks."""
-    exchange_seconds_per_epoch: float
+    seconds_per_epoch: float | None
+    """Wall time of an epoch, s, without the first of an attempt and without saves; mean over the ranks. Null, with all
+    that is of it, where there was no other epoch."""
+    exchange_seconds_per_epoch: float | None
     """Time that a rank spends in the exchange of an epoch, s; mean over the ranks."""
-    transfer_seconds_per_epoch: float
+    transfer_seconds_per_epoch: float | None
     """Time in which a rank copies its gradient into host memory, where it is exchanged, s; mean over the ranks."""
     device_memory_bytes: int | None
     """Largest memory of a rank's accelerator in use; null without accelerators."""
-    analysis_rate: float
+    analysis_rate: float | None
     """Events that all ranks analyse in a second: ranks x batch / secondsPerEpoch."""
     parameters: ParameterSummary
     """The solution."""
@@ -99,7 +101,8 @@ class SolverSummary(Block):
     def metrics(self) -> dict[str, float]:
         """Figures of speed and exchange, by name as in files."""
         shown = {"epochs", "seconds_per_epoch", "exchange_seconds_per_epoch", "analysis_rate", "stale", "dropped"}
-        return {name: float(value) for name, value in self.model_dump(by_alias=True, include=shown).items()}
+        values = self.model_dump(by_alias=True, include=shown, exclude_none=True)
+        return {name: float(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True)
@@ -235,8 +238,7 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
     last = residuals_over_time(folder, problem.truth, solver)[-1]
     mean, std = parameters_of(problem.truth, last.mean, last.spread)
     seconds, exchange, transfer = (
-        float(np.mean([getattr(r, name) / max(r.timed_epochs, 1) for r in records]))
-        for name in ("timed_seconds", "exchange_seconds", "transfer_seconds")
+        mean_per_epoch(records, name) for name in ("timed_seconds", "exchange_seconds", "transfer_seconds")
     )
     memory = [r.device_memory_bytes for r in records if r.device_memory_bytes is not None]
     events = solver.ranks * solver.events_per_rank * len(solver.data_sets)
@@ -250,7 +252,7 @@ def _summarise(run: SolverRun, folder: Path) -> SolverSummary:
         exchange_seconds_per_epoch=exchange,
         transfer_seconds_per_epoch=transfer,
         device_memory_bytes=max(memory, default=None),
-        analysis_rate=events / seconds if seconds else 0.0,
+        analysis_rate=events / seconds if seconds else None,
         parameters=ParameterSummary(names=problem.parameters, mean=tuple(mean.tolist()), std=_numbers(std)),
         residuals=ResidualSummary(mean=(), std=())
         if problem.truth is None

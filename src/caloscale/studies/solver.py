@@ -13,7 +13,7 @@ from pydantic import Field
 
 from caloscale import __version__
 from caloscale.sagips.ensemble import Residuals, SolvedRun, ensemble_of, read_solved, residuals_over_time, sub_ensembles
-from caloscale.sagips.saves import rank_folder, read_problem, read_record
+from caloscale.sagips.saves import mean_per_epoch, rank_folder, read_problem, read_record
 from caloscale.spec import SolverRun, build_solver_run
 from caloscale.spec.block import Block, read_json
 from caloscale.stages.solving import SUMMARY_FILE, solve
@@ -66,14 +66,19 @@ def _speed(folders: Sequence[Path], run: SolverRun) -> dict[str, Any]:
     """Summaries of the runs: means, and sums of the counts."""
     summaries = [read_json(folder / SUMMARY_FILE, remedy="delete the folder") for folder in folders]
     records = [read_record(rank_folder(folder, rank)) for folder in folders for rank in range(run.solver.ranks)]
-    processor = [record.processor_seconds / max(record.timed_epochs, 1) for record in records]
     means = ("secondsPerEpoch", "exchangeSecondsPerEpoch", "analysisRate")
     return {
         **{name: summaries[0][name] for name in ("ranks", "exchange", "groups", "epochs")},
-        **{name: float(np.mean([summary[name] for summary in summaries])) for name in means},
-        "processorSecondsPerEpoch": float(np.mean(processor)),
+        **{name: _mean([summary[name] for summary in summaries]) for name in means},
+        "processorSecondsPerEpoch": mean_per_epoch(records, "processor_seconds"),
         **{name: sum(summary[name] for summary in summaries) for name in ("stale", "dropped")},
     }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """None where a value is not known."""
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if len(known) == len(values) else None
 
 
 def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
@@ -86,7 +91,6 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
     }
     if truth is None:
         return figures | dict.fromkeys(("meanAbsoluteOfRuns", "subEnsembles", "betweenRanks"))
-    between = [run.between_ranks for run in runs if run.between_ranks is not None]
     return {
         **figures,
         "meanAbsoluteOfRuns": float(np.abs(1 - members.mean(axis=1) / truth).mean()),
@@ -95,7 +99,7 @@ def _residuals(runs: Sequence[SolvedRun]) -> dict[str, Any]:
             {"members": size, "meanAbsolute": mean, "deviation": deviation if size < len(members) else None}
             for size, (mean, deviation) in sub_ensembles(truth, members).items()
         ],
-        "betweenRanks": float(np.mean(between)) if between else None,
+        "betweenRanks": _mean([run.between_ranks for run in runs]),
     }
 
 
