@@ -134,6 +134,17 @@ def test_measured_events_without_a_truth_have_a_solution_and_no_residuals(
     assert "The truth is not known" in (tmp_path / "study.md").read_text()
 
 
+def test_repetitions_without_another_seed_would_be_the_same_run(solved: list[SolverRun], tmp_path: Path) -> None:
+    study = of_sweep(load_study("sagips-strong-scaling"), "time").changed({"repetitions": 2})
+    with pytest.raises(ConfigurationError, match=r"sweeps\.time\.repetitions: would show the same runs"):
+        run_points(study, CONTEXT, tmp_path)
+    (sweep,) = study.sweeps
+    given = {name: value for name, value in sweep.given.items() if name != "seeds"}
+    sweep = sweep.model_copy(update={"seed": "solver.seed", "given": given})
+    assert not solved and run_points(study.model_copy(update={"sweeps": (sweep,)}), CONTEXT, tmp_path)
+    assert {run.solver.seed for run in solved} == {1, 2}
+
+
 def test_sizes_of_sub_ensembles_that_fewer_solvers_do_not_have_are_absent(
     solved: list[SolverRun], tmp_path: Path
 ) -> None:

@@ -4,7 +4,7 @@ import datetime as dt
 import functools
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
@@ -53,6 +53,8 @@ class Measure:
     """What besides its inputs a point depends on; a finished point of another value is computed again."""
     takes_fields: bool = False
     """Whether its inputs are fields of the run configuration, too."""
+    repeats: bool = True
+    """Whether it computes equal inputs again; otherwise its points share what was computed once."""
 
 
 class EpochInputs(Block):
@@ -229,7 +231,7 @@ MEASURES: dict[str, Measure] = {
     "plan": Measure(_plan, "modelled", lambda context: context.catalogues, takes_fields=True),
     "run": _late("whole_run", "whole_run", "own"),
     "search": _late("search", "search", "own"),
-    "solve": _late("solver", "solve_ensemble", "all"),
+    "solve": replace(_late("solver", "solve_ensemble", "all"), repeats=False),
     "step": _late("contenders", "time_steps"),
 }
 """By the name in a sweep's configuration."""

@@ -29,6 +29,13 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
             problem = "is not a measure"
             remedy = suggest(sweep.measure, MEASURES) or f"one of {', '.join(MEASURES)}"
             raise ConfigurationError(problem, field=f"sweeps.{sweep.name}.measure", value=sweep.measure, remedy=remedy)
+        if sweep.repetitions > 1 and sweep.seed is None and not MEASURES[sweep.measure].repeats:
+            problem = f"would show the same runs so many times: the measure {sweep.measure} shares runs of equal inputs"
+            where, remedy = (
+                f"sweeps.{sweep.name}.repetitions",
+                "write other seeds, or seed: solver.seed, or leave it out",
+            )
+            raise ConfigurationError(problem, field=where, value=sweep.repetitions, remedy=remedy)
     points: dict[str, list[Point]] = {}
     total = sum(len(sweep.points()) * sweep.repetitions for sweep in study.sweeps)
     with bar(f"study {study.name}", total, "points") as progress:
