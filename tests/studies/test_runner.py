@@ -303,8 +303,20 @@ def test_a_page_says_that_its_texts_are_of_other_values(tmp_path, computed):
     """A title may hold a number that --set changes."""
     texts = study(title="Squares of 1 to 3", about="Up to 3.\n")
     run_study(texts.changed({"a": [7], "b": [8]}), CONTEXT, tmp_path, "x")
-    assert "Up to 3. Titles and texts are of the study without --set of a, b." in (tmp_path / "study.md").read_text()
+    assert (
+        "Up to 3. --set changed a, b: titles and notes may state what was before."
+        in (tmp_path / "study.md").read_text()
+    )
     assert texts.changed({}).about == texts.about
+
+
+def test_a_text_has_the_values_of_its_inputs(tmp_path, computed):
+    texts = study(about="A of {a}, {c} later, {asOf}; {other}")
+    assert texts.described == "A of 1 or 2 or 3, 0 or 5 later, today; {other}"
+    run_study(texts.changed({"a": [7], "b": [8]}), CONTEXT, tmp_path, "x")
+    assert "A of 7, 0 or 5 later, today; {other} --set changed" in (tmp_path / "study.md").read_text()
+    (about, _) = load_study("providers").changed({"train.epochs": 7, "asOf": "2022-01-01"}).described.split("; on", 1)
+    assert "7 epochs" in about and "Prices of 2022-01-01" in about and "60" not in about
 
 
 def test_sweeps_are_left_out_by_name():

@@ -139,7 +139,7 @@ class Outcome:
 
     def as_page(self, command: str, folder: Path) -> Page:
         """Everything as the page of a report; the figures lie in the folder."""
-        about = [Section("About", (Text(self.study.about.strip()),))] if self.study.about else []
+        about = [Section("About", (Text(self.study.described),))] if self.study.about else []
         findings = tuple(Text(f"{statement.claim}: {statement.finding}") for statement in self.statements)
         sections = [Section("Conclusions", findings)] if findings else []
         for table in self.tables:

@@ -1,6 +1,7 @@
 """A study: its sweeps, what each point computes, and what is reported."""
 
 import itertools
+import re
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -155,7 +156,8 @@ class Study(Block):
     name: str = Field(pattern=NAME)
     title: str
     about: str = ""
-    """What a reader should know: sources, assumptions."""
+    """What a reader should know: sources, assumptions. {train.epochs} stands for the value of that input of all points;
+    or their values, with "or" between them."""
     sweeps: tuple[Sweep, ...] = Field(min_length=1)
     conclusions: str | None = None
     """Which statements are drawn from the points; absent: none."""
@@ -167,6 +169,17 @@ class Study(Block):
             raise InvalidValueError(f"two sweeps have the same name: {names}", remedy="give each its own")
         return self
 
+    @property
+    def described(self) -> str:
+        """`about` with the values of inputs in the place of their names in braces."""
+        inputs = [point for sweep in self.sweeps for point in sweep.points()]
+
+        def value(name: re.Match[str]) -> str:
+            values = dict.fromkeys(str(point[name[1]]) for point in inputs if name[1] in point)
+            return " or ".join(values) or name[0]
+
+        return re.sub(r"\{([\w.]+)\}", value, self.about.strip())
+
     def changed(self, values: Mapping[str, Any]) -> "Study":
         """The study with other inputs, as given by ``--set``: name and value, or for an axis the list of its values.
 
@@ -177,7 +190,7 @@ class Study(Block):
         """
         raw = self.model_dump(by_alias=True)
         if values:
-            of_texts = f"Titles and texts are of the study without --set of {', '.join(values)}."
+            of_texts = f"--set changed {', '.join(values)}: titles and notes may state what was before."
             raw["about"] = f"{self.about.strip()} {of_texts}".strip()
         if (kept := values.get("sweeps")) is not None:
             names = [sweep.name for sweep in self.sweeps]
