@@ -412,6 +412,13 @@ def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document
     assert twice == once
 
 
+def test_calibration_names_the_runs_that_it_leaves_out(command, folder, tmp_path):
+    (tmp_path / "short.json").write_text(json.dumps({**USAGE, "name": "short", "observed": None}))
+    done = command("calibrate", folder, tmp_path / "short.json", "-o", tmp_path / "m.csv")
+    assert done.code == 0 and "warning: run short measured no training" in done.err
+    assert "run short" not in (tmp_path / "m.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -51,7 +51,7 @@ class Calibration(Block):
     own_machines: tuple[MachineSpeed, ...] = ()
     """What runs on machines at hand measured."""
     warnings: tuple[str, ...] = ()
-    """Interruptions that are not counted."""
+    """Interruptions that are not counted, and runs that are left out."""
 
 
 def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Calibration:
@@ -59,14 +59,17 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
 
     Raises InputError for runs whose figures do not add up, and when none of them measured anything.
     """
-    rows = []
+    rows, left_out = [], []
     for use in uses:
         try:
             row = measurement_of(use)
         except ValueError as problem:
             remedy = "check its usage file"
             raise InputError(f"does not add up: {problem}", file=f"run {use.name}", remedy=remedy) from problem
-        rows += [] if row is None else [row]
+        if row is None:
+            left_out.append(f"run {use.name} measured no training (observed in docs/bill.md): it is left out")
+        else:
+            rows.append(row)
     if not rows:
         raise InputError(
             "no run measured its training",
@@ -88,7 +91,7 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),
-        warnings=tuple(f"{row.source}: {row.note}" for row in rows if row.note),
+        warnings=(*(f"{row.source}: {row.note}" for row in rows if row.note), *left_out),
     )
 
 
