@@ -13,11 +13,14 @@ from caloscale.models.card import GENERATOR, read_card, read_configuration
 from caloscale.models.network_files import load_network
 from caloscale.random import EventDraws
 from caloscale.sagips.beam import Beam, Calorimeter
+from caloscale.sagips.data import measured_events
 from caloscale.sagips.environment import EVENTS, PARAMETERS
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.sagips.rank import solve
-from caloscale.spec import load_solver_run
+from caloscale.spec import DataSet, load_solver_run
 from tests.inference.model_folders import COMPACT, shared_model
+
+OPTIONS = "{model: '%s', truth: [0.4, 0.6]}"
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +62,21 @@ def test_rows_have_their_own_showers_and_the_sum_has_a_gradient(folder: Path) ->
     np.testing.assert_allclose(alone[0], events[1], rtol=1e-4, atol=1e-5)
 
 
+def test_measured_showers_have_no_truth_that_was_not_given(folder: Path) -> None:
+    """Residuals and norms of a default would be of no beam."""
+    assert Beam(2, model=str(folder)).truth is None
+    assert Beam(2, model=str(folder), truth=(0.3, 0.7)).truth == (0.3, 0.7)
+    data = DataSet(environment="caloscale.sagips.beam.Beam", options={"model": str(folder)})
+    with pytest.raises(ConfigurationError, match=r"is not known.*\n*.*give the environment a truth"):
+        measured_events(data, 0, 1)
+
+
 def test_the_energy_of_a_beam_is_found(folder: Path) -> None:
     overrides = [
         "solver.ranks=1",
         "solver.normTerms=false",
         "solver.objective=energy-distance",
-        f"solver.dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {{model: '{folder}'}}, events: 1000}}]",
+        f"solver.dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {OPTIONS % folder}, events: 1000}}]",
         "solver.generator={width: 16, layers: 2, noise: 3, learningRate: 0.01}",
         "solver.parameterSamples=4",
         "solver.eventsPerSample=32",
@@ -85,7 +97,7 @@ def test_a_run_resumes_with_the_generator_that_it_began_with(folder: Path, tmp_p
     model = tmp_path / "model"
     shutil.copytree(folder, model)
     small = ["objective=energy-distance", "generator={width: 2, layers: 1, noise: 2}", "eventsPerSample=2", "ranks=1"]
-    small += [f"dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {{model: '{model}'}}, events: 8}}]"]
+    small += [f"dataSets=[{{environment: caloscale.sagips.beam.Beam, options: {OPTIONS % model}, events: 8}}]"]
     small += ["parameterSamples=2", "saveEvery=1", "checkpoints=2", "normTerms=false"]
 
     def run(epochs: int) -> int:

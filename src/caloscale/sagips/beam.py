@@ -74,13 +74,15 @@ class Beam(Chain):
     parameters = ("energy", "angle")
     observables = ("sum", "depth", "slope")
 
-    def __init__(self, events_per_sample: int, model: str, truth: tuple[float, float] = (0.4, 0.6)) -> None:
-        """model: folder of a generator. Raises ConfigurationError and CheckpointError for one that is not possible."""
+    def __init__(self, events_per_sample: int, model: str, truth: tuple[float, float] | None = None) -> None:
+        """model: folder of a generator; truth: absent: not known. Raises ConfigurationError and CheckpointError for a
+        model that is not possible.
+        """
         folder = Path(model)
         card = read_card(folder)
         if card.spans or card.geometry.cell_shape != "grid":
             problem = "is a model of other primaries or cells"
             remedy = "give a model of one primary, in a grid of cells, with energies and angles only"
             raise ConfigurationError(problem, field="model", value=model, remedy=remedy)
-        self.truth = tuple(truth)
+        self.truth = None if truth is None else tuple(truth)
         super().__init__(Primaries(card), ShowerGenerator(folder, events_per_sample), Calorimeter(card))

@@ -41,7 +41,7 @@ def measured_events(data: DataSet, index: int, seed: int, rank: int = 0, ranks: 
         return _read(Path(data.source), data, observables, f"{field}.source", random, rank, ranks)
     if environment.truth is None:
         problem = f"the truth of {data.environment} is not known"
-        remedy = "write the path of an HDF5 file with measured events"
+        remedy = "write the path of an HDF5 file with measured events, or give the environment a truth"
         raise ConfigurationError(problem, field=f"{field}.source", value=data.source, remedy=remedy)
     truth = tf.constant([environment.truth], tf.float32)
     count = data.events or DEFAULT_EVENTS
