@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from caloscale.errors import TrainingError
+from caloscale.errors import ConfigurationError, TrainingError
 from caloscale.installation import install_command
 from caloscale.studies import search as module
 from caloscale.studies.search import ensemble, search
@@ -117,6 +117,8 @@ def test_without_optuna_the_extra_is_named(monkeypatch, tmp_path):
 
 def test_of_an_ensemble_the_lowest_deviation_is_selected(runs, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "judge_mixture", lambda fields, folders: {"classifierAuc": 0.25})
+    with pytest.raises(ConfigurationError, match=r"train\.seed: is given, and seeds, too"):
+        ensemble({"seeds": [3, 1, 2], "train.seed": 7}, tmp_path)
     found = ensemble({"seeds": [3, 1, 2], "train.learningRate": 0.002}, tmp_path)
     assert found["deviations"] == pytest.approx([0.3, 0.1, 0.2])
     assert found["classifierAuc"] == pytest.approx({"members": 0.7, "selected": 0.6, "mixture": 0.25})

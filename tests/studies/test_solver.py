@@ -225,6 +225,15 @@ def test_another_version_solves_again(solved: list[SolverRun], tmp_path: Path, m
     assert len(solved) == 2
 
 
+@pytest.mark.parametrize("given", [{"solver.seed": 7}, {"solver": {"seed": 7}}])
+def test_a_seed_that_the_seeds_would_replace_is_refused(
+    solved: list[SolverRun], tmp_path: Path, given: dict[str, object]
+) -> None:
+    with pytest.raises(ConfigurationError, match=r"(?s)solver\.seed: is given, and seeds, too \(got 7\).*seeds: \[7\]"):
+        solver.solve_ensemble({**given, "seeds": [1, 2]}, tmp_path)
+    assert not solved and solver.solve_ensemble(given, tmp_path)["members"] == 1
+
+
 @pytest.mark.parametrize("seeds", [[], [1, 1], 3, ["a"]])
 def test_seeds_that_cannot_be(tmp_path: Path, seeds: object) -> None:
     study = rings(seeds=seeds)

@@ -54,6 +54,15 @@ Seeds = Annotated[tuple[int, ...], Field(min_length=1), AfterValidator(_differen
 """Seeds of several runs, one each."""
 
 
+def refuse_seed(fields: Mapping[str, Any], field: str) -> None:
+    """Raise ConfigurationError where fields of a run configuration have the seed that several seeds replace."""
+    block, _, name = field.partition(".")
+    given = nested(fields).get(block)
+    if isinstance(given, Mapping) and name in given:
+        remedy = f"leave out {field}, and write seeds: [{given[name]}]"
+        raise ConfigurationError("is given, and seeds, too", field=field, value=given[name], remedy=remedy)
+
+
 def configured_run(inputs: Mapping[str, Any]) -> Run:
     """The run configuration of dotted inputs; raises ConfigurationError."""
     return build_run(nested(inputs))

@@ -18,7 +18,7 @@ from caloscale.errors import CaloscaleError, ConfigurationError, InvalidValueErr
 from caloscale.installation import install_command
 from caloscale.spec.block import Block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
-from caloscale.studies.points import Seeds, own_inputs
+from caloscale.studies.points import Seeds, own_inputs, refuse_seed
 from caloscale.studies.whole_run import run_of, whole_run
 
 
@@ -136,6 +136,7 @@ def ensemble(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     contributes as many showers. Raises ConfigurationError, and what a run raises.
     """
     asked, fields = own_inputs(EnsembleInputs, inputs)
+    refuse_seed(fields, "train.seed")
     folders = [folder / f"seed-{seed}" for seed in asked.seeds]
     runs = [whole_run({**fields, "train.seed": seed}, place) for seed, place in zip(asked.seeds, folders)]
     deviations = [run["quality"]["lowest"] for run in runs]

@@ -19,7 +19,7 @@ from caloscale.spec.block import Block, read_json
 from caloscale.stages.solving import SUMMARY_FILE, solve
 from caloscale.stages.workspace import keep_configuration
 from caloscale.storage.atomic import make_folder
-from caloscale.studies.points import Seeds, contents_of, nested, own_inputs
+from caloscale.studies.points import Seeds, contents_of, nested, own_inputs, refuse_seed
 
 
 class SolveInputs(Block):
@@ -39,6 +39,8 @@ def solve_ensemble(inputs: Mapping[str, Any], points: Path) -> dict[str, Any]:
     their runs, and an interrupted run resumes. Raises ConfigurationError, and what a run raises.
     """
     asked, fields = own_inputs(SolveInputs, inputs)
+    if asked.seeds is not None:
+        refuse_seed(fields, "solver.seed")
     run = build_solver_run(nested(fields))
     folders = [_solved(run, seed, points) for seed in asked.seeds or (run.solver.seed,)]
     histories = [residuals_over_time(folder, read_problem(folder).truth, run.solver) for folder in folders]
