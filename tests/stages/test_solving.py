@@ -57,11 +57,14 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
 def test_a_single_epoch_is_not_timed(tmp_path, monkeypatch, capsys) -> None:
     """It builds the graph: a time of 0 would be a rate of nothing."""
     monkeypatch.setattr(solving, "solve_with_ranks", lambda run, folder, _: solve_rank(run.solver, folder, None))
-    small = ["dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]", *BAYESIAN, "epochs=1", "checkpoints=2"]
+    sets = ", ".join(f"{{name: {name}, environment: tests.sagips.toy.Normal, events: 500}}" for name in "ab")
+    small = [f"dataSets=[{sets}]", *BAYESIAN, "epochs=1", "checkpoints=2"]
     run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in small])
     folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
     summary = solving.solve_and_report(run, folder)
     assert summary.seconds_per_epoch is summary.exchange_seconds_per_epoch is summary.analysis_rate is None
     assert summary.metrics == {"epochs": 1.0, "stale": 0.0, "dropped": 0.0}
     solving.print_solution(folder)
-    assert "not timed" in (folder / "report.html").read_text() and "not timed" in capsys.readouterr().out
+    page = (folder / "report.html").read_text()
+    assert "not timed" in page and "not timed" in capsys.readouterr().out
+    assert "64 events a rank and epoch" in page  # 2 x 16 of each data set

@@ -49,7 +49,7 @@ def solution_page(
     page = Page(
         title=f"inverse problem {solver.preset}: run {folder.name}",
         lead=f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}, exchange {solver.exchange}, "
-        f"{solver.events_per_rank:,} events a rank and epoch. caloscale {__version__}.",
+        f"{solver.events_per_rank * len(solver.data_sets):,} events a rank and epoch. caloscale {__version__}.",
         notices=notices,
         sections=tuple(sections),
     )

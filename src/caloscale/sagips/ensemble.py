@@ -206,14 +206,16 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
-    """Runs grouped by configuration, but for seed and threads, and by truth: each group is an ensemble.
+    """Runs grouped by configuration, but for seed and threads, and by parameters and truth: each group is an ensemble.
 
     Raises InputError for runs of a group with the same seed: they are not independent.
     """
     groups: dict[str, dict[int, SolvedRun]] = {}
     for run in runs:
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        other = groups.setdefault(f"{kind} {run.epochs} {run.truth}", {}).setdefault(run.solver.seed, run)
+        other = groups.setdefault(f"{kind} {run.epochs} {run.parameters} {run.truth}", {}).setdefault(
+            run.solver.seed, run
+        )
         if other is not run:
             problem = f"{other.name} and {run.name} are the same run, or have the same seed: they are not two members"
             raise InputError(problem, field="solver.seed", value=run.solver.seed, remedy="give one of them")
