@@ -156,8 +156,8 @@ class Study(Block):
     name: str = Field(pattern=NAME)
     title: str
     about: str = ""
-    """What a reader should know: sources, assumptions. {train.epochs} stands for the value of that input of all points;
-    or their values, with "or" between them."""
+    """What a reader should know: sources, assumptions. {train.epochs} is shown as the value of that input; of points
+    with several values, as these with "or" between them."""
     sweeps: tuple[Sweep, ...] = Field(min_length=1)
     conclusions: str | None = None
     """Which statements are drawn from the points; absent: none."""
