@@ -127,6 +127,31 @@ def test_showers_in_a_line_and_in_a_notebook() -> None:
     assert "<svg" not in showers[:0]._repr_html_()
 
 
+def test_an_evaluation_has_the_monte_carlo_showers_that_a_run_uses() -> None:
+    """Those whose sum is not above the minimum are not in shards; a generator's showers are all judged."""
+    run = caloscale.load_run(preset="compact", overrides=["validation.bootstraps=20", "validation.energyBins=1"])
+    preprocessing = DATA.preprocessing.model_copy(update={"minimum_sum_gev": 0.15})
+    run = run.model_copy(update={"data": DATA.model_copy(update={"preprocessing": preprocessing})})
+    reference, training, made = make_showers(60, 1), make_showers(70, 2), make_showers(80, 3)
+    bright = [int((each.ecal_sum_gev > 0.15).sum()) for each in (reference, training, made)]
+    assert bright[0] < 60 and bright[1] < 70 and bright[2] < 80
+    for source, judged in (("generated", 80), ("file", 80), ("geant4", bright[2])):
+        generated = replace(made, source=source)
+        counts = caloscale.evaluate(generated, reference=reference, training=training, run=run).showers
+        assert (counts.reference, counts.training, counts.generated) == (*bright[:2], judged)
+    for bad in (np.nan, -1.0):  # no showers that are merely faint
+        spoilt = replace(reference, cells_gev=reference.cells_gev.copy())
+        spoilt.cells_gev[5] = bad
+        with pytest.raises(InputError, match=r"reference: showers with cells that are not finite or negative .got 1"):
+            caloscale.evaluate(made, reference=spoilt, training=training, run=run)
+    faint = replace(reference, cells_gev=reference.cells_gev * np.float32(1e-3))
+    for given, field in (({"reference": faint}, "reference"), ({"reference": reference[:0]}, "reference")):
+        with pytest.raises(InputError, match=f"{field}: holds no showers that a run uses"):
+            caloscale.evaluate(made, **given, run=run)
+    with pytest.raises(InputError, match="generated: holds no showers that a run uses, of 0"):
+        caloscale.evaluate(made[:0], reference=reference, run=run)
+
+
 @pytest.mark.integration
 def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
     auc = "quantity: classifierAuc, showers"

@@ -16,9 +16,7 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.preprocessing import without_faint
-from caloscale.showers.primaries import turned
-from caloscale.showers.sources import check_of_run, largest_median, read_of_run
+from caloscale.showers.sources import largest_median, read_of_run, sample_of_run
 from caloscale.spec import Run
 
 if TYPE_CHECKING:
@@ -117,9 +115,10 @@ def evaluate(
     """Compare generated showers with held-out Monte Carlo showers and decide by the gates of the run.
 
     Each is `Showers`, re-binned as `read_showers` and `Generator.generate` give them, or a file that `read_showers`
-    reads; in all of them cells below ``data.preprocessing.thresholdGev`` count as empty. reference: held out from the
-    training. training: what the generator was trained on; the baseline, the bins and the classifier need it. None: half
-    of the reference, drawn by ``validation.seed``, which is then not compared.
+    reads; in all of them cells below ``data.preprocessing.thresholdGev`` count as empty, and Monte Carlo showers with a
+    sum not above ``minimumSumGev`` are left out, as in the run's own validation. reference: held out
+    from the training. training: what the generator was trained on; the baseline, the bins and the classifier need it.
+    None: half of the reference, drawn by ``validation.seed``, which is then not compared.
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, a file of another primary, primaries outside of the ranges of the
@@ -134,12 +133,10 @@ def evaluate(
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given if isinstance(given, Showers) else read_showers(given, run)
         check_primaries(name, "plain", found.primaries)
-        check_of_run(found.primaries, run.data, field=name)
-        cells_gev = without_faint(found.cells_gev, run.data.preprocessing)
-        return Showers.of(cells_gev, turned(found.primaries, run.data), found.source)
+        return sample_of_run(found, run.data, judged=name == "generated", field=name)
 
     held_out, judged = showers(reference, "reference"), showers(generated, "generated")
-    deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev)) if len(held_out) else 0.0
+    deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev))
     if deposit > largest_median(run.data):
         problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
         remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"

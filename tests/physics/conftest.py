@@ -20,7 +20,7 @@ DATA = Data(
         layers=(LayerGroup(count=8, absorber_mm=4.8), LayerGroup(count=4, absorber_mm=7.2)),
         depth_mm=100.0,
     ),
-    preprocessing=Preprocessing(rebin=(2, 2, 1), threshold_gev=2e-5),
+    preprocessing=Preprocessing(rebin=(2, 2, 1), threshold_gev=2e-5, minimum_sum_gev=0.0),
 )
 VALIDATION = Validation(showers=600, bootstraps=60)
 

@@ -34,6 +34,7 @@ from caloscale.showers.hdf5.layouts import (
     open_layout,
 )
 from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import FURTHER, Table, turned
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
 from caloscale.spec.data import PDG_CODES, Data, Range
@@ -272,6 +273,28 @@ def check_of_run(primaries: Table, data: Data, *, file: Path | None = None, fiel
             problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
             remedy = "select those of the run, energies in GeV and angles in rad, or take a run that was trained with "
             raise InputError(problem, file=file, field=field, remedy=f"{remedy}these")
+
+
+def sample_of_run(
+    showers: Showers, data: Data, *, judged: bool, file: Path | None = None, field: str | None = None
+) -> Showers:
+    """Re-binned showers as shards of the run have them: cells below the threshold are empty, azimuths are changed by
+    whole turns, and showers whose sum is not above ``data.preprocessing.minimumSumGev`` are left out.
+
+    judged: as showers of the run's own generator, of which none is left out, unless their source is a simulation.
+    Raises InputError as `check_of_run`, and where no showers are left.
+    """
+    check_of_run(showers.primaries, data, file=file, field=field)
+    cells_gev = without_faint(showers.cells_gev, data.preprocessing)
+    sample = Showers.of(cells_gev, turned(showers.primaries, data), showers.source)
+    if not judged or showers.source in ("geant4", "parametrised"):
+        faint = cells_gev.sum(axis=(1, 2, 3), dtype=np.float64) <= data.preprocessing.minimum_sum_gev
+        sample = sample[~faint | (cells_gev.min(axis=(1, 2, 3)) < 0)]  # negative cells are refused later
+    if len(sample) == 0:
+        problem = f"holds no showers that a run uses, of {len(showers)}"
+        remedy = "give others, or lower data.preprocessing.minimumSumGev or thresholdGev"
+        raise InputError(problem, file=file, field=field, remedy=remedy)
+    return sample
 
 
 def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSlice], SplitMethod]:

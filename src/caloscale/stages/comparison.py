@@ -9,11 +9,8 @@ from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.physics.comparison import refuse_shared, refuse_unlike
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
-from caloscale.showers.arrays import Showers
 from caloscale.showers.files import SUFFIXES
-from caloscale.showers.preprocessing import without_faint
-from caloscale.showers.primaries import turned
-from caloscale.showers.sources import check_of_run, read_of_run
+from caloscale.showers.sources import read_of_run, sample_of_run
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
@@ -62,17 +59,12 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
     """Showers of a file as if the generator of a run had made them: by its gates, against its held-out showers."""
     data = run.data
-    generated = read_of_run(file, data)
-    if len(generated) == 0:
-        raise InputError("holds no showers", file=file, remedy="give a file with showers")
-    check_of_run(generated.primaries, data, file=file)
+    generated = sample_of_run(read_of_run(file, data), data, judged=True, file=file)
     load_tensorflow_quietly()
     from caloscale.stages.validation import monte_carlo
 
     with open_shards(dataset) as shards:
         reference, training = monte_carlo(run, shards)
-    cells_gev = without_faint(generated.cells_gev, data.preprocessing)
-    generated = Showers.of(cells_gev, turned(generated.primaries, data), generated.source)
     refuse_shared(str(file), generated, reference)
     refuse_unlike(str(file), generated.primaries, reference.primaries)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
