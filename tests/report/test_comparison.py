@@ -76,6 +76,8 @@ def test_observables_are_overlaid_where_the_showers_are_alike(two: tuple[Compare
     ("override", "drawn", "notice"),
     [
         ("data.energyGev=[10, 20]", ["roc"], "no observable is overlaid"),
+        ("data.source=/own/showers", ["roc"], "no observable is overlaid"),
+        ("data.simulation.engine=parametrised", ["roc"], "no observable is overlaid"),
         ("data.front=[{material: lead, thicknessMm: 5.6}]", ["roc"], "no observable is overlaid"),
         ("validation.energyBins=2", ["roc", "spectrum", "distributions"], "longitudinal profiles: validation.energyB"),
         ("validation.hitsThresholdGev=0.001", ["longitudinal", "roc", "spectrum", "distributions"], "are hits: valid"),

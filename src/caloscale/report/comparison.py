@@ -30,10 +30,12 @@ from caloscale.report.physics_sections import TONES, definition, definitions_sec
 COLOURS = ("#c8322b", "#1f5fa8", "#1c7a5f", "#7b5aa6", "#b8860b", "#5b5b5b")
 """Colours of the lines, one for each generator; they repeat after the last."""
 APART = (
+    "data.source", "data.simulation.engine", "data.simulation.cutMm",
     "data.geometry.", "data.preprocessing.", "data.energyGev", "data.angleDeg", "data.azimuthDeg", "data.entryMm",
     "data.particle", "data.front", "data.pairDistanceMm",
 )  # fmt: skip
-"""Fields of the run configuration whose difference makes other showers: nothing is overlaid."""
+"""Fields of the run configuration whose difference makes other Monte Carlo showers, of which one sample is drawn:
+nothing is overlaid."""
 OWN_DEFINITION = {"validation.energyBins": "longitudinal profiles", "validation.hitsThresholdGev": "hits"}
 """Fields that define an observable: where they differ, it is not overlaid."""
 ABSENT = "-"
@@ -83,7 +85,7 @@ def comparison_page(compared: Sequence[Compared], figures: Sequence[Block]) -> P
     apart = [f"{OWN_DEFINITION[field]}: {field} differs" for field in differences(compared) if field in OWN_DEFINITION]
     text = f"Not overlaid are {'; '.join(apart)}." if apart else ""
     if _showers_differ(compared):
-        text = "These generators make showers of different cells or primaries; no observable is overlaid."
+        text = "Monte Carlo showers, cells or primaries of these runs are not the same; no observable is overlaid."
     verdicts, gates, *configurations = comparison_tables(compared)
     return Page(
         title="Comparison of " + ", ".join(each.name for each in compared),

@@ -15,6 +15,7 @@ from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PHYSICS_FILE
+from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
 from caloscale.stages.workspace import dataset_of
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -24,8 +25,9 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
 
     dataset: the shards of the first run, for files; None: `dataset_of` it. Raises InputError for fewer than two
-    sources, the same one twice, no run among them, a run that was not validated, and showers of a file with other
-    primaries than those of the run; StorageError and ShowerFileError for what cannot be read.
+    sources, the same one twice, no run among them, a run that was not validated, or was trained again after it, and
+    showers of a file with other primaries than those of the run; StorageError and ShowerFileError for what cannot be
+    read.
     """
     resolved = [source.resolve() for source in sources]
     if len(sources) < 2 or len(set(resolved)) < len(sources):
@@ -100,9 +102,10 @@ def _read_run(folder: Path) -> Compared:
         raise InputError("is not the folder of a run that has a report", field="RUN", value=str(folder), remedy=remedy)
     again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
     summary = read_block(Summary, path, remedy=again)
-    evaluation_file = folder / PHYSICS_FILE
-    if summary.physics is None or not evaluation_file.is_file():
-        raise InputError("was not validated", field="RUN", value=str(folder), remedy=again)
+    validated = read_records(folder).get("validate")  # a training sets the record of an earlier one aside
+    if summary.physics is None or validated is None or validated.outcome != "succeeded":
+        problem = "was not validated, or was trained again after it"
+        raise InputError(problem, field="RUN", value=str(folder), remedy=again)
     run = load_run(folder / "run.yaml")
     train = summary.stages.get("train")
     return Compared(
@@ -110,7 +113,7 @@ def _read_run(folder: Path) -> Compared:
         folder=str(folder),
         network=run.model.network,
         configuration=run.as_values(),
-        evaluation=read_block(Evaluation, evaluation_file, remedy=again),
+        evaluation=read_block(Evaluation, folder / PHYSICS_FILE, remedy=again),
         figures=read_block(FigureData, folder / "validation" / FIGURE_DATA_FILE, remedy=again),
         milliseconds_per_shower=1e3 / summary.generate.showers_per_second if summary.generate else None,
         training_seconds=train.seconds if train else None,
