@@ -82,6 +82,12 @@ def test_showers_say_their_primary(tmp_path_factory, tmp_path):
         photons.generate(20.0, np.pi / 2, pdg=11, seed=3)
 
 
+def test_showers_of_a_cylinder_say_so(cylinder, tmp_path):
+    made = load_generator(cylinder)
+    write_showers(made.generate(20.0, np.pi / 2, count=3, seed=3), tmp_path / "made.h5")
+    assert read_of_run(tmp_path / "made.h5", made.run.data).cell_shape == "cylinder"
+
+
 def test_angles_that_are_not_given_are_drawn_from_what_was_trained(generator):
     showers = generator.generate(20.0, count=2000, seed=4)
     low, high = np.radians(generator.card.angle_deg)

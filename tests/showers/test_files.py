@@ -35,6 +35,17 @@ def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
     )
 
 
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+def test_showers_keep_the_shape_of_their_cells(suffix: str, tmp_path: Path, geometry) -> None:
+    """Those of a cylinder, read and written again, are refused in a grid of as many cells, and not in their own."""
+    cylinder = geometry.model_copy(update={"cell_shape": "cylinder"})
+    write_showers(replace(make_showers(3), cell_shape="cylinder"), path := tmp_path / f"own{suffix}")
+    write_showers(read_showers(path, geometry=cylinder)[:2], again := tmp_path / "again.h5")
+    assert read_showers(again, geometry=cylinder).cell_shape == "cylinder"
+    with pytest.raises(ShowerFileError, match=r"in the cells of a cylinder, data\.geometry\.cellShape is grid"):
+        read_showers(again, geometry=geometry)
+
+
 def test_plain_files_of_other_programs(tmp_path: Path, geometry) -> None:
     """Float64, without angles, re-binned already; a ROOT tree of another name."""
     import uproot

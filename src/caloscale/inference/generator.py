@@ -94,7 +94,8 @@ class Generator(Runtime):
             check_trained({"pdg": table.pop("pdg")}, self.card)
         showers = generate_table(self, table, seed=seed, batch=batch, extrapolate=extrapolate)
         pdg = np.full(len(showers), PDG_CODES[self.card.particles[0]], np.float32)
-        return replace(showers, seed=seed, further={**showers.further, "pdg": showers.further.get("pdg", pdg)})
+        columns = {**showers.further, "pdg": showers.further.get("pdg", pdg)}
+        return replace(showers, seed=seed, further=columns, cell_shape=self.card.geometry.cell_shape)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()

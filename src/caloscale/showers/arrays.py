@@ -12,6 +12,7 @@ from caloscale.detector.angle import direction_of
 from caloscale.errors import InputError
 from caloscale.installation import load_package
 from caloscale.showers.primaries import Table, rows
+from caloscale.spec.data import CellShape
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Showers:
     source: "geant4", "parametrised", "generated" or "file" (unknown origin).
     further: the other columns of the table of primaries, (N,) each, by name (`showers.primaries`).
     seed: of generated showers, which are the same again with it; None: not known.
+    cell_shape: how the cells lie, as `spec.data.Geometry.cell_shape`; of a cylinder X is azimuth and Y radius.
     """
 
     cells_gev: NDArray[np.float32]
@@ -32,6 +34,7 @@ class Showers:
     source: str = "file"
     further: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     seed: int | None = None
+    cell_shape: CellShape = "grid"
 
     @classmethod
     def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> "Showers":

@@ -16,7 +16,13 @@ import numpy as np
 from caloscale.errors import InputError, ShowerFileError
 from caloscale.installation import load_package
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import REBIN_ATTRIBUTE, CellNumbers, OpenFile, check_name_of_angle
+from caloscale.showers.hdf5.layouts import (
+    CELL_SHAPE_ATTRIBUTE,
+    REBIN_ATTRIBUTE,
+    CellNumbers,
+    OpenFile,
+    check_name_of_angle,
+)
 from caloscale.showers.hdf5.reader import check_cells, check_primaries
 from caloscale.showers.hdf5.reader import read_showers as read_hdf5
 from caloscale.showers.hdf5.writer import write_showers as write_hdf5
@@ -79,6 +85,7 @@ def read_showers(
             raise ShowerFileError(problem, file=path, field=name, value=column.shape, remedy=remedy)
     primaries = {name: column[part].astype(np.float32) for name, column in columns.items()}
     showers = Showers.of(cells[part].astype(np.float32), primaries, str(arrays.get("source", "file")))
+    showers = replace(showers, cell_shape=geometry.cell_shape)
     check_cells(path, "cells_gev", showers.cells_gev, start)
     check_primaries(path, "plain", showers.primaries, start)
     if cells.shape[1:] == summed:
@@ -90,7 +97,8 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
     """Write a file that `caloscale.read_showers` reads, by its suffix.
 
     path: .h5 or .hdf5 (variable-angle layout), .npz, or with uproot .root (tree ``showers``).
-    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it.
+    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it, and
+        the shape of the cells.
     Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
     """
     path = Path(path)
@@ -98,7 +106,8 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
         remedy = f"use {', '.join(SUFFIXES)}"
         raise ShowerFileError("has no suffix of a file of showers", file=path, value=path.suffix, remedy=remedy)
     if path.suffix in (".h5", ".hdf5"):
-        write_hdf5(path, showers, attributes={REBIN_ATTRIBUTE: "x".join(map(str, rebin))})
+        attributes = {REBIN_ATTRIBUTE: "x".join(map(str, rebin)), CELL_SHAPE_ATTRIBUTE: showers.cell_shape}
+        write_hdf5(path, showers, attributes=attributes)
         return
     arrays: dict[str, Any] = {"cells_gev": showers.cells_gev, **showers.primaries}
     uproot = load_package("uproot") if path.suffix == ".root" else None

@@ -59,6 +59,7 @@ def read_showers(
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         columns = tuple(dict.fromkeys((*opened.further, "pdg")))
         showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source)
+        showers = replace(showers, cell_shape=opened.cell_shape)
         summed = opened.rebin == rebin
         of_cylinder = opened.layout == "calochallenge" and opened.cell_shape == "cylinder"
     check_cells(path, opened.cells_field, showers.cells_gev, start)
