@@ -18,7 +18,7 @@ from caloscale.showers.hdf5.layouts import (
     Source,
     open_layout,
 )
-from caloscale.showers.hdf5.reader import REMOVE, read_showers, read_sums, refuse_first
+from caloscale.showers.hdf5.reader import REMOVE, check_order, read_showers, read_sums, refuse_first
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Split, read_manifest
 from caloscale.spec.block import Block
@@ -137,13 +137,15 @@ def _shard_folder(path: str | Path) -> Path | None:
 def describe_file(path: str | Path) -> FileDescription:
     """Content of an HDF5 file; reads all of it.
 
-    Raises ShowerFileError as `open_layout` does, and for numbers that are not finite and negative cells.
+    Raises ShowerFileError as `open_layout` and `check_order`, and for numbers that are not finite and negative cells.
     """
     with open_layout(path) as opened:
         primaries = opened.primaries()
         refuse_first(
             path, [(name, "a number that is not finite", ~np.isfinite(c), c, REMOVE) for name, c in primaries.items()]
         )
+        if len(opened.shape) == 1 and (cells := CALOCHALLENGE_CELLS.get(opened.shape[0])) is not None:
+            check_order(opened, cells)
         entries = [primaries[name] for name in ENTRIES if name in primaries]
         return FileDescription(
             file=str(path),

@@ -27,13 +27,12 @@ from caloscale.showers.hdf5.layouts import (
     PARTICLE_ATTRIBUTE,
     UNITS_ATTRIBUTE,
     WITHOUT_GENERATED_ATTRIBUTE,
-    CellNumbers,
     Layout,
     OpenFile,
     Source,
     open_layout,
 )
-from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.hdf5.reader import check_order, check_primaries
 from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import FURTHER, Table, turned
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
@@ -154,11 +153,11 @@ def _distinct(paths: Iterable[Path]) -> list[Path]:
     return list(files.values())
 
 
-def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> SurveyedFile:
-    """Read the primaries of a file, not its cells, which may be summed by ``rebin``; azimuths become those of the run
-    configuration's range by whole turns. Raises ShowerFileError as `reader.read_showers` does."""
+def survey_file(path: Path, data: Data) -> SurveyedFile:
+    """Read the primaries of a file, not its cells; azimuths become those of the run configuration's range by whole
+    turns. Raises ShowerFileError as `reader.read_showers` and `reader.check_order` do."""
     with open_layout(path) as opened:
-        opened.check_shape(data.geometry, rebin)
+        opened.check_shape(data.geometry)
         _check_origin(opened, data)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
         layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
@@ -170,8 +169,8 @@ def survey_file(path: Path, data: Data, rebin: CellNumbers = (1, 1, 1)) -> Surve
 def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | None = None) -> Showers:
     """The showers ``start:stop`` of a file, re-binned as the networks of a run see them.
 
-    Raises as `files.read_showers`, and ShowerFileError for showers of another detector than the run's, or of none of
-    its primaries.
+    Raises as `files.read_showers` and `reader.check_order`, and ShowerFileError for showers of another detector than
+    the run's, or of none of its primaries.
     """
     rebin, check = data.preprocessing.rebin, partial(_check_origin, data=data)
     showers = read_showers(path, geometry=data.geometry, rebin=rebin, start=start, stop=stop, check=check)
@@ -182,9 +181,11 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
 
 
 def _check_origin(opened: OpenFile, data: Data) -> None:
-    """Raise ShowerFileError for a file of another detector, beam line or primary than that of the data, and for a part
-    of hybrid showers."""
+    """Raise ShowerFileError for a file of another detector, beam line or primary than that of the data, of voxels in
+    another order, and for a part of hybrid showers."""
     _check_detector(opened, data)
+    x, y, z = (cells // summed for cells, summed in zip(data.geometry.cells, opened.rebin))
+    check_order(opened, (x, y, z))
     if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
         problem = "holds Geant4's part of hybrid showers: the particles that generators took over are not in its cells"
         remedy = "give whole showers: those of `caloscale simulate` without --with"

@@ -1,5 +1,6 @@
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
+from caloscale.showers.sources import read_of_run, survey_file
 from caloscale.spec import Geometry, load_run
 from tests.showers.conftest import make_showers, write_published
 
@@ -102,31 +104,81 @@ def test_published_voxels_have_their_numbers_of_azimuth_radius_and_depth(
     assert len(read_showers(tmp_path / "c.h5", geometry=grid)) == 2
 
 
-@pytest.mark.parametrize(
-    ("axes", "one_azimuth"), [((3, 1, 2), False), ((3, 1, 2), True), ((3, 2, 1), False), ((1, 2, 3), False)]
-)
-def test_voxels_in_another_order_are_refused(tmp_path: Path, axes: tuple[int, ...], one_azimuth: bool) -> None:
-    """Their numbers are right. Showers of spots about the axis; or those of each shower at one azimuth."""
-    geometry, random, count = load_run(preset="flow-par04").data.geometry, np.random.default_rng(1), 120
-    shower = np.repeat(np.arange(count), 600)
-    azimuth = random.integers(16, size=count)[shower] if one_azimuth else random.integers(16, size=len(shower))
+ORDER = (3, 1, 2)
+"""Of the published voxels (layer, azimuth, radius), as axes of showers (N, azimuth, radius, layer)."""
+
+
+def write_voxels(
+    path: Path, axes: tuple[int, ...] = ORDER, *reverse: int, count: int = 600, narrow: bool = False, gev: float = 0
+) -> np.ndarray:
+    """Showers of spots about the axis whose depth grows with the energy, in the voxels of dataset 2; narrow: those of
+    each shower are at one azimuth; gev: the only energy."""
+    random = np.random.default_rng(1)
+    energy = np.full(count, gev) if gev else np.exp(random.uniform(np.log(1), np.log(1000), count))
+    shower = np.repeat(np.arange(count), 400)
+    azimuth = random.integers(16, size=count)[shower] if narrow else random.integers(16, size=len(shower))
     radius = np.minimum(random.exponential(1, len(shower)), 8).astype(int)
-    layer = np.minimum(random.gamma(5, 3, len(shower)), 44).astype(int)
-    cells = np.zeros((count, *geometry.cells), np.float32)
+    layer = np.minimum(random.gamma(4 + 0.5 * np.log(energy)[shower], 2.5), 44).astype(int)
+    cells = np.zeros((count, 16, 9, 45), np.float32)
     np.add.at(cells, (shower, azimuth, radius, layer), random.exponential(1, len(shower)))
-    with h5py.File(tmp_path / "c.h5", "w") as file:
-        file["showers"] = cells.transpose(0, *axes).reshape(count, -1)
-        file["incident_energies"] = np.full((count, 1), 1e4)
-    if axes == (3, 1, 2):
-        np.testing.assert_allclose(1000 * read_showers(tmp_path / "c.h5", geometry=geometry).cells_gev, cells, 1e-6)
-        return
-    with pytest.raises(ShowerFileError, match="depend on the azimuth, as of voxels in another order") as refused:
-        read_showers(tmp_path / "c.h5", geometry=geometry)
-    assert "(layer, azimuth, radius)" in str(refused.value.remedy)
-    assert len(read_showers(tmp_path / "c.h5", geometry=geometry, stop=20)) == 20
-    with h5py.File(tmp_path / "c.h5", "a") as file:
+    with h5py.File(path, "w", libver=("v110", "v110")) as file:
+        stored = np.flip(cells, reverse) if reverse else cells
+        file["showers"] = stored.transpose(0, *axes).reshape(count, -1)
+        file["incident_energies"] = 1e3 * energy[:, None]
+    return cells
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_voxels_in_their_order_are_read(tmp_path: Path, narrow: bool) -> None:
+    data = load_run(preset="flow-par04", overrides=["data.source=c.h5", "data.energyGev=[1, 1000]"]).data
+    cells = write_voxels(tmp_path / "c.h5", narrow=narrow)
+    np.testing.assert_allclose(1000 * read_of_run(tmp_path / "c.h5", data).cells_gev, cells, 1e-6)
+    write_voxels(tmp_path / "long.h5", count=1300)
+    assert survey_file(tmp_path / "long.h5", data).is_selected.all()
+    assert describe_file(tmp_path / "long.h5").showers == 1300
+
+
+@pytest.mark.parametrize(
+    ("axes", "reverse", "problem"),
+    [
+        ((3, 2, 1), (), "depend on the azimuth"),
+        ((1, 2, 3), (), "depend on the azimuth"),
+        ((2, 1, 3), (), "depend on the azimuth"),
+        ((1, 3, 2), (), "depend on the azimuth"),
+        ((2, 3, 1), (), "depend on the azimuth"),
+        (ORDER, (2,), "are far from the axis"),
+        (ORDER, (3,), "are nearer to the front at higher energies"),
+    ],
+)
+def test_voxels_in_another_order_are_refused(
+    tmp_path: Path, axes: tuple[int, ...], reverse: tuple[int, ...], problem: str
+) -> None:
+    """Their numbers are right. By all that reads files of users; a generator may make anything, and so do few."""
+    data = load_run(preset="flow-par04", overrides=["data.source=c.h5", "data.energyGev=[1, 1000]"]).data
+    write_voxels(path := tmp_path / "c.h5", axes, *reverse)
+    read: tuple[Callable[[], object], ...] = (
+        lambda: survey_file(path, data), lambda: read_of_run(path, data), lambda: describe_file(path)
+    )  # fmt: skip
+    for function in read:
+        with pytest.raises(ShowerFileError, match=f"{problem}, as of voxels in another order") as refused:
+            function()
+        assert "(layer, azimuth, radius)" in str(refused.value.remedy)
+    with h5py.File(path, "a") as file:
         file.attrs["source"] = "generated"
-    assert len(read_showers(tmp_path / "c.h5", geometry=geometry)) == count
+    write_voxels(few := tmp_path / "few.h5", axes, *reverse, count=10)
+    assert len(read_of_run(path, data)) == 600 and len(read_of_run(few, data)) == 10
+
+
+def test_depth_is_compared_with_the_energies_of_electrons_or_photons(tmp_path: Path) -> None:
+    """Showers of one energy have no order of depth, and pions may begin anywhere."""
+    write_voxels(path := tmp_path / "c.h5", ORDER, 3, gev=50)
+    assert describe_file(path).showers == 600
+    write_voxels(path, ORDER, 3)
+    for particle in ("gamma", "pi-"):
+        with h5py.File(path, "a") as file:
+            file.attrs["particle"] = particle
+        with pytest.raises(ShowerFileError) if particle == "gamma" else nullcontext():
+            describe_file(path)
 
 
 def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:

@@ -20,11 +20,15 @@ from caloscale.spec.data import HIGHEST_GEV, Geometry
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time where only their sums are needed."""
 
-_ASYMMETRIC, _CHANCE = 0.5, 1e-12
+_ASYMMETRIC, _CHANCE = 0.1, 1e-12
 """Mean square of the relative differences between azimuths from which voxels have another order, and the probability
-that showers which are symmetric in azimuth are refused. Parametrised showers of 1 GeV to 1 TeV have 1.2 to 8 in the
-orders (layer, r, alpha), (alpha, r, layer) and (r, alpha, layer), 0.15 to 0.7 in the other two, up to 0.02 in the right
-one."""
+that showers which are symmetric in azimuth are refused. Parametrised showers of 1 GeV to 1 TeV have 0.11 to 15 in other
+orders of the axes, 0.0001 to 0.07 in the right one; 0.13 where all are half a millimetre off the axis."""
+_UNIFORM, _SIGMAS, _FEWEST = 2 / 3, 7.0, 20
+"""Mean radius of a uniform density in a circle, over that of the circle: showers have 0.1; standard deviations that a
+mean and a correlation exceed by chance with 1e-12; fewest showers for these."""
+_PIECES, _PIECE = 10, 100
+"""Pieces of a file by which the order of its voxels is checked, and showers in each."""
 
 REMOVE = "remove the shower or correct its numbers"
 Check = tuple[str, str, NDArray[np.bool_], NDArray[np.floating], str]
@@ -48,8 +52,7 @@ def read_showers(
     is there always, from the dataset, the attribute ``particle`` or the layout. check: raises for a file that is not to
     be read.
     Raises ShowerFileError naming file, field, value and remedy: not HDF5, truncated, missing dataset,
-    another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles, voxels of a cylinder
-    in another order.
+    another shape, unequal lengths, NaN, infinite or negative cells, impossible energies or angles.
     """
     with open_layout(path) as opened:
         cells = opened.check_shape(geometry, rebin)
@@ -61,11 +64,8 @@ def read_showers(
         showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source)
         showers = replace(showers, cell_shape=opened.cell_shape)
         summed = opened.rebin == rebin
-        of_cylinder = opened.layout == "calochallenge" and opened.cell_shape == "cylinder"
     check_cells(path, opened.cells_field, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)
-    if of_cylinder and showers.source != "generated":
-        _check_order(path, showers)
     return showers if summed else replace(showers, cells_gev=sum_cells(showers.cells_gev, rebin))
 
 
@@ -96,23 +96,61 @@ def _to_axes(raw: NDArray[np.generic], opened: OpenFile, stored: CellNumbers) ->
     return np.ascontiguousarray(cells.reshape(-1, layers, alpha, radius).transpose(0, 2, 3, 1))
 
 
-def _check_order(path: str | Path, showers: Showers) -> None:
-    """Raise ShowerFileError where the mean energies of the azimuths of a layer differ as those of voxels in another
-    order do. Showers along the axis of a cylinder have equal ones."""
-    along_axis = showers[np.abs(showers.angle_rad - np.pi / 2) < 1e-3]
-    shares = along_axis.cells_gev.sum(axis=2, dtype=np.float64)  # (N, azimuth, layer)
-    shares /= np.maximum(shares.sum(axis=(1, 2), keepdims=True), np.finfo(np.float32).tiny)
-    means = shares.mean(axis=1, keepdims=True)
-    deviations = shares - means
+def check_order(opened: OpenFile, cells: CellNumbers) -> None:
+    """Raise ShowerFileError where CaloChallenge voxels of a cylinder are in another order, as far as its showers along
+    the axis show it: see `_disorder`. cells: of azimuth, radius and depth. Showers of a generator may be anything."""
+    if opened.layout != "calochallenge" or opened.cell_shape != "cylinder" or opened.source == "generated":
+        return
+    parts = []
+    for start in range(0, len(opened.cells), max(_PIECE, len(opened.cells) // _PIECES)):
+        voxels = _to_axes(opened.cells[start : start + _PIECE], opened, cells).astype(np.float64)
+        primaries = opened.primaries(start, start + _PIECE, ())
+        with np.errstate(all="ignore"):  # numbers that no shower has are reported where they are read
+            sums, logarithm = voxels.sum(axis=(1, 2, 3)), np.log(primaries["energy_gev"], dtype=np.float64)
+            usable = np.isfinite(sums * logarithm) & (sums > 0) & (voxels.min(axis=(1, 2, 3)) >= 0)
+            usable &= np.abs(primaries["angle_rad"] - np.pi / 2) < 1e-3
+        shares = voxels[usable] / sums[usable, None, None, None]
+        radius = shares.sum(axis=(1, 3)) @ (np.arange(cells[1]) + 0.5) / cells[1]
+        parts.append((shares.sum(axis=2), radius, logarithm[usable]))
+    if not parts:
+        return
+    by_azimuth, radius, logarithm = map(np.concatenate, zip(*parts))
+    alike = opened.particles in (("e-",), ("gamma",))
+    if (problem := _disorder(by_azimuth, radius, logarithm if alike else None)) is not None:
+        problem = f"mean energies of {len(radius)} showers {problem}, as of voxels in another order"
+        remedy = (
+            "store the voxels (layer, azimuth, radius), the radius changing first, with the axis through the centre, "
+            "radii from the axis and layers from the front; of a bad generator, write the file's attribute source: "
+            "generated"
+        )
+        raise opened.error(problem, opened.cells_field, opened.cells.shape, remedy)
+
+
+def _disorder(
+    by_azimuth: NDArray[np.float64], radius: NDArray[np.float64], log_energy: NDArray[np.float64] | None
+) -> str | None:
+    """What showers along the axis of a cylinder do not have: azimuths with unequal mean energies; more energy for an
+    area far from the axis than near it; of electrons or photons, less deep showers at higher energies.
+
+    by_azimuth: shares of the energy (N, azimuth, layer); radius (N,): mean of the energy, over that of the cylinder;
+    log_energy (N,): of electrons or photons.
+    """
+    means = by_azimuth.mean(axis=1, keepdims=True)
+    deviations = by_azimuth - means
     total, largest = np.sum(deviations.sum(axis=0) ** 2), 2 * math.log(2 / _CHANCE) * np.sum(deviations**2)
     # Each shower could as well be turned: its deviation is then a random vector of mean 0 (Pinelis' inequality).
-    if total > largest and total > _ASYMMETRIC * shares.shape[1] * np.sum(means.sum(axis=0) ** 2):
-        problem = f"mean energies of {len(shares)} showers depend on the azimuth, as of voxels in another order"
-        remedy = (
-            "store the voxels (layer, azimuth, radius), the radius changing first, with the axis through the centre"
-        )
-        remedy += "; of a bad generator, write the file's attribute source: generated"
-        raise ShowerFileError(problem, file=path, field="showers", remedy=remedy)
+    if total > largest and total > _ASYMMETRIC * by_azimuth.shape[1] * np.sum(means.sum(axis=0) ** 2):
+        return "depend on the azimuth"
+    if (count := len(radius)) < _FEWEST:
+        return None
+    if radius.mean() - _SIGMAS * radius.std() / math.sqrt(count) > _UNIFORM:
+        return "are far from the axis"
+    if log_energy is None:
+        return None
+    depth = by_azimuth.sum(axis=1) @ np.arange(by_azimuth.shape[2])
+    with np.errstate(divide="ignore", invalid="ignore"):  # showers of one energy or one layer show nothing
+        deeper = np.arctanh(np.corrcoef(log_energy, depth)[0, 1]) * math.sqrt(count - 3)  # Fisher: about Gaussian
+    return "are nearer to the front at higher energies" if deeper < -_SIGMAS else None
 
 
 def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primaries: Table, start: int = 0) -> None:
