@@ -1,11 +1,16 @@
 """Which samples are compared."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from caloscale.errors import InputError
-from caloscale.physics.comparison import refuse_unlike, unlike_primaries
+from caloscale.physics.comparison import refuse_shared, refuse_unlike, unlike_primaries
+from caloscale.showers.arrays import Showers
+from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.primaries import Table
+from caloscale.spec.data import Preprocessing
 
 RANDOM = np.random.default_rng(1)
 
@@ -41,3 +46,25 @@ def test_primaries_of_another_distribution_are_refused() -> None:
     assert raised.value.exit_code == 2
     steep = table(np.linspace(5, 40, 501), RANDOM.uniform(80, 100, 501))
     assert "angle_rad" in str(unlike_primaries(steep, reference))
+
+
+@pytest.mark.parametrize("power", [0.3, 0.85])
+def test_showers_of_the_reference_are_known_in_units_that_round(power: float) -> None:
+    """Shards and files in MeV hold them with other last bits. A beam of one energy shares none by chance."""
+    random, preprocessing = np.random.default_rng(2), Preprocessing(power=power)
+
+    def beam(count: int) -> Showers:
+        cells = random.gamma(400, 1e-3, (count, 3, 3, 3)).astype(np.float32)
+        return Showers(cells, np.full(count, 50, np.float32), np.full(count, 1.5, np.float32))
+
+    showers = beam(3000)
+    in_mev = replace(showers, cells_gev=showers.cells_gev * np.float32(1000) / np.float32(1000))
+    in_shards = replace(showers, cells_gev=to_gev(to_network(showers.cells_gev, preprocessing), preprocessing))
+    assert (in_shards.ecal_sum_gev != showers.ecal_sum_gev).mean() > 0.1
+    for given in (in_mev, in_shards):
+        with pytest.raises(InputError, match=r"file: holds showers of the reference .got 3000"):
+            refuse_shared("file", given, showers)
+    others = beam(3000)
+    others.cells_gev[:3] = np.array([np.nan, np.inf, 0])[:, None, None, None]
+    refuse_shared("file", others, showers)
+    refuse_shared("file", others[2:3], showers)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial import cKDTree
 from scipy.stats import ks_2samp
 from threadpoolctl import threadpool_limits
 
@@ -29,6 +30,8 @@ FINE_BINS_PER_RANGE = 2
 BASELINE_SHOWERS = 2000
 """Showers of the baseline, at most: it has no fluctuations that more of them would average."""
 
+SAME = 1e-5
+"""Relative difference of the numbers of one shower in two files: more than float32 rounds in units of the networks."""
 UNLIKE = 1e-6
 """Probability that two samples of the same distribution of primaries are taken for unlike, for each column."""
 _DECIMALS = 3
@@ -246,10 +249,16 @@ def _measure_samples(
 
 
 def refuse_shared(name: str, sample: Showers, reference: Showers) -> None:
-    """InputError where half of the showers are those of the reference, as of a file that is given twice."""
-    both = [np.stack([each.energy_gev, each.ecal_sum_gev], axis=1) for each in (sample, reference)]
-    ours, theirs = (pairs[pairs[:, 1] > 0].astype(np.float32).view(np.complex64) for pairs in both)
-    shared = int(np.isin(ours, theirs).sum())
+    """InputError where half of the showers are those of the reference, as of a file that is given twice: they have its
+    energies, sums and largest cells, but for what units and shards round."""
+
+    def of_each(showers: Showers) -> Floats:
+        columns = showers.energy_gev, showers.ecal_sum_gev, showers.cells_gev.max(axis=(1, 2, 3))
+        found = np.column_stack(columns).astype(np.float64)
+        return np.log(found[(found > 0).all(axis=1) & np.isfinite(found).all(axis=1)])
+
+    nearest = cKDTree(of_each(reference)).query(of_each(sample), p=np.inf, distance_upper_bound=SAME)[0]
+    shared = int(np.isfinite(nearest).sum())
     if shared and 2 * shared >= min(len(sample), len(reference)):
         remedy = "give others: showers that judge were neither made by the network nor shown to it"
         raise InputError("holds showers of the reference", field=name, value=shared, remedy=remedy)
