@@ -204,13 +204,21 @@ def test_cells_of_another_shape_are_refused(tmp_path: Path) -> None:
 def test_the_primary_of_calochallenge_follows_from_the_voxels(
     tmp_path: Path, geometry: Geometry, voxels: int, particle: str
 ) -> None:
-    """And the cells that the run configuration must have, where they are published."""
+    """And the cells that the run configuration must have, where they are published. Those of dataset 1 are irregular:
+    any three numbers with their product would mix them up."""
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file["showers"], file["incident_energies"] = np.ones((2, voxels)), np.full((2, 1), 65_000.0)
     assert describe_file(tmp_path / "c.h5").particles == (particle,)
-    cells = {6480: r"\[16, 9, 45\]", 40500: r"\[50, 18, 45\]"}.get(voxels, "three numbers")
-    with pytest.raises(ShowerFileError, match=f"set data.geometry.cells to {cells}"):
+    cells = {6480: r"\[16, 9, 45\]", 40500: r"\[50, 18, 45\]"}.get(voxels)
+    with pytest.raises(ShowerFileError, match=f"set data.geometry.cells to {cells}" if cells else "no regular cells"):
         read_showers(tmp_path / "c.h5", geometry=geometry)
+    if cells is None:
+        regular = geometry.model_copy(update={"cells": (voxels, 1, 1)})
+        with pytest.raises(ShowerFileError, match="no regular cells"):
+            read_showers(tmp_path / "c.h5", geometry=regular)
+        with h5py.File(tmp_path / "c.h5", "a") as file:
+            file.attrs["cellShape"] = "grid"
+        assert len(read_showers(tmp_path / "c.h5", geometry=regular)) == 2
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -207,7 +207,7 @@ class OpenFile:
     def check_shape(self, geometry: Geometry, rebin: CellNumbers = (1, 1, 1)) -> CellNumbers:
         """The cells of the file's showers along x, y and depth: those of the geometry, or these summed by ``rebin``.
 
-        Raises ShowerFileError when they are neither, or there are none.
+        Raises ShowerFileError when they are neither, or there are none, or those of dataset 1 of the CaloChallenge.
         """
         stored, name = self.shape, self.cells_field
         if self.rebin not in ((1, 1, 1), rebin):
@@ -218,6 +218,11 @@ class OpenFile:
                 "give the run configuration of the model that made the showers (data.preprocessing.rebin); to train, "
                 "give showers that are not re-binned",
             )
+        unstated = self.layout == "calochallenge" and CELL_SHAPE_ATTRIBUTE not in self.attributes
+        if unstated and stored[0] in CALOCHALLENGE_PARTICLES:
+            fault = "are of dataset 1 of the CaloChallenge, whose layers are divided differently: no regular cells"
+            remedy = f"give dataset 2 or 3; into one of regular cells write the attribute {CELL_SHAPE_ATTRIBUTE}: grid"
+            raise self.error(fault, name, stored, remedy)
         x, y, z = (cells // factor for cells, factor in zip(geometry.cells, self.rebin))
         wanted = (x * y * z,) if self.layout == "calochallenge" else (x, y, z)
         if stored != wanted:
