@@ -128,7 +128,7 @@ def test_showers_in_a_line_and_in_a_notebook() -> None:
 
 
 def test_an_evaluation_has_the_monte_carlo_showers_that_a_run_uses() -> None:
-    """Those whose sum is not above the minimum are not in shards; a generator's showers are all judged."""
+    """Those whose sum is not above the minimum are not in shards; of a generator all are judged."""
     run = caloscale.load_run(preset="compact", overrides=["validation.bootstraps=20", "validation.energyBins=1"])
     preprocessing = DATA.preprocessing.model_copy(update={"minimum_sum_gev": 0.15})
     run = run.model_copy(update={"data": DATA.model_copy(update={"preprocessing": preprocessing})})
@@ -147,6 +147,10 @@ def test_an_evaluation_has_the_monte_carlo_showers_that_a_run_uses() -> None:
     faint = replace(reference, cells_gev=reference.cells_gev * np.float32(1e-3))
     for given, field in (({"reference": faint}, "reference"), ({"reference": reference[:0]}, "reference")):
         with pytest.raises(InputError, match=f"{field}: holds no showers that a run uses"):
+            caloscale.evaluate(made, **given, run=run)
+    in_mev = replace(training, cells_gev=training.cells_gev * np.float32(1e3))  # classifiers would learn the unit
+    for given in ({"reference": in_mev}, {"reference": reference, "training": in_mev}):
+        with pytest.raises(InputError, match=f"{list(given)[-1]}: have cells that sum up to more"):
             caloscale.evaluate(made, **given, run=run)
     with pytest.raises(InputError, match="generated: holds no showers that a run uses, of 0"):
         caloscale.evaluate(made[:0], reference=reference, run=run)
@@ -190,8 +194,6 @@ def test_an_evaluation_decides_by_the_gates_of_the_run() -> None:
         for given in (azimuth_rad, np.mod(azimuth_rad, np.float32(2 * np.pi)))  # the same directions
     )
     assert turned.classifier.value == pytest.approx(same.classifier.value, abs=0.02)
-    with pytest.raises(InputError, match="reference: have cells that sum up to more"):
-        caloscale.evaluate(training, reference=replace(reference, cells_gev=reference.cells_gev * 1000), run=run)
     assert decide(make_showers(600, 3)) in ("accepted", "undecided")
     coarse = DATA.preprocessing.model_copy(update={"threshold_gev": 1e-3})
     made = make_showers(600, 3)  # as a network makes them that was trained with this threshold

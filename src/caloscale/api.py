@@ -133,14 +133,15 @@ def evaluate(
     def showers(given: Showers | str | Path, name: str) -> Showers:
         found = given if isinstance(given, Showers) else read_showers(given, run)
         check_primaries(name, "plain", found.primaries)
-        return sample_of_run(found, run.data, judged=name == "generated", field=name)
+        sample = sample_of_run(found, run.data, judged=name == "generated", field=name)
+        deposit = float(np.median(sample.ecal_sum_gev / sample.energy_gev))
+        if name != "generated" and deposit > largest_median(run.data):
+            problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
+            remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"
+            raise InputError(problem, field=name, value=deposit, remedy=remedy)
+        return sample
 
     held_out, judged = showers(reference, "reference"), showers(generated, "generated")
-    deposit = float(np.median(held_out.ecal_sum_gev / held_out.energy_gev))
-    if deposit > largest_median(run.data):
-        problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
-        remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"
-        raise InputError(problem, field="reference", value=deposit, remedy=remedy)
     if held_out.source == "generated" != judged.source:
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=judged.source, remedy="exchange generated and reference")
