@@ -53,6 +53,8 @@ _INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
 _UNRELATED, _WIDE_RAD = 0.2, 0.5
 """Correlation of cells with energies or angles below which these belong to other showers, and least range of angles."""
+_SURE, _NONE = 7.0, 3.0
+"""Standard deviations of a correlation with the energy that are no chance (1e-12), and that may be."""
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
 """Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
 uniform in the range."""
@@ -494,6 +496,34 @@ def check_inclination(
         return
     found = f"correlation of theta with the angle in the cells: {along_x:.2f} along x, {along_y:.2f} along y"
     raise ShowerFileError(f"showers {problem} ({found})", file=file.path, field="ECAL, theta", remedy=remedy)
+
+
+def centres_of(energy_gev: NDArray[np.floating], cells_gev: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Logarithm of the energy, and mean place of the energy along each axis, cells: of N showers with energy (N, 4)."""
+    profiles = (cells_gev.sum(axis=across, dtype=np.float64) for across in ((2, 3), (1, 3), (1, 2)))
+    means = [profile @ np.arange(profile.shape[1]) / profile.sum(axis=1) for profile in profiles]
+    return np.column_stack([np.log(energy_gev, dtype=np.float64), *means])
+
+
+def check_depth(centres: NDArray[np.float64], data: Data, source: str | Path) -> None:
+    """Raise ShowerFileError where own showers of electrons or photons (N, 4), see `centres_of`, are less deep at higher
+    energies, or where another axis than depth has their energies: layers that are reversed, or are not the last axis.
+
+    Few showers, and energies that are nearly equal, show nothing.
+    """
+    if data.source == "simulate" or data.has_hadrons or len(data.particles) > 1 or len(centres) < _INCLINED_SHOWERS:
+        return
+    with np.errstate(divide="ignore", invalid="ignore"):  # Fisher's transformation: about standard deviations
+        first, second, depth = np.arctanh(np.asarray(np.corrcoef(centres.T))[0, 1:]) * math.sqrt(len(centres) - 3)
+    if depth < -_SURE:
+        problem = "are nearer to the front at higher energies"
+    elif max(abs(first), abs(second)) > _SURE + _NONE and abs(depth) < _NONE:
+        problem = "are not deeper at higher energies, and change along another axis"
+    else:
+        return
+    found = f"standard deviations: {first:.1f} and {second:.1f} across, {depth:.1f} in depth"
+    remedy = "store the layers along the last axis of a shower, 0 at the front"
+    raise ShowerFileError(f"{len(centres)} showers {problem} ({found})", file=source, field="cells", remedy=remedy)
 
 
 def _range(values: NDArray[np.floating]) -> str:

@@ -3,6 +3,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import product
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from scipy.stats import ks_2samp
 
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError, StorageError
+from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
@@ -22,7 +24,7 @@ from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.manifest import check_shards
 from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches, record_positions
 from caloscale.showers.tfrecord.shards import ShardWriter, plan_shards, preprocess_showers, read_manifest, read_split
-from caloscale.spec import Data, Geometry
+from caloscale.spec import Data, Geometry, LayerGroup
 from caloscale.training.selection import selection_showers
 from tests.showers.conftest import make_showers, write_published
 
@@ -114,6 +116,38 @@ def test_every_layout_gives_the_same_showers(tmp_path: Path, data: Data, layout:
         np.sort(50 * make_showers(20).ecal_sum_gev),
         rtol=0.01,  # the threshold
     )
+
+
+@pytest.mark.parametrize(
+    ("order", "step", "problem"),
+    [
+        ((0, 1, 2, 3), 1, ""),
+        ((0, 1, 2, 3), -1, "300 showers are nearer to the front at higher energies"),
+        ((0, 3, 1, 2), 1, "300 showers are not deeper at higher energies, and change along another axis"),
+    ],
+)
+def test_layers_that_are_reversed_or_another_axis_are_refused(
+    tmp_path: Path, data: Data, order: tuple[int, ...], step: int, problem: str
+) -> None:
+    """Perpendicular showers in as many cells along all axes: neither shape nor inclination shows it. Energy lies one
+    layer deeper at three times the energy; pions may begin anywhere, and showers of a generator."""
+    random = np.random.default_rng(1)
+    energy = np.exp(random.uniform(np.log(5), np.log(40), 300)).astype(np.float32)
+    cells = random.gamma(2, 1e-3, (300, 6, 6, 6)) * energy[:, None, None, None] / 20
+    cells *= np.exp(-((np.arange(6) - 1 - np.log(energy / 5)[:, None]) ** 2) / 2)[:, None, None, :]
+    cells = cells.astype(np.float32)[..., ::step].transpose(order)
+    geometry = data.geometry.model_copy(update={"cells": (6, 6, 6), "layers": (LayerGroup(count=6, absorber_mm=2.4),)})
+    preprocessing = data.preprocessing.model_copy(update={"rebin": (1, 1, 1), "minimum_sum_gev": 0.0})
+    own = {"source": "own", "energy_gev": (5.0, 40.0), "geometry": geometry, "preprocessing": preprocessing}
+    data = data.model_copy(update=own)
+    write_showers(tmp_path / "s.h5", Showers(cells, energy, np.full(300, np.pi / 2, np.float32)), attributes={})
+    with pytest.raises(ShowerFileError, match=problem) if problem else nullcontext():
+        preprocess_showers(data, tmp_path / "s.h5", tmp_path / "out")
+    assert (tmp_path / "out").exists() == (not problem)
+    for particle, source in (("pi-", "file"), ("e-", "generated")):
+        with h5py.File(tmp_path / "s.h5", "a") as file:
+            file.attrs.update({"particle": particle, "source": source})
+        preprocess_showers(data.model_copy(update={"particle": particle}), tmp_path / "s.h5", tmp_path / source)
 
 
 def test_own_showers_are_not_taken_for_simulated_ones(

@@ -25,7 +25,9 @@ from caloscale.showers.preprocessing import rebin, to_gev, to_network
 from caloscale.showers.sources import (
     FileSlice,
     SurveyedFile,
+    centres_of,
     check_deposits,
+    check_depth,
     check_inclination,
     check_one_origin,
     check_selection,
@@ -191,10 +193,13 @@ class _Preprocessor:
         self.sources: dict[Path, SourceFile] = {}
         self.checksums: dict[str, Path] = {}
         self.twins = Twins()
+        self.centres: list[NDArray[np.float64]] = []
 
     def run(self) -> Manifest:
         shards = [shard for split in ("train", "validation") for shard in self._write_split(split)]
         self.twins.check()
+        if self.origin != "generated":  # a bad generator may make anything
+            check_depth(np.concatenate(self.centres), self.data, self.source)
         splits: dict[Split, int] = {"train": 0, "validation": 0}
         for shard in shards:
             splits[shard.split] += shard.showers
@@ -260,6 +265,7 @@ class _Preprocessor:
             check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
             self.twins.add(path, bright, start + selected[is_bright])
+            self.centres.append(centres_of(bright.energy_gev, cells_gev[is_bright]))
             if len(prepared):
                 yield prepared, one.places[start + selected][is_bright]
 
