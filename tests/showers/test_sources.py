@@ -335,6 +335,7 @@ def test_an_empty_end_of_azimuths_and_entries_is_reported(
         assert f"s.h5: the showers have {part}" in text
 
 
+@pytest.mark.parametrize("degrees", [(60, 120), (60, 60), (110, 115), (40, 80)])
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -346,10 +347,12 @@ def test_an_empty_end_of_azimuths_and_entries_is_reported(
     ],
 )
 def test_axes_that_are_exchanged_or_reversed_are_refused(
-    tmp_path: Path, data: Data, change: Callable[[np.ndarray], np.ndarray], says: str | None
+    tmp_path: Path, data: Data, change: Callable[[np.ndarray], np.ndarray], says: str | None, degrees: tuple[int, int]
 ) -> None:
-    """Lines through the middle of 8 x 8 x 5 cells, from 60 to 120 degrees."""
-    angle = np.radians(np.linspace(60, 120, 60)).astype(np.float32)
+    """Lines through the middle of 8 x 8 x 5 cells. Of nearly one angle, rows that are mixed up are the same."""
+    if degrees[1] - degrees[0] < 10 and says is not None and "row" in says:
+        says = None
+    angle = np.radians(np.linspace(*degrees, 60)).astype(np.float32)
     x = 4 + (np.arange(5) - 2) / np.tan(angle)[:, None]
     cells = change(np.exp(-((np.arange(8)[:, None] + 0.5 - x[:, None]) ** 2))[:, :, None] * np.ones((8, 1), np.float32))
     energy = np.full(len(cells), 10, np.float32)

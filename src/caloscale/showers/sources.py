@@ -51,6 +51,8 @@ larger), and fewest showers that have a median."""
 _INCLINED, _INCLINED_SHOWERS, _INCLINED_RAD = 0.6, 50, 0.05
 """Correlation that shows the axis of the inclination, and showers and range of angles that it takes: with 200 Geant4
 showers of 60 to 120 degrees it is 0.98 along the axis and -0.09 across it."""
+_LEANING_RAD = 0.2
+"""Mean inclination from which showers of nearly one angle, within as much, show its axis."""
 _UNRELATED, _WIDE_RAD = 0.2, 0.5
 """Correlation of cells with energies or angles below which these belong to other showers, and least range of angles."""
 _SURE, _NONE = 7.0, 3.0
@@ -473,14 +475,20 @@ def check_inclination(
 
     Raises ShowerFileError when the showers are inclined along y or to the other side of x: axes that are exchanged or
     reversed. Also when the cells do not follow the angles at all: rows that are mixed up. Few showers, angles that are
-    nearly equal, and azimuths show nothing.
+    nearly perpendicular or equal to each other, and azimuths show nothing.
     """
-    angle = angle_rad.astype(np.float64)
-    if len(angle) < _INCLINED_SHOWERS or data.azimuth_deg is not None or np.ptp(angle) < _INCLINED_RAD:
+    tilt = np.pi / 2 - angle_rad.astype(np.float64)
+    if len(tilt) < _INCLINED_SHOWERS or data.azimuth_deg is not None:
+        return
+    alike = np.ptp(tilt) < _LEANING_RAD < abs(tilt.mean())  # correlated about the perpendicular, not about the mean
+    if not alike and np.ptp(tilt) < _INCLINED_RAD:
         return
     along_y_rad = measured_angle_rad(cells_gev.swapaxes(1, 2), data.geometry, data.preprocessing.rebin)
     with np.errstate(invalid="ignore"):  # showers of one layer show no angle
-        along_x, along_y = (float(np.corrcoef(angle, shown)[0, 1]) for shown in (along_x_rad, along_y_rad))
+        angles = np.stack([tilt, np.pi / 2 - along_x_rad, np.pi / 2 - along_y_rad])
+        unit = angles if alike else angles - angles.mean(axis=1, keepdims=True)
+        unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+        along_x, along_y = (float(unit[0] @ shown) for shown in unit[1:])
     store = AXES[file.layout]
     if abs(along_y) > max(_INCLINED, abs(along_x)):
         problem, remedy = "are inclined along y", f"store the axes {store}: showers are inclined along x"
@@ -489,7 +497,7 @@ def check_inclination(
         remedy = (
             "store pi - theta, or reverse x, or the layers: 0 is the front, the direction (cos theta, 0, sin theta)"
         )
-    elif not data.has_hadrons and np.ptp(angle) > _WIDE_RAD and max(abs(along_x), abs(along_y)) < _UNRELATED:
+    elif not data.has_hadrons and np.ptp(tilt) > _WIDE_RAD and max(abs(along_x), abs(along_y)) < _UNRELATED:
         problem = "do not follow their angles"
         remedy = "store the cells of a shower in the row of its angle: one of the two was sorted or shuffled"
     else:
