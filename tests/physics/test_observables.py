@@ -1,4 +1,4 @@
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -95,6 +95,16 @@ def test_chunks_change_nothing(monkeypatch):
     parts = observe(showers, AXES, CUTS)
     for field in fields(Observed):
         np.testing.assert_allclose(getattr(parts, field.name), getattr(whole, field.name), rtol=1e-12)
+
+
+@pytest.mark.parametrize("threshold_gev", [0.0, 2e-5, 0.05])
+def test_cells_above_each_threshold_are_counted(threshold_gev: float) -> None:
+    """Also of calibrated cells, whose threshold may lie above ten MeV."""
+    showers = make_showers(20, 14)
+    showers = replace(showers, cells_gev=30 * showers.cells_gev)
+    cuts = choose_cuts([showers], hits_gev=3e-4, threshold_gev=threshold_gev)
+    counted = [(showers.cells_gev > each).sum(axis=(1, 2, 3)) for each in cuts.thresholds_gev]
+    np.testing.assert_array_equal(observe(showers, AXES, cuts).above, np.transpose(counted))
 
 
 @settings(max_examples=30, deadline=None)

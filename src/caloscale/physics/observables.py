@@ -126,9 +126,8 @@ def choose_cuts(samples: Iterable[Showers], *, hits_gev: float, threshold_gev: f
     largest = max((float(s.cells_gev.max(initial=0.0)) for s in samples), default=0.0)
     decades = np.log10(max(largest, 10 * lowest) / lowest)
     edges = lowest * 10 ** (np.arange(int(np.ceil(decades * 10)) + 1) / 10)
-    return Cuts(
-        hits_gev=hits_gev, sparsity_gev=lowest, spectrum_edges_gev=edges, thresholds_gev=np.geomspace(lowest, 1e-2, 25)
-    )
+    thresholds = np.geomspace(lowest, max(1e-2, 10 * lowest), 25)
+    return Cuts(hits_gev=hits_gev, sparsity_gev=lowest, spectrum_edges_gev=edges, thresholds_gev=thresholds)
 
 
 def _observe_chunk(showers: Showers, axes: Axes, cuts: Cuts) -> Observed:
