@@ -8,11 +8,11 @@ from caloscale.profiling.result import Profile
 from caloscale.report import drawing
 from caloscale.report.drawing import save_figures
 from caloscale.report.energy_figures import response
-from caloscale.report.figure_data import FigureData, _transverse, figure_data
+from caloscale.report.figure_data import FigureData, _examples, _transverse, figure_data
 from caloscale.report.physics_sections import FIGURES, physics_drawings
 from caloscale.report.run import PARTS, profile_table, read_history, shares_of, step_profile, training_curves
 from caloscale.spec import Preprocessing, Validation
-from tests.physics.conftest import DATA, make_showers
+from tests.physics.conftest import DATA, make_showers, make_two_particles
 
 HISTORY = {"step": list(range(300)), "loss": list(np.linspace(3, 1, 300)), "flat": [1.0] * 300}
 SHARES = (
@@ -199,6 +199,17 @@ def test_figure_data_match_the_showers(undistorted, perfect_data):
     for panel in perfect_data.distributions.values():
         for curve in panel.curves.values():
             assert sum(curve.values) == pytest.approx(1, abs=1e-3)
+
+
+def test_examples_are_pairs_of_one_primary():
+    """Photons of the generator have twice the energy here; their energies and angles are those of the electrons."""
+    reference = make_two_particles(60, 1, electrons=1, photons=1, source="geant4")
+    generated = make_two_particles(60, 3, electrons=1, photons=2, source="generated")
+    for example in _examples(reference, generated, 2):
+        ratio = 2 if example.title.endswith("degrees, gamma") else 1
+        assert example.title.endswith(("degrees, gamma", "degrees, e-"))
+        energy = float(example.title.split()[0])
+        assert example.generated.sum() == pytest.approx(26 * ratio * energy, rel=0.35)
 
 
 def test_figures_of_the_run(tmp_path):

@@ -18,7 +18,9 @@ from caloscale.physics.resampling import summarise
 from caloscale.physics.response import FEWEST, bin_of_energy, binned_moments, relative_widths
 from caloscale.physics.result import numbers
 from caloscale.showers.arrays import Showers
+from caloscale.showers.primaries import rows
 from caloscale.spec.block import Block
+from caloscale.spec.data import PDG_CODES
 
 FIGURE_DATA_FILE = "figures.json"
 """In the folder validation/ of a run."""
@@ -287,18 +289,18 @@ def _mean_side(sample: Showers, index: NDArray[np.intp], side: int) -> Floats:
 
 
 def _examples(reference: Showers, generated: Showers, side: int) -> tuple[Map, ...]:
-    """Monte Carlo showers at low, middle and high energy, each with the generated one that is nearest in
-    energy and angle (relative to their ranges): the first that fits, not the best-looking."""
+    """Monte Carlo showers at low, middle and high energy, each with the generated one whose primary is nearest
+    (relative to the ranges of its columns): the first that fits, not the best-looking."""
     order = np.argsort(reference.energy_gev, kind="stable")
     chosen = order[np.unique(np.linspace(0, len(order) - 1, EXAMPLES + 2).astype(int)[1:-1])]
-    energy_span = max(float(np.ptp(reference.energy_gev)), 1e-6)
-    angle_span = max(float(np.ptp(reference.angle_rad)), 1e-6)
+    spans = {name: max(float(np.ptp(column)), 1e-6) for name, column in reference.primaries.items()}
     maps = []
     for index in chosen:
-        energy, angle = float(reference.energy_gev[index]), float(reference.angle_rad[index])
-        distance = np.hypot((generated.energy_gev - energy) / energy_span, (generated.angle_rad - angle) / angle_span)
+        one = rows(reference.primaries, index)
+        distance = sum(((generated.primaries[name] - one[name]) / span) ** 2 for name, span in spans.items())
         pair = reference.cells_gev[index], generated.cells_gev[np.argmin(distance)]
         sides = [1e3 * cells.sum(axis=side - 1, dtype=np.float64) for cells in pair]
-        title = f"{energy:.1f} GeV, {np.rad2deg(angle):.0f} degrees"
+        title = f"{one['energy_gev']:.1f} GeV, {np.rad2deg(one['angle_rad']):.0f} degrees"
+        title += "".join(f", {particle}" for particle, code in PDG_CODES.items() if code == one.get("pdg"))
         maps.append(Map(title=title, reference=sides[0], generated=sides[1]))
     return tuple(maps)
