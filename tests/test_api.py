@@ -72,6 +72,22 @@ def test_showers_come_in_the_cells_of_the_networks(tmp_path: Path) -> None:
     np.testing.assert_allclose(showers.ecal_sum_gev, cells[1:].sum((1, 2, 3)), rtol=1e-5)
 
 
+def test_cells_in_another_unit_than_the_layout_has_are_not_read(tmp_path: Path) -> None:
+    """GeV in a file that does not state it would be taken for 1/50 GeV, and a good generator be rejected."""
+    run = caloscale.load_run(preset="compact").model_copy(update={"data": DATA})
+    showers = make_showers(20, 1)
+    caloscale.write_showers(showers, path := tmp_path / "gev.h5", rebin=DATA.preprocessing.rebin)
+    with h5py.File(path, "a") as file:
+        file["ECAL"][...] = showers.cells_gev.swapaxes(1, 2)
+        del file.attrs["unitsPerGev"]
+    with pytest.raises(ShowerFileError, match=r"(?s)gev\.h5: ECAL: cells sum up to .* attribute unitsPerGev"):
+        caloscale.read_showers(path, run)
+    assert len(caloscale.read_showers(path, run, stop=5)) == 5  # too few to say
+    with h5py.File(path, "a") as file:
+        file.attrs["unitsPerGev"] = 1.0
+    np.testing.assert_allclose(caloscale.read_showers(path, run).ecal_sum_gev, showers.ecal_sum_gev, rtol=1e-5)
+
+
 def test_showers_keep_their_primary(tmp_path: Path) -> None:
     """A file of photons is refused in a run of electrons, and so are its showers from one of photons."""
     run = caloscale.load_run(preset="compact").model_copy(update={"data": DATA})

@@ -100,7 +100,8 @@ def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None
 
     Cells are deposited energies in GeV, float32 (N, X, Y, Z); energies in GeV, angles in rad, both (N,).
     Raises ShowerFileError, which names file, field, value and remedy, for a file of another detector than the run's,
-    and for showers none of which has a primary of the run.
+    for showers none of which has a primary of the run, and, in an HDF5 file that does not state its unit, for sums of
+    cells that the run's detector does not sample.
     """
     return read_of_run(path, run.data, start=start, stop=stop)
 

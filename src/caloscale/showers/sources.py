@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -174,10 +173,19 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
     """The showers ``start:stop`` of a file, re-binned as the networks of a run see them.
 
     Raises as `files.read_showers` and `reader.check_order`, and ShowerFileError for showers of another detector than
-    the run's, or of none of its primaries.
+    the run's, of none of its primaries, or with unusual sums in an HDF5 file that does not state its unit.
     """
-    rebin, check = data.preprocessing.rebin, partial(_check_origin, data=data)
+    unstated: list[str] = []
+
+    def check(opened: OpenFile) -> None:
+        _check_origin(opened, data)
+        unstated.extend(() if UNITS_ATTRIBUTE in opened.attributes else (opened.cells_field,))
+
+    rebin = data.preprocessing.rebin
     showers = read_showers(path, geometry=data.geometry, rebin=rebin, start=start, stop=stop, check=check)
+    ratios = showers.ecal_sum_gev / showers.energy_gev
+    if unstated and (unusual := _unusual(ratios[ratios > 0], data)) is not None:
+        raise ShowerFileError(unusual[0], file=Path(path), field=unstated[0], remedy=unusual[1])
     if len(codes := np.unique(showers.further.get("pdg", np.empty(0)))):
         names = {code: particle for particle, code in PDG_CODES.items()}
         _check_particles(Path(path), "pdg", [str(names.get(code, code)) for code in codes.tolist()], data)
@@ -414,13 +422,7 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     """
     ratios = showers.ecal_sum_gev / showers.energy_gev
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
-    low, high = _sampled(data)
-    sampled = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
     field = "showers" if file.layout == "calochallenge" else "ECAL"
-    remedy = (
-        f"write the units of a cell per GeV into the file's attribute {UNITS_ATTRIBUTE} (this detector samples about "
-        f"{sampled} of the energy), "
-    )
     if ratios[largest] > _LARGEST_OF_ONE or median > _LARGEST_MEDIAN:
         raise ShowerFileError(
             f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a primary of "
@@ -428,26 +430,43 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
             f"{len(ratios)} showers: {median:.3g} times)",
             file=file.path,
             field=field,
-            remedy=f"{remedy}or remove the shower",
+            remedy=f"{_write_unit(data)}, or remove the shower",
         )
-    # Charged pions leave anything from a track to a shower.
-    if data.has_hadrons or len(ratios) < _FEWEST:
-        return
-    if low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
+    if (unusual := _unusual(ratios, data)) is None:
         energy_gev = showers.energy_gev  # within a factor of two, or below 1 GeV, it shows nothing
-        if len(ratios) >= _INCLINED_SHOWERS and energy_gev.max() > max(1, 2 * energy_gev.min()):
+        wide = len(ratios) >= _INCLINED_SHOWERS and energy_gev.max() > max(1, 2 * energy_gev.min())
+        if wide and not data.has_hadrons:
             follows = float(np.corrcoef(energy_gev, showers.ecal_sum_gev)[0, 1])
             if follows < _UNRELATED:
                 problem = f"sums of cells do not follow the energies: their correlation is {follows:.2f}"
                 remedy = "store the cells of a shower in the row of its energy: one of the two was sorted or shuffled"
                 raise ShowerFileError(problem, file=file.path, field=field, remedy=remedy)
         return
-    problem = f"cells sum up to {median:.2g} of the primary's energy (median of {len(ratios)} showers), and "
-    problem += f"data.geometry samples about {sampled}"
-    remedy += "or correct data.geometry (calibrated: whether cells hold the energy of the shower or what sensors saw)"
-    if median > high or not file.states_unit:
+    problem, remedy = unusual
+    if median > _sampled(data)[1] or not file.states_unit:
         raise ShowerFileError(problem, file=file.path, field=field, remedy=remedy)
     log.warning("%s: %s\n  remedy: %s", file.path, problem, remedy)
+
+
+def _unusual(ratios: NDArray[np.floating], data: Data) -> tuple[str, str] | None:
+    """Problem and remedy where the median of sums of cells over energies of the primaries (N,) is not what the detector
+    samples; None: it is, or there are few showers, or charged pions, which leave anything from a track to a shower."""
+    if data.has_hadrons or len(ratios) < _FEWEST:
+        return None
+    (low, high), median = _sampled(data), float(np.median(ratios))
+    if low / _UNUSUAL_FACTOR <= median <= _UNUSUAL_FACTOR * high:
+        return None
+    problem = f"cells sum up to {median:.2g} of the primary's energy (median of {len(ratios)} showers), and "
+    problem += "data.geometry samples another part"
+    calibrated = "calibrated: whether cells hold the energy of the shower or what sensors saw"
+    return problem, f"{_write_unit(data)}, or correct data.geometry ({calibrated})"
+
+
+def _write_unit(data: Data) -> str:
+    low, high = _sampled(data)
+    sampled = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
+    remedy = f"write the units of a cell per GeV into the file's attribute {UNITS_ATTRIBUTE}"
+    return f"{remedy} (this detector samples about {sampled} of the energy)"
 
 
 def _sampled(data: Data) -> tuple[float, float]:

@@ -108,6 +108,9 @@ ORDER = (3, 1, 2)
 """Of the published voxels (layer, azimuth, radius), as axes of showers (N, azimuth, radius, layer)."""
 
 
+CALIBRATED = ("data.source=c.h5", "data.energyGev=[1, 1000]", "data.geometry.calibrated=true")
+
+
 def write_voxels(
     path: Path, axes: tuple[int, ...] = ORDER, *reverse: int, count: int = 600, narrow: bool = False, gev: float = 0
 ) -> np.ndarray:
@@ -122,6 +125,7 @@ def write_voxels(
     cells = np.zeros((count, 16, 9, 45), np.float32)
     np.add.at(cells, (shower, azimuth, radius, layer), random.exponential(1, len(shower)))
     with h5py.File(path, "w", libver=("v110", "v110")) as file:
+        cells *= (1e3 * energy / cells.sum(axis=(1, 2, 3)))[:, None, None, None]  # calibrated, MeV
         stored = np.flip(cells, reverse) if reverse else cells
         file["showers"] = stored.transpose(0, *axes).reshape(count, -1)
         file["incident_energies"] = 1e3 * energy[:, None]
@@ -130,7 +134,7 @@ def write_voxels(
 
 @pytest.mark.parametrize("narrow", [False, True])
 def test_voxels_in_their_order_are_read(tmp_path: Path, narrow: bool) -> None:
-    data = load_run(preset="flow-par04", overrides=["data.source=c.h5", "data.energyGev=[1, 1000]"]).data
+    data = load_run(preset="flow-par04", overrides=CALIBRATED).data
     cells = write_voxels(tmp_path / "c.h5", narrow=narrow)
     np.testing.assert_allclose(1000 * read_of_run(tmp_path / "c.h5", data).cells_gev, cells, 1e-6)
     write_voxels(tmp_path / "long.h5", count=1300)
@@ -154,7 +158,7 @@ def test_voxels_in_another_order_are_refused(
     tmp_path: Path, axes: tuple[int, ...], reverse: tuple[int, ...], problem: str
 ) -> None:
     """Their numbers are right. By all that reads files of users; a generator may make anything, and so do few."""
-    data = load_run(preset="flow-par04", overrides=["data.source=c.h5", "data.energyGev=[1, 1000]"]).data
+    data = load_run(preset="flow-par04", overrides=CALIBRATED).data
     write_voxels(path := tmp_path / "c.h5", axes, *reverse)
     read: tuple[Callable[[], object], ...] = (
         lambda: survey_file(path, data), lambda: read_of_run(path, data), lambda: describe_file(path)
