@@ -54,6 +54,7 @@ def assert_equal(found, expected, tolerance, what):
     [
         # The step alone: both sides have the same small network.
         ("compact", DETECTOR, 3e-3, 1e-5),
+        ("compact", (*DETECTOR, "data.entryMm=[-2,2]"), 3e-3, 1e-5),
         # The published networks: tests/bench/test_reference_networks.py and tests/models/layers/test_folding.py compare
         # them.
         pytest.param("variable-angle", (), 2e-2, 2e-4, marks=pytest.mark.long),

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from caloscale.models import Networks, latent, noise_size
+from caloscale.models.families.gan.conditions import judged
 from caloscale.models.families.gan.losses import adversarial_loss, generator_loss
 from caloscale.spec import Run
 
@@ -71,7 +72,8 @@ def reference_step(
     fake = _generate(run, networks, batch, draws.fakes, training=False)
     seen = []
     for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
-        outputs, gradients = _discriminator_tape(run, networks, cells, labels, targets)
+        showers = judged(cells, batch, run.data)
+        outputs, gradients = _discriminator_tape(run, networks, showers, labels, targets)
         seen.append(outputs)
         optimizers["discriminator"].apply_gradients(zip(gradients, networks["discriminator"].trainable_variables))
     for noise in draws.updates:
@@ -85,10 +87,10 @@ def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any
 
 
 def _discriminator_tape(
-    run: Run, networks: Networks, cells: Any, labels: Any, targets: dict[str, Any]
+    run: Run, networks: Networks, showers: Any, labels: Any, targets: dict[str, Any]
 ) -> tuple[Any, list[Any]]:
     with tf.GradientTape() as tape:
-        outputs = dict(networks["discriminator"](cells, training=True))
+        outputs = dict(networks["discriminator"](showers, training=True))
         # What only the showers themselves can say (counts, profiles): the real ones come first and set the target.
         for name in outputs.keys() - targets.keys() - {"real_fake"}:
             targets[name] = outputs[name]
@@ -108,7 +110,8 @@ def _generator_tape(
 ) -> list[Any]:
     train = run.train
     with tf.GradientTape() as tape:
-        outputs = networks["discriminator"](_generate(run, networks, batch, noise, training=True), training=True)
+        fake = _generate(run, networks, batch, noise, training=True)
+        outputs = networks["discriminator"](judged(fake, batch, run.data), training=True)
         per_shower, _ = generator_loss(
             outputs,
             targets,

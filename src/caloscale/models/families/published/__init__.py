@@ -33,9 +33,9 @@ class _Published(Gan):
             )
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
-        from caloscale.models.families.published.networks import build_published
+        from caloscale.models.families.published.networks import build_published, own_layers
 
-        return build_published(model, data, synchronized=synchronized)
+        return build_published(model, data, own_layers(synchronized=synchronized))
 
     def load_layers(self) -> None:
         import caloscale.models.families.published.networks  # noqa: F401

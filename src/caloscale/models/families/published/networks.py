@@ -6,6 +6,10 @@ Fixed angle: 25 x 25 x 25 cells, perpendicular electrons, energy given, as in th
 (sara-nl/3Dgan): 872,808 and 73,402 with a latent vector of 200, 946,210 together, which are the published 3.78 MB.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 import tensorflow as tf
 
 from caloscale.models.families.family import Networks
@@ -29,14 +33,30 @@ _VARIABLE_GENERATOR: tuple[tuple[int, Triple, Triple | None, Triple], ...] = (
 )
 
 
-def build_published(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
+class Layers(NamedTuple):
+    """What makes the layers that can be computed in several ways."""
+
+    convolution: Callable[..., tf.Tensor]
+    """As `layers.convolution.convolution`."""
+    normalization: Callable[..., tf.keras.layers.Layer]
+    """Batch normalisation: (epsilon, name)."""
+    dropout: Callable[..., tf.keras.layers.Layer]
+    """(rate, name)."""
+
+
+def own_layers(*, synchronized: bool) -> Layers:
+    """The layers that a training has."""
+    return Layers(convolution, partial(batch_normalization, synchronized=synchronized), EventDropout)
+
+
+def build_published(model: Model, data: Data, made: Layers) -> Networks:
     """Both networks of the 3DGAN for showers of 51 x 51 x 25 (variable angle) or 25 x 25 x 25 cells (fixed angle)."""
     if data.shape == (51, 51, 25):
-        generator, pads = _variable_generator(model, synchronized), ((0, 0, 1), (0, 0, 1), (0, 0, 0))
-        discriminator = _discriminator(model, data, synchronized, 16, (5, 6, 6), pads, EPSILON)
+        generator, pads = _variable_generator(model, made), ((0, 0, 1), (0, 0, 1), (0, 0, 0))
+        discriminator = _discriminator(model, data, made, 16, (5, 6, 6), pads, EPSILON)
     else:
-        generator, pads = _fixed_generator(model, synchronized), ((2, 2, 2), (2, 2, 2), (1, 1, 1))
-        discriminator = _discriminator(model, data, synchronized, 32, (5, 5, 5), pads, 1e-3)
+        generator, pads = _fixed_generator(model, made), ((2, 2, 2), (2, 2, 2), (1, 1, 1))
+        discriminator = _discriminator(model, data, made, 32, (5, 5, 5), pads, 1e-3)
     return {"generator": generator, "discriminator": discriminator}
 
 
@@ -45,7 +65,7 @@ def width(model: Model, published: int) -> int:
     return published if model.filters is None else 16 * -(-published // 16)
 
 
-def _variable_generator(model: Model, synchronized: bool) -> tf.keras.Model:
+def _variable_generator(model: Model, made: Layers) -> tf.keras.Model:
     """Latent (B, latentSize) -> (B, 51, 51, 25, 1)."""
     layers = tf.keras.layers
     latent = tf.keras.Input((model.latent_size,), name="latent")
@@ -53,44 +73,46 @@ def _variable_generator(model: Model, synchronized: bool) -> tf.keras.Model:
     x = layers.Reshape((9, 9, 8, 8), name="reshape")(x)
     for number, (filters, kernel, upsampling, pad) in enumerate(_VARIABLE_GENERATOR, start=1):
         name, own = f"conv{number}", width(model, filters)
-        x = convolution(x, own, kernel, upsampling=upsampling, pad=pad, slope=0, initializer="he_uniform", name=name)
-        x = batch_normalization(synchronized=synchronized, epsilon=EPSILON, name=f"norm{number}")(x)
-    x = convolution(x, width(model, 6), (3, 3, 3), pad=(1, 1, 0), slope=0, initializer="he_uniform", name="conv6")
-    x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
+        x = made.convolution(
+            x, own, kernel, upsampling=upsampling, pad=pad, slope=0, initializer="he_uniform", name=name
+        )
+        x = made.normalization(epsilon=EPSILON, name=f"norm{number}")(x)
+    x = made.convolution(x, width(model, 6), (3, 3, 3), pad=(1, 1, 0), slope=0, initializer="he_uniform", name="conv6")
+    x = made.convolution(x, 1, (2, 2, 2), initializer="glorot_normal", name="conv7")
     shower = layers.ReLU(name="shower")(x)
     return tf.keras.Model(latent, shower, name="generator")
 
 
-def _fixed_generator(model: Model, synchronized: bool) -> tf.keras.Model:
+def _fixed_generator(model: Model, made: Layers) -> tf.keras.Model:
     """Latent (B, latentSize) -> (B, 25, 25, 25, 1)."""
     layers, he = tf.keras.layers, "he_uniform"
     latent = tf.keras.Input((model.latent_size,), name="latent")
     x = layers.Dense(3136, name="dense")(latent)
     x = layers.Reshape((7, 7, 8, 8), name="reshape")(x)
-    x = convolution(x, width(model, 64), (6, 6, 8), pad="same", initializer=he, slope=SLOPE, name="conv1")
-    x = batch_normalization(synchronized=synchronized, name="norm1")(x)
+    x = made.convolution(x, width(model, 64), (6, 6, 8), pad="same", initializer=he, slope=SLOPE, name="conv1")
+    x = made.normalization(name="norm1")(x)
     x = layers.UpSampling3D((2, 2, 2), name="upsampling1")(x)
-    x = convolution(x, width(model, 6), (6, 5, 8), pad=(2, 2, 0), slope=SLOPE, initializer=he, name="conv2")
-    x = batch_normalization(synchronized=synchronized, name="norm2")(x)
+    x = made.convolution(x, width(model, 6), (6, 5, 8), pad=(2, 2, 0), slope=SLOPE, initializer=he, name="conv2")
+    x = made.normalization(name="norm2")(x)
     x = layers.UpSampling3D((2, 2, 3), name="upsampling2")(x)
-    x = convolution(x, width(model, 6), (3, 3, 8), pad=(1, 0, 3), slope=SLOPE, initializer=he, name="conv3")
-    x = convolution(x, 1, (2, 2, 2), initializer="glorot_normal", bias=False, name="conv4")
+    x = made.convolution(x, width(model, 6), (3, 3, 8), pad=(1, 0, 3), slope=SLOPE, initializer=he, name="conv3")
+    x = made.convolution(x, 1, (2, 2, 2), initializer="glorot_normal", bias=False, name="conv4")
     shower = layers.ReLU(name="shower")(x)
     return tf.keras.Model(latent, shower, name="generator")
 
 
 def _discriminator(
-    model: Model, data: Data, synchronized: bool, first: int, kernel: Triple, pads: tuple[Triple, ...], epsilon: float
+    model: Model, data: Data, made: Layers, first: int, kernel: Triple, pads: tuple[Triple, ...], epsilon: float
 ) -> tf.keras.Model:
     """Showers (B, X, Y, Z, 1) -> outputs, as `gan.Gan` says. first: filters of the first convolution."""
     layers = tf.keras.layers
     shower = tf.keras.Input((*data.shape, 1), name="shower")
-    x = convolution(shower, width(model, first), kernel, pad="same", slope=SLOPE, name="conv1")
-    x = EventDropout(model.dropout, name="dropout1")(x)
+    x = made.convolution(shower, width(model, first), kernel, pad="same", slope=SLOPE, name="conv1")
+    x = made.dropout(model.dropout, name="dropout1")(x)
     for number, pad in enumerate(pads, start=2):
-        x = convolution(x, width(model, 8), kernel, pad=pad, slope=SLOPE, name=f"conv{number}")
-        x = batch_normalization(synchronized=synchronized, epsilon=epsilon, name=f"norm{number}")(x)
-        x = EventDropout(model.dropout, name=f"dropout{number}")(x)
+        x = made.convolution(x, width(model, 8), kernel, pad=pad, slope=SLOPE, name=f"conv{number}")
+        x = made.normalization(epsilon=epsilon, name=f"norm{number}")(x)
+        x = made.dropout(model.dropout, name=f"dropout{number}")(x)
     x = layers.AveragePooling3D((2, 2, 2), name="pooling")(x)
     inputs, x = conditioned(shower, layers.Flatten(name="flatten")(x), data)
     outputs = {
