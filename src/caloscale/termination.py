@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any, Self
 
 from caloscale.errors import Terminated
 
@@ -59,15 +60,16 @@ class StopRequest:
     exceptions. The second signal raises at once. Only in the main thread: no signal interrupts others.
     """
 
-    def __init__(self) -> None:
-        self._number: int | None = None
-        self._before: dict[int, signal._HANDLER] = {}
+    NUMBERS = (signal.SIGINT, signal.SIGTERM)
 
-    def __enter__(self) -> StopRequest:
+    def __init__(self) -> None:
+        self.received: int | None = None
+        """The last signal."""
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.getsignal(number)
-                signal.signal(number, self._handle)
+            self._before |= {number: signal.signal(number, self._handle) for number in self.NUMBERS}
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,11 +77,11 @@ class StopRequest:
             signal.signal(number, handler)
 
     def check(self) -> None:
-        """Raise KeyboardInterrupt or Terminated when one of them was requested."""
-        if self._number is not None:
-            raise Terminated if self._number == signal.SIGTERM else KeyboardInterrupt
+        """Raise what was requested: Terminated or KeyboardInterrupt; nothing where no signal came."""
+        if self.received is not None:
+            raise Terminated if self.received == signal.SIGTERM else KeyboardInterrupt
 
     def _handle(self, number: int, _: FrameType | None) -> None:
-        again, self._number = self._number is not None, number
+        again, self.received = self.received is not None, number
         if again:
             self.check()

@@ -61,7 +61,7 @@ def train(
             record = _Loop(trainer).run_to_end()
     # Several workers have agreed that all is done; a signal that one of them receives after that must not divide them.
     if distribution.placement.workers == 1:
-        signals.act()
+        signals.check()
     return record
 
 
@@ -184,7 +184,7 @@ class _Loop:
             return
         # A step begins with its batch: without one nothing of it was done.
         trainer.save()
-        self.checkpoints.signals.act()
+        self.checkpoints.signals.check()
         raise showers.broken_shard() or unreadable(showers.folder, error) from error
 
 

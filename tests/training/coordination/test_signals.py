@@ -21,7 +21,7 @@ with signals.StopSignals({grace}) as stop:
     print("ready", flush=True)
     {step}
     print("saved", flush=True)
-    stop.act()
+    stop.check()
 """
 STEP = "while stop.received is None: time.sleep(0.01)"
 # Like calls into TensorFlow: Python runs only between them.

@@ -138,7 +138,7 @@ class CheckpointManager:
         except StorageError as error:
             log.error("%s", error)
         self.peers.close()
-        self.signals.act()
+        self.signals.check()
         raise PeerLostError(stopped_by, "received a signal to stop")
 
     def finish(self) -> None:

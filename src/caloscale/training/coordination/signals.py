@@ -12,9 +12,9 @@ import socket
 import threading
 import time
 from types import FrameType
-from typing import Any, Self
+from typing import Self
 
-from caloscale.errors import Terminated
+from caloscale.termination import StopRequest
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +25,11 @@ SECOND_SECONDS = 5.0
 POKE_SECONDS = 0.1
 """Time after which the main thread is interrupted when it has not taken a signal."""
 INTERRUPTED = 130
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _POKE = signal.SIGURG
 """Ignored by every process unless it asks for it."""
 
 
-class StopSignals:
+class StopSignals(StopRequest):
     """While this is entered, SIGTERM and Ctrl-C are requests: `received` is the signal, and the training acts on it.
 
     Before `defer` is called there is nothing to save, and they act at once. In a thread other than the main one, which
@@ -40,12 +39,11 @@ class StopSignals:
     """
 
     def __init__(self, grace_seconds: float) -> None:
+        super().__init__()
         self.limit_seconds = max(grace_seconds - EXIT_SECONDS, 0.0)
-        self.received: int | None = None
         self._deferred = False
         self._arrived = threading.Event()
         self._deadline: float | None = None
-        self._before: dict[int, Any] = {}
         self._timers: list[threading.Timer] = []
 
     def __enter__(self) -> Self:
@@ -56,15 +54,13 @@ class StopSignals:
         self._thread = threading.Thread(target=self._watch, name="signals", daemon=True)
         self._thread.start()
         self._wakeup_before = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-        self._before = {_POKE: signal.signal(_POKE, lambda *_: None)}
-        self._before |= {number: signal.signal(number, self._handle) for number in _SIGNALS}
-        return self
+        self._before[_POKE] = signal.signal(_POKE, lambda *_: None)
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
         if not self._before:
             return
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        super().__exit__()
         signal.set_wakeup_fd(self._wakeup_before)
         self._write.close()
         self._thread.join()
@@ -75,19 +71,12 @@ class StopSignals:
     def renew(self) -> None:
         """Install the handlers again: with several workers TensorFlow installs one for SIGTERM, which does nothing."""
         if self._before:
-            for number in _SIGNALS:
+            for number in self.NUMBERS:
                 signal.signal(number, self._handle)
 
     def defer(self) -> None:
         """From now on a signal waits for the end of the step."""
         self._deferred = True
-
-    def act(self) -> None:
-        """Raise what the signal stands for: Terminated or KeyboardInterrupt; nothing when none came."""
-        if self.received == signal.SIGTERM:
-            raise Terminated
-        if self.received == signal.SIGINT:
-            raise KeyboardInterrupt
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long, or until a signal arrives; whether one has arrived."""
@@ -101,7 +90,7 @@ class StopSignals:
         again = self.received == number == signal.SIGINT
         self.received = number
         if again or not self._deferred:
-            self.act()
+            self.check()
         log.warning("%s: stopping at the end of this step", signal.Signals(number).name)
 
     def _watch(self) -> None:
@@ -114,7 +103,7 @@ class StopSignals:
                     self._end_after(self.limit_seconds, 128 + signal.SIGTERM)
                 elif number == signal.SIGINT and interrupts == 2:
                     self._end_after(SECOND_SECONDS, INTERRUPTED)
-                if number in _SIGNALS:
+                if number in self.NUMBERS:
                     self._arrived.set()
 
     def _next(self) -> bytes:
