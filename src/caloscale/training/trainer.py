@@ -190,7 +190,7 @@ class Trainer:
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
-            self.checkpoints.save_selected(self._released_variables(), self.selected)
+            self.checkpoints.save(self._released_variables(), self.selected, selected=True)
 
     def write_history(self) -> None:
         """Write the curves so far to history.json, as worker 0."""

@@ -25,7 +25,7 @@ def test_all_is_there_in_the_end(folder):
     saver = Saver(folder)
     for step in range(1, 6):
         saver.save(weights(step), progress(step))
-        saver.save_selected(weights(step), progress(step))
+        saver.save(weights(step), progress(step), selected=True)
     saver.finish()
     assert names(folder) == [SELECTED, "step-000000004.safetensors", "step-000000005.safetensors"]
     assert saver.saved_bytes > 10 * 500

@@ -97,22 +97,17 @@ class CheckpointManager:
             _assign(variables, saved)
         return saved.progress if saved else None
 
-    def save(self, variables: Mapping[str, Any], progress: Progress) -> None:
-        """Save a checkpoint while the training continues. Raises StorageError when the save before it failed, and
-        TrainingError, with nothing saved, when a value is not finite."""
+    def save(self, variables: Mapping[str, Any], progress: Progress, *, selected: bool = False) -> None:
+        """Save a checkpoint, or the selected generator, while the training continues. Raises StorageError when the save
+        before it failed, and TrainingError, with nothing saved, when a value is not finite."""
         if self.peers.is_chief:
             started = time.monotonic()
-            self.saves += 1
-            self.saver.save(self._copies(variables, progress), progress.model_copy(update=self.figures()))
-            self._saved_at = time.monotonic()
-            self.seconds_saving += self._saved_at - started
-
-    def save_selected(self, variables: Mapping[str, Any], progress: Progress) -> None:
-        """Save the selected generator. Raises as `save`."""
-        if self.peers.is_chief:
-            started = time.monotonic()
-            self.saver.save_selected(self._copies(variables, progress), progress.model_copy(update=self.figures()))
-            self.seconds_saving += time.monotonic() - started
+            self.saves += not selected
+            whole = progress.model_copy(update=self.figures())
+            self.saver.save(self._copies(variables, progress), whole, selected=selected)
+            ended = time.monotonic()
+            self._saved_at = self._saved_at if selected else ended
+            self.seconds_saving += ended - started
 
     def agree(self, step: int) -> tuple[bool, int | None]:
         """Whether worker 0 writes a checkpoint after this step, and the worker that got a stop signal: all stop then.

@@ -36,13 +36,13 @@ class Saver:
         self._error: BaseException | None = None
         self._copies = None if bucket is None else _Copies(bucket, self._arrived)
 
-    def save(self, arrays: Arrays, progress: Progress) -> None:
-        """Save the checkpoint of a step. Raises the error of the save before it (StorageError)."""
-        self._start(lambda: self.folder.write(arrays, progress))
-
-    def save_selected(self, arrays: Arrays, progress: Progress) -> None:
-        """Save the selected generator. Raises as `save`."""
-        self._start(lambda: self.folder.write_selected(arrays, progress))
+    def save(self, arrays: Arrays, progress: Progress, *, selected: bool = False) -> None:
+        """Save the checkpoint of a step, or the selected generator. Raises the error of the save before it
+        (StorageError)."""
+        self.wait()
+        write = self.folder.write_selected if selected else self.folder.write
+        self._thread = threading.Thread(target=self._write, args=(write, arrays, progress), name="saves", daemon=True)
+        self._thread.start()
 
     def check(self) -> None:
         """Raise the error of the last save, if it failed; returns at once."""
@@ -65,14 +65,9 @@ class Saver:
         if self._copies is not None:
             self._copies.finish(seconds)
 
-    def _start(self, write: Callable[[], Path]) -> None:
-        self.wait()
-        self._thread = threading.Thread(target=self._write, args=(write,), name="saves", daemon=True)
-        self._thread.start()
-
-    def _write(self, write: Callable[[], Path]) -> None:
+    def _write(self, write: Callable[[Arrays, Progress], Path], arrays: Arrays, progress: Progress) -> None:
         try:
-            path = write()
+            path = write(arrays, progress)
             content = path.read_bytes()
             self.saved_bytes += len(content)
             if self._copies is not None:
