@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ShowerFileError
 from caloscale.random import MIRROR_SECTION, EventDraws
-from caloscale.showers.tfrecord.manifest import Manifest, Shard
+from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.records import parse_example, read_batches, read_member, record_positions
 from caloscale.spec import Data
 from caloscale.spec.data import first_unlike
@@ -69,7 +69,7 @@ class TrainingShowers:
         An element is a dict of float32 tensors: cells (B, X, Y, Z) in network units, the columns of the table of
         primaries, measured_angle_rad, ecal_sum (B,). Raises ShowerFileError for shards whose records cannot be found.
         """
-        count, records = self.share // slices, self._records
+        count, read_record = self.share // slices, self._read_record
         order = lru_cache(maxsize=2)(partial(epoch_order, self.seed, showers=self.showers))
 
         def read(step: np.int64, first: np.int64) -> NDArray[np.object_]:
@@ -77,7 +77,7 @@ class TrainingShowers:
             start = step_of_epoch * self.batch + int(first)
             numbers = order(epoch)[start : start + count]
             # Of objects: NumPy's own strings lose the zeros at their end.
-            return np.array([records.read(number) for number in numbers.tolist()], object)
+            return np.array([read_record(number) for number in numbers.tolist()], object)
 
         @tf.autograph.experimental.do_not_convert
         def element(index: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -115,9 +115,19 @@ class TrainingShowers:
         return None
 
     @cached_property
-    def _records(self) -> "_Records":
-        cached = 4 * math.prod(self.manifest.shape) * self.showers <= CACHED_BYTES
-        return _Records(self.folder, self.shards, cached=cached)
+    def _read_record(self) -> Callable[[int], bytes]:
+        """From the number of a shower over all shards to what is serialised of it. Raises ShowerFileError."""
+        paths = [self.folder / shard.file for shard in self.shards]
+        positions = [record_positions(path, shard.showers) for path, shard in zip(paths, self.shards)]
+        ends = np.cumsum([shard.showers for shard in self.shards])
+
+        def read(number: int) -> bytes:
+            """Raises OSError and zlib.error."""
+            shard = int(np.searchsorted(ends, number, side="right"))
+            position = number - int(ends[shard])  # from the end, so negative
+            return read_member(paths[shard], int(positions[shard][position - 1]), int(positions[shard][position]))
+
+        return cache(read) if 4 * math.prod(self.manifest.shape) * self.showers <= CACHED_BYTES else read
 
     @tf.autograph.experimental.do_not_convert
     def _prepare(self, step: tf.Tensor, first: tf.Tensor, serialised: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -129,23 +139,6 @@ class TrainingShowers:
             azimuths = self.manifest.shape[0]
             return turned(batch, tf.cast(draws[:, 0] * azimuths, tf.int32) % azimuths, draws[:, 1] < 0.5)
         return mirrored(batch, across_x=draws[:, 0] < 0.5, across_y=draws[:, 1] < 0.5)
-
-
-class _Records:
-    """Serialised showers of several shards by their numbers over all of them. Raises ShowerFileError."""
-
-    def __init__(self, folder: Path, shards: Sequence[Shard], *, cached: bool) -> None:
-        self._paths = [folder / shard.file for shard in shards]
-        self._positions = [record_positions(path, shard.showers) for path, shard in zip(self._paths, shards)]
-        self._ends = np.cumsum([shard.showers for shard in shards])
-        self.read: Callable[[int], bytes] = cache(self._read) if cached else self._read
-
-    def _read(self, number: int) -> bytes:
-        """One serialised shower. Raises OSError and zlib.error."""
-        shard = int(np.searchsorted(self._ends, number, side="right"))
-        positions = self._positions[shard]
-        position = number - int(self._ends[shard])  # from the end, so negative
-        return read_member(self._paths[shard], int(positions[position - 1]), int(positions[position]))
 
 
 def mirrored(batch: dict[str, tf.Tensor], across_x: tf.Tensor, across_y: tf.Tensor) -> dict[str, tf.Tensor]:
