@@ -18,7 +18,7 @@ from caloscale.models import build, family_of, latent, noise_size
 from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.models.network_files import load_network
 from caloscale.models.optimizers import Schedule
-from caloscale.profiling.peak import SIZE
+from caloscale.profiling.peak import SIZE, products
 from caloscale.showers.primaries import draw_table
 from caloscale.spec import Run, build_run
 from caloscale.training.processor import set_suitable_threads
@@ -87,14 +87,7 @@ def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work
 
 def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any]]:
     """A product of two square matrices."""
-    dtype = tf.as_dtype(precision)
-    left, right = (tf.cast(tf.random.stateless_normal((size, size), (1, seed)), dtype) for seed in (1, 2))
-
-    @tf.function(autograph=False)
-    def product() -> Any:
-        return tf.matmul(left, right)
-
-    return _repeated(product, lambda some: tf.cast(some[0, 0], tf.float32)), {"flop": 2 * size**3}
+    return _repeated(products(precision, size)), {"flop": 2 * size**3}
 
 
 def write_untrained(run: Run, folder: Path) -> None:

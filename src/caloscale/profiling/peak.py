@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -27,16 +28,8 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
 
     Where an operation has only some of the cores, several products are computed at the same time.
     """
-    dtype, number = tf.as_dtype(precision), _at_once()
-    left, *right = (
-        tf.cast(tf.random.stateless_normal((size, size), (1, seed)), dtype) for seed in range(1, 2 + number)
-    )
-
-    @tf.function(autograph=False)
-    def product() -> tf.Tensor:
-        # One number comes back: on an accelerator reading it waits for the products.
-        return tf.add_n([tf.reduce_sum(tf.cast(tf.matmul(left, one)[0, :8], tf.float32)) for one in right])
-
+    number = _at_once()
+    product = products(precision, size, number)
     float(product())
     seconds = []
     for _ in range(rounds):
@@ -44,6 +37,19 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
         float(product())
         seconds.append(time.perf_counter() - clock)
     return 2e-9 * number * size**3 / min(seconds)
+
+
+def products(precision: str, size: int, number: int = 1) -> Callable[[], tf.Tensor]:
+    """A function that computes this number of products of square matrices. It returns one number: on an accelerator
+    reading it waits for them."""
+    shape, dtype = (size, size), tf.as_dtype(precision)
+    left, *right = (tf.cast(tf.random.stateless_normal(shape, (1, seed)), dtype) for seed in range(1, 2 + number))
+
+    @tf.function(autograph=False)
+    def compute() -> tf.Tensor:
+        return tf.add_n([tf.reduce_sum(tf.cast(tf.matmul(left, one)[0, :8], tf.float32)) for one in right])
+
+    return compute
 
 
 def _at_once() -> int:
