@@ -128,26 +128,16 @@ def submit(
         run = run.model_copy(update={"cluster": run.cluster.model_copy(update={"image": image})})
     preset = run.solver.preset if isinstance(run, SolverRun) else run.model.network
     name = name or f"{preset}-{dt.datetime.now():%y%m%d-%H%M%S}"
+    _show_plan(run, make_plan)
     if send is False:
-        _show_plan(run, make_plan)
         typer.echo(yaml.safe_dump(runs.manifest_of(run, name, namespace), sort_keys=False), nl=False)
         return
-    _to_cluster(run, make_plan, name, context, namespace, yes=yes, follow=follow)
+    _to_cluster(run, name, context, namespace, yes=yes, follow=follow)
 
 
-def _to_cluster(
-    run: AnyRun,
-    make_plan: Callable[[Run], Plan],
-    name: str,
-    context: str | None,
-    namespace: str | None,
-    *,
-    yes: bool,
-    follow: bool,
-) -> None:
+def _to_cluster(run: AnyRun, name: str, context: str | None, namespace: str | None, *, yes: bool, follow: bool) -> None:
     from caloscale.client import runs
 
-    _show_plan(run, make_plan)
     connection, where = reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
     before, changes = runs.check(connection, manifest)
