@@ -122,5 +122,4 @@ def _generator_tape(
             energy_score_weight=train.energy_score_weight,
         )
         loss = tf.reduce_mean(per_shower)
-    gradients: list[Any] = tape.gradient(loss, networks["generator"].trainable_variables)
-    return gradients
+    return tape.gradient(loss, networks["generator"].trainable_variables)

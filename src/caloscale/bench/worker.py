@@ -23,8 +23,7 @@ Work = Callable[[int], None]
 def make(function: str, settings: dict[str, Any]) -> tuple[Work, dict[str, Any]]:
     """The work of a function of `work`, and facts about it; heavy modules are loaded here."""
     load_tensorflow_quietly()
-    work: tuple[Work, dict[str, Any]] = getattr(import_module("caloscale.bench.work"), function)(**settings)
-    return work
+    return getattr(import_module("caloscale.bench.work"), function)(**settings)
 
 
 def timed(work: Work, units: int) -> float:

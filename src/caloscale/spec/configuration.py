@@ -104,8 +104,7 @@ def load_run(file: str | Path | None = None, *, preset: str | None = None, overr
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    run: Run = _load(_TRAINING, file, preset, overrides)
-    return run
+    return _load(_TRAINING, file, preset, overrides)
 
 
 def load_solver_run(
@@ -115,8 +114,7 @@ def load_solver_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    run: SolverRun = _load(_SOLVING, file, preset, overrides)
-    return run
+    return _load(_SOLVING, file, preset, overrides)
 
 
 def load_any_run(
@@ -126,8 +124,7 @@ def load_any_run(
 
     Raises ConfigurationError naming file, field, value and remedy.
     """
-    run: Run | SolverRun = _load(None, file, preset, overrides)
-    return run
+    return _load(None, file, preset, overrides)
 
 
 def _load(

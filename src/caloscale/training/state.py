@@ -151,8 +151,7 @@ def compile_step(state: TrainingState, schedule: Schedule) -> Callable[[Batch, f
 
     def step(batch: Batch, progress: float) -> Losses:
         state.progress.assign(progress)
-        losses: Losses = graph(batch)
-        return losses
+        return graph(batch)
 
     return step
 

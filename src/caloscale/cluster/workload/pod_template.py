@@ -77,8 +77,7 @@ def worker_templates(image: str = "") -> dict[str, Manifest]:
     text = resources.files("caloscale.cluster.workload").joinpath("worker.yaml").read_text(encoding="utf-8")
     values = {"user": USER, "environment": ENVIRONMENT, "port": names.WORKER_PORT, "runtime": RUNTIME}
     values |= {"grace": GRACE_SECONDS, "scratch": SCRATCH, "shared_memory": SHARED_MEMORY, "image": image}
-    templates: dict[str, Manifest] = yaml.safe_load(Template(text).substitute(values))
-    return templates
+    return yaml.safe_load(Template(text).substitute(values))
 
 
 _WORKER = worker_templates()

@@ -193,8 +193,7 @@ class Family(ABC):
 
 def family_of(model: Model) -> Family:
     """The family of a run. Raises ConfigurationError where it is not installed."""
-    family: Family = find_family(model.family)
-    return family
+    return find_family(model.family)
 
 
 def build(model: Model, data: Data, *, synchronized: bool = False) -> Networks:
