@@ -25,7 +25,7 @@ from caloscale.ports import free_ports
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
 from caloscale.profiling.result import Profile
-from caloscale.profiling.trace import COMPILED, INPUT, STEP, Interval, Trace, read_trace, recording
+from caloscale.profiling.trace import COMPILED, INPUT, STEP, Interval, Recording, Trace, read_trace
 from caloscale.showers.tfrecord.manifest import read_manifest
 from caloscale.training.input import TrainingShowers
 from caloscale.training.state import TrainingState, make_steps
@@ -178,9 +178,9 @@ def test_what_xla_compiled_for_a_step_is_read():
             return compiled(x)
 
     step(tf.ones((1000, 1000)))
-    with recording() as found:
-        step(tf.ones((1000, 1000))).numpy()
-    calls = [one for one in found[0].operations if one.kind == COMPILED]
+    recording = Recording()
+    step(tf.ones((1000, 1000))).numpy()
+    calls = [one for one in recording.end().operations if one.kind == COMPILED]
     assert len(calls) == 1 and calls[0].end > calls[0].start
     assert "phase.generator/generator/shower/" in calls[0].name
 

@@ -22,7 +22,7 @@ from caloscale.models import Networks, family_of
 from caloscale.models.scopes import PARTS, phase_and_part
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
-from caloscale.profiling.trace import INPUT, STEP, Interval, Trace, recording
+from caloscale.profiling.trace import INPUT, STEP, Interval, Recording, Trace
 from caloscale.spec import Run
 from caloscale.storage.atomic import write_text
 
@@ -181,9 +181,8 @@ class StepProfiler:
         self._keep = keep or (lambda _: None)
         self._first, self._count = first if keep else -1, count
         self._done = 0
-        self._stack: ExitStack | None = None
+        self._recording: Recording | None = None
         self._annotation = ExitStack()
-        self._found: list[Trace] = []
         if self._first == 0:
             self._start()
 
@@ -196,43 +195,39 @@ class StepProfiler:
         self._done += 1
         if self._done == self._first:
             self._start()
-        elif self._stack is not None and self._done == self._first + self._count:
+        elif self._recording is not None and self._done == self._first + self._count:
             self._stop()
         else:
             self._annotate(INPUT)
 
     def close(self) -> None:
         """The loop ends, perhaps early or with an error: the record is discarded."""
-        if self._stack is not None:
+        if self._recording is not None:
             self._annotation.close()
-            stack, self._stack = self._stack, None
-            given_up = InterruptedError("the loop ended")
+            recording, self._recording = self._recording, None
             with suppress(tf.errors.OpError):
-                stack.__exit__(type(given_up), given_up, None)
+                recording.end(keep=False)
 
     def _start(self) -> None:
-        self._stack = ExitStack()
         try:
-            self._found = self._stack.enter_context(recording())
+            self._recording = Recording()
         except tf.errors.OpError as error:
             log.warning("no profile: %s", error)
-            self._stack = None
         self._annotate(INPUT)
 
     def _stop(self) -> None:
         self._annotation.close()
-        assert self._stack is not None
-        stack, self._stack = self._stack, None
+        assert self._recording is not None
+        recording, self._recording = self._recording, None
         try:
-            stack.close()
-            for trace in self._found:
+            if (trace := recording.end()) is not None:
                 self._keep(trace)
         except (ValueError, OSError, StorageError, tf.errors.OpError) as error:
             log.warning("no profile: %s", error)
 
     def _annotate(self, name: str) -> None:
         self._annotation.close()
-        if self._stack is not None:
+        if self._recording is not None:
             self._annotation.enter_context(tf.profiler.experimental.Trace(name))
 
 

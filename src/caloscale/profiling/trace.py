@@ -9,7 +9,6 @@ those of the forward pass, behind "gradient_tape/".
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -51,27 +50,29 @@ class Trace:
     operations: tuple[Interval, ...]
 
 
-@contextmanager
-def recording() -> Iterator[list[Trace]]:
-    """Record what happens within; the list holds the trace afterwards.
+class Recording:
+    """What TensorFlow's profiler sees from now on, until `end`.
 
     Raises tf.errors.AlreadyExistsError when something else is being profiled.
     """
-    found: list[Trace] = []
-    with TemporaryDirectory(prefix="caloscale-profile-") as folder:
+
+    def __init__(self) -> None:
+        self._folder = TemporaryDirectory(prefix="caloscale-profile-")
         options = tf.profiler.experimental.ProfilerOptions(
             host_tracer_level=_EVERY_OPERATION, python_tracer_level=0, device_tracer_level=1
         )
-        tf.profiler.experimental.start(folder, options=options)
         try:
-            yield found
+            tf.profiler.experimental.start(self._folder.name, options=options)
         except BaseException:
-            tf.profiler.experimental.stop(save=False)  # the context manager of TensorFlow would save it
+            self._folder.cleanup()
             raise
-        tf.profiler.experimental.stop()
-        files = sorted(Path(folder).rglob("*.xplane.pb"))
-        if files:
-            found.append(read_trace(files[0].read_bytes()))
+
+    def end(self, *, keep: bool = True) -> Trace | None:
+        """The trace; None where the profiler has left none, or it is not kept."""
+        with self._folder as folder:
+            tf.profiler.experimental.stop(save=keep)
+            files = sorted(Path(folder).rglob("*.xplane.pb"))
+            return read_trace(files[0].read_bytes()) if files else None
 
 
 def read_trace(content: bytes) -> Trace:
