@@ -62,10 +62,14 @@ def _required() -> Iterator[tuple[str, str]]:
 
 
 def _is_installed(name: str) -> bool:
-    for one in _TENSORFLOW if name in _TENSORFLOW else (name,):
-        with suppress(PackageNotFoundError):
-            return bool(version(one))
-    return False
+    return any(map(installed_version, _TENSORFLOW if name in _TENSORFLOW else (name,)))
+
+
+def installed_version(name: str) -> str | None:
+    """The version of an installed package; None where it is not installed."""
+    with suppress(PackageNotFoundError):
+        return version(name)
+    return None
 
 
 def load_package(name: str) -> Any:

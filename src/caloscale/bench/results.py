@@ -4,12 +4,12 @@ import os
 import statistics
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from typing import Literal
 
 from pydantic import Field
 
 import caloscale
+from caloscale.installation import installed_version
 from caloscale.processor import instructions
 from caloscale.report.blocks import Table
 from caloscale.spec.block import Block
@@ -37,16 +37,11 @@ class BenchMachine(StageMachine):
 
 def describe_machine() -> BenchMachine:
     """This machine, now."""
-    versions = {"caloscale": caloscale.__version__}
-    for name in SOFTWARE:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
+    versions = {name: found for name in SOFTWARE if (found := installed_version(name))}
     return BenchMachine(
         **this_machine().model_dump(),
         instructions=tuple(sorted(name for name in instructions() if name.startswith(("avx", "amx", "fma")))),
-        versions=versions,
+        versions={"caloscale": caloscale.__version__, **versions},
         date=f"{datetime.now(UTC):%Y-%m-%d}",
         load_average=round(os.getloadavg()[0], 2),
     )

@@ -7,7 +7,6 @@ import os
 import shlex
 import textwrap
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
 
@@ -28,7 +27,7 @@ from caloscale.cli.options import (
     read_prices,
 )
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
-from caloscale.installation import install_command, load_package
+from caloscale.installation import install_command, installed_version, load_package
 from caloscale.spec import load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.configuration import parse_override
@@ -380,13 +379,12 @@ def _packages() -> list[Check]:
         "scikit-hep": ("uproot", "scikit-hep"),
         "Azure ML": ("azure-ai-ml", "azure"),
     }
-    checks = []
-    for what, (package, extra) in packages.items():
-        try:
-            checks.append(Check(what, f"{package} {version(package)}"))
-        except PackageNotFoundError:
-            checks.append(Check(what, "", install_command(extra)))
-    return checks
+    return [
+        Check(what, f"{package} {found}")
+        if (found := installed_version(package))
+        else Check(what, "", install_command(extra))
+        for what, (package, extra) in packages.items()
+    ]
 
 
 def _cluster(context: str | None, namespace: str | None) -> list[Check]:

@@ -11,7 +11,6 @@ import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import SimulationError, StorageError
-from caloscale.installation import install_command
+from caloscale.installation import install_command, installed_version
 from caloscale.spec import Geometry
 from caloscale.spec.data import FrontLayer
 from caloscale.storage.atomic import atomic_writer
@@ -82,11 +81,10 @@ def wheel_folder(wheel: str) -> Path:
 
 def wheel_version(wheel: str) -> str:
     """Version of a wheel of the extra `simulate`; "missing" when it is not installed."""
-    try:
+    with suppress(SimulationError):
         wheel_folder(wheel)
-        return metadata.version(wheel)
-    except (SimulationError, metadata.PackageNotFoundError):
-        return "missing"
+        return installed_version(wheel) or "missing"
+    return "missing"
 
 
 def tables_identity(elements: tuple[int, ...], environment: Mapping[str, str] = os.environ) -> str:
