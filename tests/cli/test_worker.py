@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from caloscale.cluster.workload.backends import render_mpijob
+from caloscale.cluster.workload.backends import render
 from tests.client.server import ApiServer
 from tests.client.test_reporting import server
 from tests.cluster import examples as ex
@@ -54,7 +54,7 @@ def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
     toy = "solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]"
     tiny = ("solver.objective=energy-distance", "solver.epochs=6", "solver.parameterSamples=4", "solver.checkpoints=2")
     launch = ex.launch_of(ex.solver_of("solver.ranks=1", toy, *tiny), ex.cpu_node("c0"))
-    job = render_mpijob(launch)
+    job = render(launch)
     (container,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
     for variable in container["env"]:
         if variable["name"].startswith("CALOSCALE_"):

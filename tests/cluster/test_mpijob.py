@@ -8,7 +8,7 @@ import pytest
 from kubernetes.utils import parse_quantity
 
 from caloscale.cluster import names
-from caloscale.cluster.workload.backends import SSH_FOLDER, SSHD, render_mpijob, require_shared_folder
+from caloscale.cluster.workload.backends import SSH_FOLDER, SSHD, render, require_shared_folder
 from caloscale.cluster.workload.pod_template import USER
 from caloscale.errors import ConfigurationError
 from caloscale.spec import load_solver_run, parse_any_run
@@ -20,7 +20,7 @@ CLAIM = "cluster.volumeClaim=shared"
 def launched(*overrides: str) -> dict[str, Any]:
     """As the operator renders it."""
     run = ex.solver_of("solver.ranks=16", "hardware.accelerator=nvidia-tesla-v100", *overrides)
-    return render_mpijob(ex.launch_of(run, ex.node("n0"), ex.node("n1")))
+    return render(ex.launch_of(run, ex.node("n0"), ex.node("n1")))
 
 
 def pod_of(job: dict[str, Any], replica: str) -> dict[str, Any]:

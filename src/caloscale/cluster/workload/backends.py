@@ -1,10 +1,10 @@
-"""The kinds of objects that hold the workers; each is a pure function from a launch to a manifest.
+"""The kinds of objects that hold the workers; for each a pure function from a launch to its specification.
 
 MPIJob is the mpi-operator's (kubeflow.org/v2beta1), for solver runs: a slot an accelerator, nodes as groups.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from caloscale.cluster import names
 from caloscale.cluster.workload.launch import Launch, Manifest
@@ -21,26 +21,21 @@ LAUNCHER_REQUESTS = {"cpu": "250m", "memory": "1Gi"}
 """Requests of the launcher: it starts the ranks, waits for them and draws the report. Workers leave room for it."""
 
 
-def render_mpijob(launch: Launch) -> Manifest:
+def _mpijob(launch: Launch) -> Manifest:
     """An MPIJob: a launcher, and a worker on each node with a slot for each of its ranks.
 
     It has one launcher: when that fails, the attempt has failed.
     """
     placed = launch.placed
     return {
-        "apiVersion": "kubeflow.org/v2beta1",
-        "kind": "MPIJob",
-        "metadata": launch.metadata(),
-        "spec": {
-            "slotsPerWorker": placed.slots,
-            "mpiImplementation": "OpenMPI",
-            "sshAuthMountPath": SSH_FOLDER,
-            "launcherCreationPolicy": "WaitForWorkersReady",
-            "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "suspend": bool(launch.queue)},
-            "mpiReplicaSpecs": {
-                "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(launch)},
-                "Worker": {"replicas": placed.workers, "restartPolicy": "Never", "template": _worker(launch)},
-            },
+        "slotsPerWorker": placed.slots,
+        "mpiImplementation": "OpenMPI",
+        "sshAuthMountPath": SSH_FOLDER,
+        "launcherCreationPolicy": "WaitForWorkersReady",
+        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0, "suspend": bool(launch.queue)},
+        "mpiReplicaSpecs": {
+            "Launcher": {"replicas": 1, "restartPolicy": "Never", "template": _launcher(launch)},
+            "Worker": {"replicas": placed.workers, "restartPolicy": "Never", "template": _worker(launch)},
         },
     }
 
@@ -106,7 +101,7 @@ def require_lasting_places(run: AnyRun) -> None:
             raise ConfigurationError(problem, field=field, value=place, remedy=remedy)
 
 
-def render_tfjob(launch: Launch) -> Manifest:
+def _tfjob(launch: Launch) -> Manifest:
     """A TFJob of Workers only, so that gang admission sees one set of pods.
 
     training-operator gives each its TF_CONFIG. Exit codes from 128 on make it start a worker again, which is right
@@ -114,19 +109,14 @@ def render_tfjob(launch: Launch) -> Manifest:
     """
     run_policy: Manifest = {"cleanPodPolicy": "Running", **({"suspend": True} if launch.queue else {})}
     replicas = {"replicas": launch.placed.workers, "restartPolicy": "ExitCode", "template": _template(launch)}
-    return {
-        "apiVersion": "kubeflow.org/v1",
-        "kind": "TFJob",
-        "metadata": launch.metadata(),
-        "spec": {"runPolicy": run_policy, "tfReplicaSpecs": {"Worker": replicas}},
-    }
+    return {"runPolicy": run_policy, "tfReplicaSpecs": {"Worker": replicas}}
 
 
 REPLICATED_JOB = "workers"
 """Name of the one set of pods in a JobSet."""
 
 
-def render_jobset(launch: Launch) -> Manifest:
+def _jobset(launch: Launch) -> Manifest:
     """A JobSet of one indexed Job: a worker on each host of a TPU slice, or GPU workers with our own TF_CONFIG.
 
     On GKE the slice's hosts get TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the platform.
@@ -135,17 +125,12 @@ def render_jobset(launch: Launch) -> Manifest:
     template = pod_template(launch, _own_tf_config(launch) if workers > 1 else ())
     job = {"parallelism": workers, "completions": workers, "completionMode": "Indexed", "backoffLimit": 0}
     return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": launch.metadata(),
-        "spec": {
-            "suspend": bool(launch.queue),
-            "failurePolicy": {"maxRestarts": 0},
-            "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-            "replicatedJobs": [
-                {"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": {**job, "template": template}}}
-            ],
-        },
+        "suspend": bool(launch.queue),
+        "failurePolicy": {"maxRestarts": 0},
+        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
+        "replicatedJobs": [
+            {"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": {**job, "template": template}}}
+        ],
     }
 
 
@@ -168,7 +153,7 @@ _PATCHED = (
 """Fields of a pod that a TrainJob may set; the runtime has the others."""
 
 
-def render_trainjob(launch: Launch) -> Manifest:
+def _trainjob(launch: Launch) -> Manifest:
     """A TrainJob of Kubeflow Trainer v2, with the runtime of `worker_templates`.
 
     Its controller makes a JobSet with the labels and the plan of the launch, which the admission policy examines.
@@ -180,28 +165,23 @@ def render_trainjob(launch: Launch) -> Manifest:
         del spec["terminationGracePeriodSeconds"]  # the runtime has it; Kueue 0.19 loses the field
     spec["containers"] = [{"name": names.NODE, "volumeMounts": container["volumeMounts"]}]
     pods = {"name": names.NODE, "template": {"spec": {"template": {"metadata": template["metadata"], "spec": spec}}}}
-    metadata = launch.metadata()
-    of_jobset = {"labels": launch.labels, "annotations": dict(metadata["annotations"])}  # the queue is the TrainJob's
+    # the queue is the TrainJob's
+    of_jobset = {"labels": launch.labels, "annotations": launch.metadata()["annotations"]}
     return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": metadata,
-        "spec": {
-            "runtimeRef": {"name": RUNTIME},
-            "suspend": bool(launch.queue),
-            "trainer": {
-                "image": launch.image,
-                "numNodes": launch.placed.workers,
-                "env": container["env"],
-                "resourcesPerNode": container["resources"],
-            },
-            "runtimePatches": [
-                {
-                    "manager": "caloscale.dev/operator",
-                    "trainingRuntimeSpec": {"template": {"metadata": of_jobset, "spec": {"replicatedJobs": [pods]}}},
-                }
-            ],
+        "runtimeRef": {"name": RUNTIME},
+        "suspend": bool(launch.queue),
+        "trainer": {
+            "image": launch.image,
+            "numNodes": launch.placed.workers,
+            "env": container["env"],
+            "resourcesPerNode": container["resources"],
         },
+        "runtimePatches": [
+            {
+                "manager": "caloscale.dev/operator",
+                "trainingRuntimeSpec": {"template": {"metadata": of_jobset, "spec": {"replicatedJobs": [pods]}}},
+            }
+        ],
     }
 
 
@@ -230,7 +210,16 @@ def render_progress(run: names.RunKey) -> Manifest:
     return {"apiVersion": names.API_VERSION, "kind": names.PROGRESS_KIND, "metadata": metadata}
 
 
+_KINDS: dict[str, tuple[str, Callable[[Launch], Manifest]]] = {
+    "TFJob": ("kubeflow.org/v1", _tfjob),
+    "JobSet": ("jobset.x-k8s.io/v1alpha2", _jobset),
+    "TrainJob": ("trainer.kubeflow.org/v1alpha1", _trainjob),
+    "MPIJob": ("kubeflow.org/v2beta1", _mpijob),
+}
+
+
 def render(launch: Launch) -> Manifest:
     """The manifest of an attempt's job."""
-    renderers = {"TFJob": render_tfjob, "JobSet": render_jobset, "TrainJob": render_trainjob, "MPIJob": render_mpijob}
-    return renderers[launch.placed.backend](launch)
+    kind = launch.placed.backend
+    version, specification = _KINDS[kind]
+    return {"apiVersion": version, "kind": kind, "metadata": launch.metadata(), "spec": specification(launch)}
