@@ -67,20 +67,10 @@ def _styled(x: Tensor, bias: Tensor, style: Tensor) -> Tensor:
     return tf.cast(tf.nn.leaky_relu(total, SLOPE), x.dtype)
 
 
-@differentiable
-def _layers_last(maps: Tensor, offset: Tensor) -> Differentiable:
+@with_gradient
+def _layers_last(maps: Tensor, offset: Tensor) -> Tensor:
     """(L, B, X, Y), (B, L) -> maps with their offset (B, X, Y, L)."""
-    return _turned(maps, offset), _turned_back
-
-
-@compiled
-def _turned(maps: Tensor, offset: Tensor) -> Tensor:
     return tf.transpose(maps, (1, 2, 3, 0)) + offset[:, None, None]
-
-
-@compiled
-def _turned_back(upstream: Tensor) -> tuple[Tensor, ...]:
-    return tf.transpose(upstream, (3, 0, 1, 2)), tf.reduce_sum(upstream, axis=(1, 2))
 
 
 def _convolution(x: Tensor, all_channels: Tensor, kernel: Tensor, padding: str) -> Tensor:
