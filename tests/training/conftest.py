@@ -82,8 +82,8 @@ def behind_checkpoint(monkeypatch):
     def arm(step, action):
         waiting = [action]
 
-        def write_and_act(folder, arrays, progress):
-            path = write(folder, arrays, progress)
+        def write_and_act(folder, arrays, progress, **options):
+            path = write(folder, arrays, progress, **options)
             if progress.step >= step and waiting:
                 waiting.pop()()
             return path

@@ -85,8 +85,8 @@ def test_another_network(folder):
 
 
 def test_the_selected_generator_is_kept_apart(folder, caplog):
-    folder.write_selected(weights(7), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25))
-    folder.write_selected(weights(8), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25))
+    folder.write(weights(7), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25), selected=True)
+    folder.write(weights(8), progress(7, selected_epoch=4, selected_step=7, selected_deviation=0.25), selected=True)
     folder.write(weights(9), progress(9))
     selected = folder.selected()
     assert (selected.progress.selected_epoch, selected.arrays["generator/000"].tolist()) == (4, [8, 8, 8])
@@ -144,7 +144,7 @@ def elsewhere(tmp_path):
 
 def test_a_bucket_brings_the_newest_to_another_machine(folder, bucket, tmp_path):
     """A node that is gone with its disk. Lost: the steps since the last upload."""
-    selected = folder.write_selected(weights(8), progress(3, selected_epoch=1))
+    selected = folder.write(weights(8), progress(3, selected_epoch=1), selected=True)
     uploaded(folder, bucket, 4, 5, 6).upload(selected, selected.read_bytes())
     objects = {path.name for path in download(bucket, tmp_path / "all")}
     assert objects == {POINTER} | pointer(bucket).objects and len(objects) == 4
@@ -184,8 +184,8 @@ def test_the_newer_of_folder_and_bucket_wins(folder, bucket, tmp_path):
     assert folder.newest().progress.step == 6, "the bucket was away when 6 was written"
     other = elsewhere(tmp_path)
     other.write(weights(2), progress(2))
-    other.write_selected(weights(2), progress(2, selected_epoch=1))
-    newer = folder.write_selected(weights(4), progress(4, selected_epoch=2))
+    other.write(weights(2), progress(2, selected_epoch=1), selected=True)
+    newer = folder.write(weights(4), progress(4, selected_epoch=2), selected=True)
     BucketCopy(bucket, keep=2).upload(newer, newer.read_bytes())
     BucketCopy(bucket, keep=2).fetch(other)
     assert (other.newest().progress.step, other.selected().progress.selected_epoch) == (4, 2)
@@ -202,9 +202,9 @@ def test_a_damaged_file_is_brought_again(folder, bucket):
 def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
     """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run resumes."""
     other = CheckpointFolder(tmp_path / "other", keep=2, identity={**IDENTITY, "train": {"seed": 2}})
-    theirs = other.write_selected(weights(1), progress(1))
+    theirs = other.write(weights(1), progress(1), selected=True)
     uploaded(other, bucket, step).upload(theirs, theirs.read_bytes())
-    folder.write_selected(weights(1), progress(1))
+    folder.write(weights(1), progress(1), selected=True)
     before = {path.name: path.read_bytes() for path in folder.path.iterdir()}
     with pytest.raises(CheckpointError, match=r"train\.seed: is a checkpoint of another run") as error:
         BucketCopy(bucket, keep=2).fetch(folder)
@@ -219,12 +219,12 @@ def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder,
 
 
 def test_a_damaged_selection_in_the_bucket_does_not_replace_a_good_one(folder, bucket, tmp_path, caplog):
-    newer = folder.write_selected(weights(4), progress(4, selected_epoch=2))
+    newer = folder.write(weights(4), progress(4, selected_epoch=2), selected=True)
     uploaded(folder, bucket, 4).upload(newer, newer.read_bytes())
     torn = object_of(bucket, SELECTED)
     write_object(b"torn", torn)
     other = elsewhere(tmp_path)
-    other.write_selected(weights(2), progress(2))
+    other.write(weights(2), progress(2), selected=True)
     BucketCopy(bucket, keep=2).fetch(other)
     assert (other.newest().progress.step, other.selected().progress.step) == (4, 2)
     assert torn in caplog.text

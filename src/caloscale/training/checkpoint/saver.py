@@ -40,8 +40,8 @@ class Saver:
         """Save the checkpoint of a step, or the selected generator. Raises the error of the save before it
         (StorageError)."""
         self.wait()
-        write = self.folder.write_selected if selected else self.folder.write
-        self._thread = threading.Thread(target=self._write, args=(write, arrays, progress), name="saves", daemon=True)
+        written = arrays, progress, selected
+        self._thread = threading.Thread(target=self._write, args=written, name="saves", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -65,9 +65,9 @@ class Saver:
         if self._copies is not None:
             self._copies.finish(seconds)
 
-    def _write(self, write: Callable[[Arrays, Progress], Path], arrays: Arrays, progress: Progress) -> None:
+    def _write(self, arrays: Arrays, progress: Progress, selected: bool) -> None:
         try:
-            path = write(arrays, progress)
+            path = self.folder.write(arrays, progress, selected=selected)
             content = path.read_bytes()
             self.saved_bytes += len(content)
             if self._copies is not None:

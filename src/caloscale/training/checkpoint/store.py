@@ -70,19 +70,20 @@ class CheckpointFolder:
     def __init__(self, path: Path, *, keep: int, identity: Mapping[str, Any]) -> None:
         self.path, self.keep, self.identity = path, keep, dict(identity)
 
-    def write(self, arrays: Arrays, progress: Progress) -> Path:
+    def write(self, arrays: Arrays, progress: Progress, *, selected: bool = False) -> Path:
         """Write the checkpoint of a step, then remove the oldest beyond ``keep``, and checkpoints of later steps: they
-        are damaged, and the training resumed from a step before them. Raises StorageError.
+        are damaged, and the training resumed from a step before them. Or write the selected generator. Raises
+        StorageError.
         """
-        path = self._write(f"step-{progress.step:09d}{SUFFIX}", arrays, progress)
+        path = self.path / (SELECTED if selected else f"step-{progress.step:09d}{SUFFIX}")
+        whole = progress.model_copy(update={"identity": self.identity})
+        _put(encode(arrays, whole.model_dump_json(by_alias=True)), path)
+        if selected:
+            return path
         later = [other for other in self.steps() if other.name > path.name]
         for outdated in [*later, *self.steps()[len(later) + self.keep :]]:
             outdated.unlink(missing_ok=True)
         return path
-
-    def write_selected(self, arrays: Arrays, progress: Progress) -> Path:
-        """Write the selected generator. Raises StorageError."""
-        return self._write(SELECTED, arrays, progress)
 
     def steps(self) -> list[Path]:
         """The checkpoints of the folder, newest first."""
@@ -126,11 +127,6 @@ class CheckpointFolder:
         """Remove the partial files of a killed process."""
         for path in self.path.glob(f"{PARTIAL}*{SUFFIX}"):
             path.unlink(missing_ok=True)
-
-    def _write(self, name: str, arrays: Arrays, progress: Progress) -> Path:
-        whole = progress.model_copy(update={"identity": self.identity})
-        _put(encode(arrays, whole.model_dump_json(by_alias=True)), self.path / name)
-        return self.path / name
 
     def check_identity(self, saved: Saved) -> None:
         """Raise CheckpointError when it belongs to another network, run configuration or dataset."""
