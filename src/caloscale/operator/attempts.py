@@ -1,7 +1,5 @@
 """Attempts: where the next one runs and what it waits for; whether the live one has to end."""
 
-import datetime as dt
-
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
 from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
@@ -37,9 +35,9 @@ def start(draft: Draft, run: AnyRun) -> None:
     """Launch the next attempt, or report what it waits for."""
     if is_left_over(draft, (*draft.seen.pods, *draft.seen.namesakes)) or not draft.may_launch:
         return
-    if draft.status.not_before is not None and draft.now < draft.status.not_before:
-        draft.times.append(draft.status.not_before)
-    elif (queue := draft.queue(run)) is not None and not draft.seen.has_queues:
+    if draft.status.not_before is not None and draft.waits(draft.status.not_before):
+        return
+    if (queue := draft.queue(run)) is not None and not draft.seen.has_queues:
         message = f"hardware.queue is {queue}, and Kueue is not installed: install Kueue, or remove the field"
         _wait(draft, message, "NoKueue")
     elif (placed := _placement(draft, run)) is not None:
@@ -96,10 +94,7 @@ def _came_too_few(draft: Draft) -> bool:
     if last is None or last.reason != "Unschedulable" or last.ended is None:
         return False
     pause = AUTOSCALER_SECONDS * 2 ** min(attempts_in_vain(draft.status) - 1, 10)
-    again = last.ended + dt.timedelta(seconds=min(pause, LONGEST_AUTOSCALER_SECONDS))
-    if draft.now < again:
-        draft.times.append(again)
-    return draft.now < again
+    return draft.waits(last.ended, min(pause, LONGEST_AUTOSCALER_SECONDS))
 
 
 def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) -> Placed | None:
@@ -111,15 +106,13 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
         since = draft.status.waiting_since or draft.now
         if run.cluster.add_nodes:
             since = min(since, newest.launched)  # the attempt itself has waited
-        due = since + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
-        if draft.now < due:
-            draft.times.append(due)
-        elif (moved := _moved(draft, run, placed)) is not None:
+        due = not draft.waits(since, seconds_of(run.recovery.wait_for_capacity))
+        if due and (moved := _moved(draft, run, placed)) is not None:
             return moved
-        elif draft.problem is None and (smaller := shrink(run, placed, pools)) and in_time(draft, run, smaller):
+        if due and draft.problem is None and (smaller := shrink(run, placed, pools)) and in_time(draft, run, smaller):
             draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
-        draft.awaits = _needs(draft, run, placed, smaller=draft.now >= due)
+        draft.awaits = _needs(draft, run, placed, smaller=due)
     if run.cluster.priority_class_name is not None and not run.cluster.add_nodes:
         missing += "; cluster.priorityClassName preempts others only with cluster.addNodes or hardware.queue"
     _wait(draft, missing)
@@ -267,8 +260,8 @@ def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
         queued = f"queue {draft.queue(run)} has not admitted it yet"
         if draft.seen.warnings:
             queued += f": {draft.seen.warnings[0].message}"
-        elif draft.now < (asked := live.launched + dt.timedelta(seconds=PATIENCE_SECONDS)):
-            draft.times.append(asked)
+        else:
+            draft.waits(live.launched, PATIENCE_SECONDS)
         draft.put(phase="Waiting", message=queued)
         draft.condition("Launched", "False", "Queued", queued)
     else:
@@ -286,11 +279,7 @@ def _requeued(draft: Draft, run: AnyRun, live: AttemptStatus) -> Placed | None:
     smaller = resize_down(run, placed, placed.nodes - 1)
     if smaller is None or not in_time(draft, run, smaller):
         return None
-    due = live.launched + dt.timedelta(seconds=seconds_of(run.recovery.wait_for_capacity))
-    if draft.now < due:
-        draft.times.append(due)
-        return None
-    return smaller
+    return None if draft.waits(live.launched, seconds_of(run.recovery.wait_for_capacity)) else smaller
 
 
 def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
@@ -356,9 +345,7 @@ def _growth(draft: Draft, run: AnyRun, live: AttemptStatus) -> Outcome | None:
         return None
     since = draft.status.capacity_since or draft.now
     draft.put(capacity_since=since)
-    due = since + dt.timedelta(seconds=seconds_of(run.recovery.elastic.scale_up_after))
-    if draft.now < due:
-        draft.times.append(due)
+    if draft.waits(since, seconds_of(run.recovery.elastic.scale_up_after)):
         return None
     draft.put(placement=full)
     return Outcome("ScaledUp", f"{full.nodes} nodes can be had again")
@@ -397,9 +384,7 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
     admitted = launched.last_transition_time if launched is not None else live.launched
     begun = max(live.launched, (job.created if job is not None else None) or live.launched, admitted)
     waited_s = max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS)
-    due = begun + dt.timedelta(seconds=waited_s)
-    if live.running is not None or draft.now < due:
-        draft.times += [due] if live.running is None else []
+    if live.running is not None or draft.waits(begun, waited_s):
         return None
     if bound and blocked is not None:
         return Outcome("StartupFailed", sentence(blocked))

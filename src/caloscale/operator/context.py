@@ -205,6 +205,13 @@ class Draft:
         """Look again after a number of seconds."""
         self.times.append(self.now + dt.timedelta(seconds=seconds))
 
+    def waits(self, since: dt.datetime, seconds: float = 0.0) -> bool:
+        """Whether a time, or so many seconds after it, has not come yet; then the run is looked at again."""
+        until = since + dt.timedelta(seconds=seconds)
+        if self.now < until:
+            self.times.append(until)
+        return self.now < until
+
     def remove_jobs(self) -> None:
         """Delete all jobs of the run that are not on their way out."""
         for job in self.seen.jobs:

@@ -29,11 +29,9 @@ def _deadline_passed(draft: Draft, run: AnyRun) -> Outcome | None:
     seconds, begun = run.budget.deadline_seconds, _begun(draft)
     if seconds is None or begun is None:
         return None
-    end = begun + dt.timedelta(seconds=seconds)
-    if draft.now >= end:
-        return Outcome("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
-    draft.times.append(end)
-    return None
+    if draft.waits(begun, seconds):
+        return None
+    return Outcome("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
 
 
 def _begun(draft: Draft) -> dt.datetime | None:
@@ -229,7 +227,4 @@ def expire(draft: Draft, run: AnyRun) -> None:
 
 def _has_ended_for(draft: Draft, seconds: float) -> bool:
     """Whether the run ended at least this long ago; if not, it is looked at again then."""
-    then = (draft.status.finished or draft.now) + dt.timedelta(seconds=seconds)
-    if draft.now < then:
-        draft.times.append(then)
-    return draft.now >= then
+    return not draft.waits(draft.status.finished or draft.now, seconds)

@@ -75,10 +75,7 @@ def _is_left(draft: Draft) -> bool:
         return False
     since = draft.status.client_gone_since or draft.now
     draft.put(client_gone_since=since)
-    end = since + dt.timedelta(seconds=HEARTBEAT_SECONDS)
-    if draft.now < end:
-        draft.times.append(end)
-    return draft.now >= end
+    return not draft.waits(since, HEARTBEAT_SECONDS)
 
 
 def _reopen(draft: Draft, run: AnyRun) -> None:
