@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.sagips.networks import Adam, Network, Perceptron
+from caloscale.sagips.networks import Adam, Network
 from caloscale.sagips.optimizers import make_optimizer
 from caloscale.spec import load_solver_run
 
@@ -12,8 +12,8 @@ from caloscale.spec import load_solver_run
 def test_parameter_counts_are_those_of_the_public_code() -> None:
     solver = load_solver_run(preset="proxy-paper", overrides=["solver.dataSets=[{events: 1000}]"]).solver
     optimizer = make_optimizer(solver, 0)
-    perceptron = optimizer.network.perceptron
-    assert (perceptron.weights, perceptron.biases) == (50_688, 512)  # exchanged: 203 kB
+    generator = optimizer.generator()
+    assert (generator["weights"].size, generator["biases"].size) == (50_688, 512)  # exchanged: 203 kB
     discriminator = {n: v for n, v in optimizer.state().items() if n.startswith("objective0") and n.endswith("value")}
     assert sum(v.size for v in discriminator.values()) == 50_048
 
@@ -30,8 +30,7 @@ def test_network_is_that_of_numpy_and_its_output_has_no_bias() -> None:
 
 
 def test_start_has_the_variance_of_he() -> None:
-    perceptron = Perceptron((6, 128, 128, 1))
-    weights = perceptron.initial_weights(np.random.default_rng(3))
+    weights = Network((6, 128, 128, 1), np.random.default_rng(3)).weights.numpy()
     first, second = weights[: 6 * 128], weights[6 * 128 : 6 * 128 + 128 * 128]
     assert first.var() == pytest.approx(2 / 6, rel=0.1)
     assert second.var() == pytest.approx(2 / 128, rel=0.05)

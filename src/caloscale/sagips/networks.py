@@ -4,49 +4,13 @@ A vector is exchanged, updated and saved as it is: the gradient with respect to 
 """
 
 import math
-from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 SLOPE = 0.2
 """Of LeakyReLU below zero."""
-
-
-@dataclass(frozen=True)
-class Perceptron:
-    """Dense layers of these sizes, from input to output, LeakyReLU between them; the output has no bias."""
-
-    sizes: tuple[int, ...]
-
-    @property
-    def weights(self) -> int:
-        """Number of weights."""
-        return sum(a * b for a, b in zip(self.sizes, self.sizes[1:]))
-
-    @property
-    def biases(self) -> int:
-        """Number of biases."""
-        return sum(self.sizes[1:-1])
-
-    def initial_weights(self, random: np.random.Generator) -> NDArray[np.float32]:
-        """Weights (weights,) of the start: normal with variance 2 / inputs (He et al. 2015, arXiv 1502.01852)."""
-        layers = [random.normal(0, math.sqrt(2 / a), a * b) for a, b in zip(self.sizes, self.sizes[1:])]
-        return np.concatenate(layers).astype(np.float32)
-
-    def __call__(self, weights: tf.Tensor, biases: tf.Tensor, x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
-        """Outputs (rows, sizes[-1]), float32, for weights (weights,), biases (biases,) and x (rows, sizes[0]).
-
-        dtype: of the matrix products.
-        """
-        shapes = list(zip(self.sizes, self.sizes[1:]))
-        matrices = tf.split(tf.cast(weights, dtype), [a * b for a, b in shapes])
-        vectors = tf.split(tf.cast(biases, dtype), list(self.sizes[1:-1]))
-        x = tf.cast(x, dtype)
-        for matrix, shape, vector in zip(matrices, shapes, vectors):
-            x = tf.nn.leaky_relu(tf.nn.bias_add(x @ tf.reshape(matrix, shape), vector), SLOPE)
-        return tf.cast(x @ tf.reshape(matrices[-1], shapes[-1]), tf.float32)
 
 
 class Adam:
@@ -81,17 +45,29 @@ class Adam:
 
 
 class Network:
-    """A perceptron with its variables and their optimisers."""
+    """Dense layers of these sizes, from input to output, with LeakyReLU between them and no bias of the output; their
+    variables and optimisers."""
 
     def __init__(self, sizes: tuple[int, ...], random: np.random.Generator) -> None:
-        self.perceptron = Perceptron(sizes)
-        self.weights = tf.Variable(self.perceptron.initial_weights(random))
-        self.biases = tf.Variable(np.zeros(self.perceptron.biases, np.float32))
+        """The weights are normal with variance 2 / inputs (He et al. 2015, arXiv 1502.01852)."""
+        self._shapes = list(pairwise(sizes))
+        layers = [random.normal(0, math.sqrt(2 / a), a * b) for a, b in self._shapes]
+        self.weights = tf.Variable(np.concatenate(layers).astype(np.float32))
+        self.biases = tf.Variable(np.zeros(sum(sizes[1:-1]), np.float32))
         self.optimizers = {"weights": Adam(self.weights), "biases": Adam(self.biases)}
 
-    def __call__(self, x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """Outputs (rows, outputs) for x (rows, inputs)."""
-        return self.perceptron(self.weights.read_value(), self.biases.read_value(), x, dtype)
+        return self.outputs(self.weights.read_value(), self.biases.read_value(), x)
+
+    def outputs(self, weights: tf.Tensor, biases: tf.Tensor, x: tf.Tensor, dtype: tf.DType = tf.float32) -> tf.Tensor:
+        """The same, float32, with these weights (weights,) and biases (biases,); dtype: of the matrix products."""
+        matrices = tf.split(tf.cast(weights, dtype), [a * b for a, b in self._shapes])
+        vectors = tf.split(tf.cast(biases, dtype), [outputs for _, outputs in self._shapes[:-1]])
+        x = tf.cast(x, dtype)
+        for matrix, shape, vector in zip(matrices, self._shapes, vectors):
+            x = tf.nn.leaky_relu(tf.nn.bias_add(x @ tf.reshape(matrix, shape), vector), SLOPE)
+        return tf.cast(x @ tf.reshape(matrices[-1], self._shapes[-1]), tf.float32)
 
     def apply(self, weights: tf.Tensor, biases: tf.Tensor, learning_rate: tf.Tensor) -> None:
         """Update with the gradients of weights and biases; not at all where one is not finite."""

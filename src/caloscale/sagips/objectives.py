@@ -72,7 +72,7 @@ class Discriminator(Objective):
             target = tf.repeat(tf.constant([1.0, 0.0]), size)[:, tf.newaxis]
             with tf.GradientTape() as tape:
                 tape.watch((weights, biases))
-                output = network.perceptron(weights, biases, both, self._dtype)
+                output = network.outputs(weights, biases, both, self._dtype)
                 loss = tf.reduce_sum(tf.square(output - target)) / rows
             return (loss, *tape.gradient(loss, (weights, biases)))
 
@@ -88,7 +88,7 @@ class Discriminator(Objective):
         def gradient(events: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             with tf.GradientTape() as tape:
                 tape.watch(events)
-                output = network.perceptron(weights, biases, events, self._dtype)
+                output = network.outputs(weights, biases, events, self._dtype)
                 loss = tf.reduce_sum(tf.square(output - 1)) / rows
             return loss, tape.gradient(loss, events)
 

@@ -171,7 +171,7 @@ class GeneratorOptimizer:
 
     def apply(self, gradient: Floats, step: Step, epoch: int) -> None:
         """Update weights and biases with Adam."""
-        weights = self.network.perceptron.weights
+        weights = self.network.weights.shape[0]
         if self._solver.averages_biases:
             biases = tf.constant(gradient[weights:])
         else:  # the exchange leaves out what is not finite of the weights
@@ -214,7 +214,7 @@ class GeneratorOptimizer:
         weights, biases = network.weights.read_value(), network.biases.read_value()
         with tf.GradientTape() as tape:
             tape.watch((weights, biases))
-            parameters = tf.sigmoid(network.perceptron(weights, biases, noise))
+            parameters = tf.sigmoid(network.outputs(weights, biases, noise))
             generated = [comparison.generate(parameters, epoch) for comparison in self._comparisons]
             norms = self._solver.norm_weight * tf.add_n([terms for _, terms in generated])
         values, learned, of_events = [], [], []
