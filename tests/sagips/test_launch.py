@@ -17,7 +17,7 @@ from caloscale.sagips.saves import (
     list_checkpoints,
     list_states,
     rank_folder,
-    read_checkpoint,
+    read_checkpoints,
     read_record,
 )
 from caloscale.spec import SolverRun, load_solver_run
@@ -58,7 +58,7 @@ def test_a_killed_rank_ends_all_and_the_same_call_resumes(tmp_path: Path) -> Non
     assert "resumes from epoch 20" in str(caught.value)
     assert (tmp_path / "killed").read_text() == ""  # a quarter of the processor time of TensorFlow's import
     assert "This run failed" in (folder / "report.html").read_text()
-    assert read_checkpoint(folder, 20, 0).epoch == read_checkpoint(folder, 20, 1).epoch == 20  # usable
+    read_checkpoints(folder, 20, 2)  # both ranks have written theirs
     first = [(folder / "checkpoints" / "epoch-00000020" / "rank-00000.npz").stat().st_mtime_ns]
 
     summary = solve_and_report(run, folder)

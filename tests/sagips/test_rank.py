@@ -15,7 +15,7 @@ from caloscale.sagips.saves import (
     list_checkpoints,
     list_states,
     rank_folder,
-    read_checkpoint,
+    read_checkpoints,
     read_problem,
 )
 from caloscale.spec import Solver, load_solver_run
@@ -37,7 +37,7 @@ def test_a_gradient_is_applied_in_its_epoch(tmp_path: Path) -> None:
     solve(solver("solver.epochs=4"), tmp_path, None)
     assert CALLS == [(0, 0), (1, 1), (2, 2), (3, 3)]
     assert list_checkpoints(tmp_path) == [0, 4]
-    assert read_checkpoint(tmp_path, 4, 0).parameters.tolist() == [[4], [4]]
+    assert read_checkpoints(tmp_path, 4, 1)[1].tolist() == [[[4], [4]]]
 
 
 def test_with_delay_a_gradient_is_applied_an_epoch_late_and_none_is_left_at_a_save(tmp_path: Path) -> None:
@@ -60,10 +60,10 @@ def test_minutes_end_a_run_at_a_save_and_a_longer_limit_resumes_it(tmp_path: Pat
 def test_a_run_that_is_done_computes_nothing_again(tmp_path: Path) -> None:
     solve(solver("solver.epochs=4"), tmp_path, None)
     last = checkpoint_file(tmp_path, 4, 0)
-    copied = read_checkpoint(tmp_path, 4, 0).parameters
+    copied = read_checkpoints(tmp_path, 4, 1)[1]
     last.unlink()  # it was damaged
     solve(solver("solver.epochs=4"), tmp_path, None)
-    assert len(CALLS) == 4 and (read_checkpoint(tmp_path, 4, 0).parameters == copied).all()
+    assert len(CALLS) == 4 and (read_checkpoints(tmp_path, 4, 1)[1] == copied).all()
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])

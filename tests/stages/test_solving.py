@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from caloscale.sagips.rank import solve as solve_rank
-from caloscale.sagips.saves import read_checkpoint
+from caloscale.sagips.saves import read_checkpoints
 from caloscale.spec import load_solver_run
 from caloscale.stages import solving
 from tests.sagips.toy import Normal
@@ -34,7 +34,7 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
     run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in small])
     folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
     summary = solving.solve_and_report(run, folder)
-    solution = read_checkpoint(folder, 2, 0).parameters.astype(float).mean(axis=0)
+    solution = read_checkpoints(folder, 2, 1)[1][0].astype(float).mean(axis=0)
     assert summary.parameters.names == ("mean", "width") and summary.parameters.mean == pytest.approx(tuple(solution))
     residuals = tuple((np.array([0.65, 0.4]) - solution) / [0.65, 0.4])
     assert summary.residuals.mean == pytest.approx(residuals if known else ())

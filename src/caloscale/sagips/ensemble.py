@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.sagips.saves import checkpoint_file, list_checkpoints, read_checkpoint, read_problem
+from caloscale.sagips.saves import list_checkpoints, read_checkpoints, read_problem
 from caloscale.spec import Solver, load_solver_run
 
 Floats = NDArray[np.float64]
@@ -43,12 +43,6 @@ def _relative(truth: Sequence[float] | None, proposals: NDArray[np.floating]) ->
     return (true - proposals.astype(np.float64)) / true
 
 
-def _complete(folder: Path, ranks: int) -> list[int]:
-    """Epochs of the checkpoints that all ranks have written, ascending."""
-    every = range(ranks)
-    return [n for n in list_checkpoints(folder) if all(checkpoint_file(folder, n, rank).is_file() for rank in every)]
-
-
 def parameters_of(truth: Sequence[float] | None, mean: Floats, spread: Floats | None) -> tuple[Floats, Floats | None]:
     """Mean and spread of the parameters, from those of residuals, or where the truth is not known of the parameters."""
     if truth is None:
@@ -63,11 +57,10 @@ def residuals_over_time(folder: Path, truth: Sequence[float] | None, solver: Sol
     Raises CheckpointError for a damaged checkpoint.
     """
     over_time = []
-    for epoch in _complete(folder, solver.ranks):
-        copies = [read_checkpoint(folder, epoch, rank) for rank in range(solver.ranks)]
-        relative = _relative(truth, np.stack([copy.parameters for copy in copies]))
+    for epoch in list_checkpoints(folder, solver.ranks):
+        seconds, proposals = read_checkpoints(folder, epoch, solver.ranks)
+        relative = _relative(truth, proposals)
         spread, noise = (relative.std(axis=axis).mean(axis=0) for axis in (0, 1))
-        seconds = float(np.mean([copy.seconds for copy in copies]))
         known = spread if solver.generators > 1 else None
         over_time.append(Residuals(epoch, seconds, relative.mean(axis=(0, 1)), known, noise))
     return over_time
@@ -192,17 +185,17 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     if not (folder / "problem.json").is_file():
         raise InputError("holds no run of caloscale solve", file=folder, remedy="give a folder such as runs/NAME")
     solver, problem = load_solver_run(folder / "run.yaml").solver, read_problem(folder)
-    epochs = _complete(folder, solver.ranks)
+    epochs = list_checkpoints(folder, solver.ranks)
     if not epochs or (epoch is not None and epoch not in epochs):
         remedy = f"one of: {epochs or 'none yet'}"
         raise InputError("has no such checkpoint", file=folder, field="epoch", value=epoch, remedy=remedy)
-    copies = [read_checkpoint(folder, epochs[-1] if epoch is None else epoch, rank) for rank in range(solver.ranks)]
-    proposals = np.stack([copy.parameters for copy in copies]).astype(np.float64)
+    epoch = epochs[-1] if epoch is None else epoch
+    seconds, copies = read_checkpoints(folder, epoch, solver.ranks)
+    proposals = copies.astype(np.float64)
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
-    seconds = float(np.mean([copy.seconds for copy in copies]))
     several = problem.truth is not None and solver.ranks > 1
     between = float(_relative(problem.truth, proposals).std(axis=0).mean()) if several else None
-    return SolvedRun(str(folder), solver, copies[0].epoch, seconds, problem.truth, problem.parameters, members, between)
+    return SolvedRun(str(folder), solver, epoch, seconds, problem.truth, problem.parameters, members, between)
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:

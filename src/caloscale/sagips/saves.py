@@ -62,17 +62,6 @@ class Progress(Counts):
 
 
 @dataclass(frozen=True)
-class GeneratorCheckpoint:
-    """A copy of a rank's generator."""
-
-    epoch: int
-    seconds: float
-    """Wall time of the run until then, s."""
-    parameters: NDArray[np.float32]
-    """Proposals (analysisSamples, parameters), normalised, from the same noise in all checkpoints of all ranks."""
-
-
-@dataclass(frozen=True)
 class Problem:
     """Names and true values of what is sought."""
 
@@ -172,16 +161,25 @@ def write_checkpoint(folder: Path, rank: int, epoch: int, seconds: float, parame
     _write(checkpoint_file(folder, epoch, rank), {**generator, **stamps, "parameters": np.asarray(parameters)})
 
 
-def list_checkpoints(folder: Path) -> list[int]:
-    """Epochs of the checkpoints, ascending."""
+def list_checkpoints(folder: Path, ranks: int = 0) -> list[int]:
+    """Epochs of the checkpoints, ascending; ranks: of those alone that so many ranks have all written."""
     matches = (re.fullmatch(r"epoch-(\d+)", path.name) for path in (folder / CHECKPOINTS).glob("epoch-*"))
-    return sorted(int(match.group(1)) for match in matches if match)
+    epochs = sorted(int(match.group(1)) for match in matches if match)
+    return [n for n in epochs if all(checkpoint_file(folder, n, rank).is_file() for rank in range(ranks))]
 
 
-def read_checkpoint(folder: Path, epoch: int, rank: int) -> GeneratorCheckpoint:
-    """A checkpoint. Raises CheckpointError where it is missing or damaged."""
-    with _opened(checkpoint_file(folder, epoch, rank)) as arrays:
-        return GeneratorCheckpoint(int(arrays["epoch"]), float(arrays["seconds"]), arrays["parameters"])
+def read_checkpoints(folder: Path, epoch: int, ranks: int) -> tuple[float, NDArray[np.float32]]:
+    """Of the checkpoints of all ranks the wall time of the run until then, s, the mean over the ranks, and proposals
+    (ranks, analysisSamples, parameters), normalised, from the same noise in all checkpoints.
+
+    Raises CheckpointError where one is missing or damaged.
+    """
+    seconds, proposals = [], []
+    for rank in range(ranks):
+        with _opened(checkpoint_file(folder, epoch, rank)) as arrays:
+            seconds.append(float(arrays["seconds"]))
+            proposals.append(arrays["parameters"])
+    return float(np.mean(seconds)), np.stack(proposals)
 
 
 def _write(file: Path, arrays: Arrays) -> None:
