@@ -2,7 +2,7 @@
 
 import copy
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import ROUND_HALF_UP, Decimal
 from functools import cache
@@ -146,20 +146,18 @@ class Prices:
         """
         self.added = added
         self._max_age_days: float | None = None
-        self._layers: list[dict[Key, list[PriceRow]]] = []
+        self._rows: dict[Key, list[PriceRow]] = {}
+        """Those of the files with precedence first."""
         for layer in layers:
             rows = list(layer)
-            _refuse_duplicates(rows)
-            index: dict[Key, list[PriceRow]] = {}
-            for _, row in rows:
-                index.setdefault(row.key, []).append(row)
-            self._layers.append(index)
-            _refuse_dear_spot(rows, self._layers)
+            own, others = _by_key(rows), self._rows
+            self._rows = {key: own.get(key, []) + others.get(key, []) for key in {**own, **others}}
+            _refuse_dear_spot(rows, self._rows)
 
     @property
     def rows(self) -> list[PriceRow]:
         """All rows, those of the files with precedence first."""
-        return [row for layer in reversed(self._layers) for rows in layer.values() for row in rows]
+        return [row for known in self._rows.values() for row in known]
 
     def no_older_than(self, days: float) -> Self:
         """The same prices, of which those are refused that were seen more than ``days`` before they are used."""
@@ -172,10 +170,10 @@ class Prices:
 
         Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
-        known = [row for layer in reversed(self._layers) for row in layer.get(key, [])]
+        known = self._rows.get(key, [])
         row = next((one for one in known if one.is_in_effect(as_of)), None)
         if row is None:
-            raise _missing(key, as_of, known, self._keys, self.added)
+            raise _missing(key, as_of, self._rows, self.added)
         age_days, most = (as_of - row.observed_on).days, self._max_age_days
         if most is not None and age_days > most:
             sold = f"the {row.capacity_type} price of {row.sku_kind} {row.sku} in {row.region}"
@@ -184,20 +182,16 @@ class Prices:
             raise PriceError(problem, field="budget.maxPriceAge", value=f"{most:g}d", remedy=remedy)
         return row
 
-    @property
-    def _keys(self) -> set[Key]:
-        return {key for layer in self._layers for key in layer}
-
     def regions(self, provider: str) -> list[str]:
         """Regions of which there is any price."""
-        return sorted({key.region for key in self._keys if key.provider == provider})
+        return sorted({key.region for key in self._rows if key.provider == provider})
 
     def doubtful_regions(self) -> list[str]:
         """Warnings of regions of clouds that may be mistyped: where no machine of the catalogue has all its prices, and
         those that regions.yaml does not have, which the cloud may have opened since.
         """
         sold: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        for key in self._keys:
+        for key in self._rows:
             sold.setdefault((key.provider, key.region), set()).add((key.sku_kind, key.sku))
         doubts, clouds = [], yaml.safe_load(builtin("regions.yaml").read_text("utf-8"))
         for (provider, region), there in sorted(sold.items()):
@@ -301,7 +295,8 @@ def _nodes_of_clouds() -> tuple[tuple[str, frozenset[tuple[str, str]]], ...]:
     return tuple((node.provider, frozenset((kind, sku) for kind, sku, _ in _parts(node))) for node in nodes)
 
 
-def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
+def _by_key(rows: list[tuple[str, PriceRow]]) -> dict[Key, list[PriceRow]]:
+    """The rows of a file. Raises PriceError where two are in effect on the same day."""
     seen: dict[Key, list[tuple[str, PriceRow]]] = {}
     for source, row in rows:
         for other_place, other in seen.setdefault(row.key, []):
@@ -314,16 +309,17 @@ def _refuse_duplicates(rows: list[tuple[str, PriceRow]]) -> None:
                     remedy=f"end the row at {other_place} with effective_to, or remove one of the two",
                 )
         seen[row.key].append((source, row))
+    return {key: [row for _, row in known] for key, known in seen.items()}
 
 
-def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, list[PriceRow]]]) -> None:
+def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], known: Mapping[Key, list[PriceRow]]) -> None:
     """Rows of the newest file against those of the other capacity type that are found on the same days, in all files.
 
     What is found changes only where a row begins and after it has ended.
     """
     for source, row in sorted(rows, key=lambda placed: placed[1].capacity_type, reverse=True):  # spot first
         key = row.key._replace(capacity_type="on-demand" if row.capacity_type == "spot" else "spot")
-        others = [other for layer in reversed(layers) for other in layer.get(key, [])]
+        others = known.get(key, [])
         days = {row.effective_from, *(other.effective_from for other in others)}
         days |= {other.last_day + dt.timedelta(days=1) for other in others if other.last_day < dt.date.max}
         for day in sorted(filter(row.is_in_effect, days)):
@@ -343,15 +339,15 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], layers: list[dict[Key, l
                 )
 
 
-def _missing(key: Key, as_of: dt.date, known: list[PriceRow], keys: set[Key], added: str) -> PriceError:
+def _missing(key: Key, as_of: dt.date, rows: Mapping[Key, list[PriceRow]], added: str) -> PriceError:
     new_row = f"{key.provider},{key.region},{key.sku_kind},{key.sku},...,{key.capacity_type}"
-    if known:
+    if known := rows.get(key):
         periods = ", ".join(f"{row.effective_from} to {row.effective_to or 'now'}" for row in known)
         hint = f"there are prices for {periods}: choose such a date, or add a row '{new_row}' in effect on {as_of}"
         hint += f", {added}"
     else:
-        regions = sorted({k.region for k in keys if k._replace(region=key.region) == key})
-        near = suggest(key.sku, {k.sku for k in keys if k.sku_kind == key.sku_kind} - {key.sku})
+        regions = sorted({k.region for k in rows if k._replace(region=key.region) == key})
+        near = suggest(key.sku, {k.sku for k in rows if k.sku_kind == key.sku_kind} - {key.sku})
         hint = f"add a row '{new_row}' in effect on {as_of} with its source, {added}"
         if regions:
             hint += f"; the catalogue has it in {', '.join(regions)}"
@@ -408,9 +404,19 @@ def node_rate(
 ) -> Rate:
     """The rate of a node with its boot disk; a slice is divided among its hosts. Estimates and bills price nodes by it.
 
-    Raises PriceError naming the row to add when a part has no price on that day.
+    n1 is priced as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as a whole, the host of a slice as its
+    part of it, a machine that is not in the catalogue by a row of its machine type or of its GPUs. Raises PriceError
+    naming the row to add when a part has no price on that day.
     """
-    rows = _node_rows(prices, kind, region, capacity_type, as_of)
+    if isinstance(kind, Machine) and kind.priced_by == "none":
+        problem = "has no price: it is a machine of your own"
+        remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
+        raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
+    if isinstance(kind, Machine) and kind.priced_by == "own":
+        rows = [_own_row(prices, kind, region, capacity_type, as_of)]
+    else:
+        parts = ((Key(kind.provider, region, part, sku, capacity_type), units) for part, sku, units in _parts(kind))
+        rows = [(prices.find(key, as_of), units) for key, units in parts]
     if disk_gib:
         rows.append((_find(prices, [Key(kind.provider, region, "disk_gib", "boot", "on-demand")], as_of), disk_gib))
     return add_up(kind.title, rows, as_of, prices.added)
@@ -420,25 +426,6 @@ def cluster_rate(prices: Prices, provider: str, region: str, as_of: dt.date) -> 
     """The rate of a cluster's control plane; raises PriceError naming the row to add."""
     row = _find(prices, [Key(provider, region, "control_plane", "cluster", "on-demand")], as_of)
     return add_up("control plane of the cluster", [(row, 1)], as_of, prices.added)
-
-
-def _node_rows(
-    prices: Prices, kind: Machine | Slice, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> list[tuple[PriceRow, float]]:
-    """The price rows of a node, each with its units: n1 as vCPU + GiB (+ GPUs), a2/a3/g2 as host + GPUs, Azure sizes as
-    a whole, the host of a slice as its part of it, a machine that is not in the catalogue by a row of its machine type
-    or of its GPUs.
-    """
-    if isinstance(kind, Machine) and kind.priced_by == "own":
-        return [_own_row(prices, kind, region, capacity_type, as_of)]
-    if isinstance(kind, Machine) and kind.priced_by == "none":
-        problem = "has no price: it is a machine of your own"
-        remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
-        raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
-    return [
-        (prices.find(Key(kind.provider, region, part, sku, capacity_type), as_of), units)
-        for part, sku, units in _parts(kind)
-    ]
 
 
 def _parts(node: Machine | Slice) -> list[tuple[str, str, float]]:
