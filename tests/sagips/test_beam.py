@@ -12,7 +12,7 @@ from caloscale.errors import CheckpointError, ConfigurationError, InputError
 from caloscale.models.card import GENERATOR, read_card, read_configuration
 from caloscale.models.network_files import load_network
 from caloscale.random import EventDraws
-from caloscale.sagips.beam import Beam, Calorimeter
+from caloscale.sagips.beam import Beam
 from caloscale.sagips.data import measured_events
 from caloscale.sagips.environment import EVENTS, PARAMETERS
 from caloscale.sagips.optimizers import make_optimizer
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_observables_are_those_of_plain_loops(folder: Path) -> None:
     card = read_card(folder)
     cells = np.random.default_rng(1).random((1, 4, *card.shape), np.float32) ** 4
-    events = Calorimeter(card)({"cells_gev": tf.constant(cells)}, EventDraws(1, 0, 0, 0, 1))[EVENTS].numpy()[0]
+    events = Beam(4, model=str(folder)).measure(tf.constant(cells)).numpy()[0]
     depths = sensor_depth_mm(card.geometry)
     for shower, (total, depth, slope) in zip(cells[0].astype(float), events):
         points = [

@@ -91,7 +91,7 @@ def test_an_error_of_a_module_of_ones_own_is_no_missing_class(monkeypatch: pytes
         ("tests.sagips.toy.Normal", {"trouth": 1}, "cannot be constructed with these options"),
         ("tests.sagips.toy.Normal", {"truth": [0.65, 40]}, r"its truth \(0.65, 40\) is not one number between 0 and 1"),
         ("tests.sagips.toy.Normal", {"truth": [0.65]}, "for each of mean, width"),
-        ("caloscale.sagips.proxy.InverseSampler", {"grid": 1}, "is not an environment: it has no parameters"),
+        ("types.SimpleNamespace", {"grid": 1}, "is not an environment: it has no parameters"),
     ],
 )
 def test_what_is_no_environment_is_named_with_its_field(name: str, options: dict, words: str) -> None:

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, NORMS, PARAMETERS
-from caloscale.sagips.proxy import TRUTH, InverseSampler, Proxy, sample_by_inverse
+from caloscale.sagips.proxy import TRUTH, Proxy, sample_by_inverse
 
 X = 0.1 + (0.99999 - 0.1) / 1000 * np.arange(1000)
 LOW, HIGH = np.array([0, -1, 0, 0, -1, 0.0]), np.array([3, 1, 5, 3, 1, 5.0])
@@ -87,13 +87,13 @@ def test_norms_and_gradients_of_norms() -> None:
 def test_sampling_holds_no_array_of_events_times_points() -> None:
     """Sorted search: the largest array is that of the densities or of the events."""
     count = 5000
-    sampler = InverseSampler(tf.constant(X, tf.float32), count)
+    environment = Proxy(count)
 
     @tf.function
     def gradient(sigma: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
             tape.watch(sigma)
-            events = sampler({"densities": sigma}, EventDraws(1, 0, 0, 0, 1))[EVENTS]
+            events = environment.sample(sigma, EventDraws(1, 0, 0, 0, 1))
         return tape.gradient(events, sigma)
 
     graph = gradient.get_concrete_function(tf.TensorSpec((1, 2, 1000))).graph
