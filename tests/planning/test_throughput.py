@@ -210,4 +210,4 @@ def test_slices_exist_or_are_refused():
 
 def test_every_slice_has_a_known_accelerator_and_its_hosts():
     assert {row.accelerator for row in load_slices()} <= set(load_accelerators())
-    assert all(row.hosts * row.chips_per_host == row.chips for row in load_slices())
+    assert all(row.hosts * row.per_node == row.chips for row in load_slices())

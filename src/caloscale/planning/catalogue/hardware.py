@@ -245,11 +245,12 @@ class Slice(SourcedRow):
     """Value of the node label cloud.google.com/gke-tpu-accelerator."""
     machine_type: str = Field(min_length=1)
     """Machine type of the hosts."""
-    chips_per_host: int = Field(ge=1)
+    per_node: int = Field(ge=1)
+    """Chips of a host."""
     topology: str = Field(pattern=r"^\d+(x\d+){1,2}$")
     """Chips along each axis."""
     hosts: int = Field(ge=1)
-    """Hosts: product(topology) / chips per host."""
+    """Hosts: product(topology) / chips of a host."""
     price_kind: Literal["tpu_slice", "tpu_chip"]
     """Whether the catalogue prices the slice or the chip."""
     price_sku: str = Field(min_length=1)
@@ -257,11 +258,6 @@ class Slice(SourcedRow):
     retired: bool = False
     """Not sold any more."""
     note: str = ""
-
-    @property
-    def per_node(self) -> int:
-        """Chips of a host, under the name that machines have for their GPUs."""
-        return self.chips_per_host
 
     @property
     def chips(self) -> int:
