@@ -3,9 +3,11 @@
 A hook of mkdocs (see mkdocs.yml); nothing that it makes is kept in the repository.
 """
 
+import csv
 import json
 import re
 from collections.abc import Callable, Iterator
+from importlib import resources
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +20,6 @@ from typer.cli import get_docs_for_click
 
 from caloscale import errors
 from caloscale.cli.main import app, main
-from caloscale.operator.context import EVENTS
 from caloscale.operator.metrics import Metrics, RunsCollector
 from caloscale.operator.store import Store
 from caloscale.planning.billing.usage import RunUse
@@ -218,7 +219,8 @@ def metrics() -> str:
     metrics.count("GET", "pods", 200)  # a counter without samples shows no labels
     metrics.events.labels("Pod")
     found = (*metrics.registry.collect(), *RunsCollector(Store(), lambda: True).collect())
-    events = ((f"`{reason}`", kind, cell(meaning)) for reason, (kind, meaning) in EVENTS.items())
+    lines = resources.files("caloscale.operator").joinpath("events.csv").read_text(encoding="utf-8").splitlines()
+    events = ((f"`{row['reason']}`", row["type"], cell(row["meaning"])) for row in csv.DictReader(lines))
     return "\n\n".join(
         [
             "# Metrics and events of the operator",

@@ -1,13 +1,11 @@
 """What is known of a run, and the decision that is made from it: a status and actions."""
 
-import csv
 import datetime as dt
 import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib import resources
 from typing import Any, Literal
 
 from caloscale.cluster.capacity.nodes import Pool, PoolKey
@@ -94,16 +92,15 @@ class Boost:
 
 @dataclass(frozen=True)
 class RunEvent:
-    """An event on the run: a departure from its normal course, which phase and conditions state."""
+    """An event on the run: a departure from its normal course, which phase and conditions state.
+
+    Its reasons are in events.csv, but for warnings about pods, which have those that Kubernetes gives them.
+    """
 
     kind: Literal["Normal", "Warning"]
     reason: str
     message: str
 
-
-_TABLE = resources.files("caloscale.operator").joinpath("events.csv").read_text(encoding="utf-8")
-EVENTS = {row["reason"]: (row["type"], row["meaning"]) for row in csv.DictReader(_TABLE.splitlines())}
-"""Events by reason: type and meaning. A warning about a pod has the reason that Kubernetes gives it."""
 
 Action = Create | Delete | Boost | RunEvent
 
