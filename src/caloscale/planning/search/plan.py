@@ -33,9 +33,11 @@ from caloscale.planning.search.own_machine import (
     rates_used,
 )
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
-from caloscale.planning.step_time.layout import Layout, describe_division, memory_doubt, rank_layouts
+from caloscale.planning.step_time.layout import Layout, describe_division, memory_doubt
+from caloscale.planning.step_time.throughput import Setups
 from caloscale.spec import Run
 from caloscale.spec.block import Block
+from caloscale.spec.train import divisors
 
 LISTED = 100
 """Cheapest of the candidates that may be chosen that a plan lists after its Pareto front; all are considered."""
@@ -351,22 +353,48 @@ def _break_even(candidates: Candidates, index: int) -> float | None:
 
 
 def _layouts(candidates: Candidates, index: int) -> tuple[Layout, ...]:
-    """Layouts of the same GPUs on all nodes that there are for them; a TPU slice has one."""
-    offer = candidates.offer_of(index)
+    """Divisions of the same GPUs into workers on all nodes that there are for them, fastest first, steadier first where
+    equal; a TPU slice has one."""
+    offer, basis = candidates.offer_of(index), candidates.basis
     if offer.hardware.topology is not None:
         return ()
-    sizes = [machine.per_node for machine in load_machines() if (machine.provider, machine.accelerator) == offer.key]
-    return tuple(
-        rank_layouts(
-            candidates.timings.of(*offer.key),
-            offer.accelerator,
-            candidates.basis.measurements,
-            count=int(candidates.setups.nodes[index]) * offer.hardware.per_node,
-            node_sizes=sizes or [offer.hardware.per_node],
-            batch=int(candidates.setups.batch[index]),
-            showers=candidates.basis.run.data.showers or 0,
+    count = int(candidates.setups.nodes[index]) * offer.hardware.per_node
+    own = {machine.per_node for machine in load_machines() if (machine.provider, machine.accelerator) == offer.key}
+    sizes = [size for size in sorted(own or {offer.hardware.per_node}, reverse=True) if count % size == 0]
+    divided = [(count // size, size, part) for size in sizes for part in divisors(size)[::-1]]
+    replicas, batch = count * offer.accelerator.replicas, candidates.setups.batch[index]
+    setups = Setups(*np.array([(replicas, count // part, nodes, batch) for nodes, _, part in divided], float).T)
+    timing = candidates.timings.of(*offer.key)
+    times = timing.predict(setups, basis.run.data.showers or 0)
+    scatter: list[float | None] = []
+    for nodes, _, part in divided:
+        wanted = (offer.accelerator.accelerator, count, count // part, nodes)
+        alike = (m for m in basis.measurements if (m.accelerator, m.count, m.workers, m.nodes) == wanted)
+        known = [m.step_cv for m in alike if m.step_cv is not None]
+        scatter.append(float(np.mean(known)) if known else None)
+    order = sorted(range(len(divided)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
+    ranked = []
+    for each in order:
+        nodes, size, part = divided[each]
+        reasons = [describe_division(size, part)]
+        if nodes > 1 and size == 1:
+            reasons.append("single accelerators: every hop of the ring crosses the network, and steps were unsteady")
+        reasons += [f"extrapolates: {reason}" for reason in timing.extrapolations(setups[each : each + 1])]
+        ranked.append(
+            Layout(
+                workers=count // part,
+                accelerators_per_worker=part,
+                nodes=nodes,
+                per_node=size,
+                aligned=part == size,
+                epoch_seconds=float(times.epoch_seconds[each]),
+                epoch_seconds_interval=(float(times.epoch_low[each]), float(times.epoch_high[each])),
+                slower_than_best=float(times.epoch_seconds[each] / times.epoch_seconds[order[0]] - 1),
+                step_scatter=scatter[each],
+                reasons=tuple(reasons),
+            )
         )
-    )
+    return tuple(ranked)
 
 
 def _notes(candidates: Candidates, binding: Limit | None) -> tuple[str, ...]:
