@@ -212,19 +212,11 @@ def _is_dead(draft: Draft, pod: Pod) -> bool:
     return ready is None or (not ready and pod.deleting is not None and pod.deleting <= draft.now)
 
 
-def clear(draft: Draft) -> None:
-    """After the end: nothing that runs on is left behind."""
-    if any(job.state in ("active", "suspended") for job in draft.seen.jobs) and _has_ended_for(draft, LINGER_SECONDS):
+def clear(draft: Draft, run: AnyRun) -> None:
+    """After the end: nothing runs on, and the run itself is removed when it was kept long enough."""
+    ended, kept_s = draft.status.finished or draft.now, run.cluster.ttl_seconds_after_finished
+    run_on = any(job.state in ("active", "suspended") for job in draft.seen.jobs)
+    if run_on and not draft.waits(ended, LINGER_SECONDS):
         draft.remove_jobs()
-
-
-def expire(draft: Draft, run: AnyRun) -> None:
-    """Remove the run itself when it has been kept long enough after its end."""
-    kept_s = run.cluster.ttl_seconds_after_finished
-    if kept_s is not None and _has_ended_for(draft, kept_s):
+    if kept_s is not None and not draft.waits(ended, kept_s):
         draft.actions.append(Delete(names.KIND, draft.seen.run.name, draft.seen.run.uid))
-
-
-def _has_ended_for(draft: Draft, seconds: float) -> bool:
-    """Whether the run ended at least this long ago; if not, it is looked at again then."""
-    return not draft.waits(draft.status.finished or draft.now, seconds)

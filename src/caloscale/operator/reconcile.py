@@ -15,7 +15,7 @@ from caloscale.cluster.accounting import preempted_usd, settle, track, with_cost
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.operator.attempts import start, watch
 from caloscale.operator.context import Boost, Decision, Draft, Snapshot
-from caloscale.operator.lifecycle import clear, expire, give_up, limit_reached, suspend
+from caloscale.operator.lifecycle import clear, give_up, limit_reached, suspend
 from caloscale.operator.outcomes import REFUSED
 from caloscale.spec import AnyRun
 from caloscale.status import FINISHED, MENDABLE, WRITTEN, Phase, RunProgress, RunStatus
@@ -47,8 +47,7 @@ def reconcile(seen: Snapshot, now: dt.datetime) -> Decision:
                 draft.put(message=draft.problem)
     # also of a run that has finished just now: no event may come any more that would have it looked at again
     if draft.status.phase in FINISHED:
-        clear(draft)
-        expire(draft, run)
+        clear(draft, run)
     if draft.status.phase == "Failed" and draft.status.failed_spec is None:
         draft.put(failed_spec=_digest(seen.spec))
     draft.put(observed_generation=draft.seen.generation)
