@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from caloscale.studies.exchange_events import ExchangePlan, Link, Network, simulate, straggling_times
+from caloscale.studies.exchange import Ranks
+from caloscale.studies.exchange_events import ExchangePlan, Link, Network, simulate
 from tests.sagips.vectors import groups_of_sizes
 
 NETWORK = Network(within=Link(1e-6, 1e10), between=Link(1e-5, 1e9), window=Link(2e-6, 5e9))
@@ -87,8 +88,9 @@ def test_ranks_in_step_find_everything_and_remote_memory_takes_its_copies():
 
 
 def test_straggling_times_have_the_mean_and_width_they_are_asked_for():
-    times = straggling_times(2000, 100, 0.5, width=0.1, share=0.0, factor=1, seed=1)
+    ranks = {"epochs": 2000, "ranks": 100, "compute_milliseconds": 500}
+    times = Ranks(**ranks, width=0.1).computing_seconds()
     assert times.mean() == pytest.approx(0.5, rel=2e-3) and times.std() / times.mean() == pytest.approx(0.1, rel=0.02)
-    slow = straggling_times(2000, 100, 0.5, width=0.0, share=0.02, factor=3, seed=1)
+    slow = Ranks(**ranks, stragglers=0.02, straggler_factor=3).computing_seconds()
     assert (slow > 1).mean() == pytest.approx(0.02, rel=0.1)
     np.testing.assert_allclose(np.unique(slow.round(9)), [0.5, 1.5])

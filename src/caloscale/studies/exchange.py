@@ -23,7 +23,7 @@ from caloscale.sagips.groups import Groups, equal_groups, group_of
 from caloscale.sagips.remote_memory import Counts, Floats
 from caloscale.spec.block import Block
 from caloscale.spec.solver import Exchange as ExchangeMethod
-from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate, straggling_times
+from caloscale.studies.exchange_events import ExchangePlan, Link, Network, Outcome, simulate
 from caloscale.studies.points import validated
 from caloscale.studies.ranks import run_ranks
 
@@ -78,7 +78,7 @@ class Ranks(Exchanging):
     epochs: int = Field(100, ge=1)
     """Exchanges."""
     compute_milliseconds: float = Field(0.0, ge=0)
-    """Mean time of a worker's epoch without exchange."""
+    """Mean time of a worker's epoch without exchange that does not straggle."""
     width: float = Field(0.0, ge=0)
     """Relative width of the log-normal distribution of that time."""
     stragglers: float = Field(0.0, ge=0, le=1)
@@ -87,9 +87,11 @@ class Ranks(Exchanging):
 
     def computing_seconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Times of all epochs and workers, (epochs, ranks), s."""
+        random, shape = np.random.default_rng(1), (self.epochs, self.ranks)
+        sigma = np.sqrt(np.log1p(self.width**2))
         mean = self.compute_milliseconds / 1000
-        options = {"width": self.width, "share": self.stragglers, "factor": self.straggler_factor}
-        return straggling_times(self.epochs, self.ranks, mean, **options, seed=1)
+        times = mean * np.exp(sigma * random.standard_normal(shape) - sigma**2 / 2)
+        return np.where(random.random(shape) < self.stragglers, self.straggler_factor * times, times)
 
 
 class ExchangeInputs(Ranks):

@@ -79,17 +79,6 @@ class Outcome:
         return self.counts.contributions + self.counts.repeated + self.counts.missing
 
 
-def straggling_times(
-    epochs: int, ranks: int, mean_seconds: float, *, width: float, share: float, factor: float, seed: int
-) -> Times:
-    """Computing times, s (epochs, ranks): log-normal with this relative width; a share of the epochs takes factor times
-    as long. mean_seconds: of the epochs that do not straggle."""
-    random = np.random.default_rng(seed)
-    sigma = np.sqrt(np.log1p(width**2))
-    times = mean_seconds * np.exp(sigma * random.standard_normal((epochs, ranks)) - sigma**2 / 2)
-    return np.where(random.random((epochs, ranks)) < share, factor * times, times)
-
-
 def simulate(plan: ExchangePlan, computing: Times, network: Network) -> Outcome:
     """The epochs of all ranks. computing: (epochs, ranks), s. Its first row is epoch 1, the first with an exchange."""
     if plan.method == "grouped-rma":
