@@ -77,37 +77,33 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
             remedy="give fetched runs on rented accelerators whose last attempt completed two epochs (observed in "
             "docs/bill.md), or runs on this machine whose training succeeded",
         )
+    residuals = []
     for row in rows:
-        if network_of_preset(row.network) is None:
+        network = network_of_preset(row.network)
+        if network is None:
             remedy = f"leave {row.source} out"
             raise InputError("is not a preset", field="observed.network", value=row.network, remedy=remedy)
+        timing = Timings(measurements, network).of(row.provider, row.accelerator)
+        predicted = timing.models[0].predict(setups_of([row]))
+        seconds, low, high = (float(each[0]) for each in (predicted.seconds, predicted.low, predicted.high))
+        residuals.append(
+            Residual(
+                **row.values_of("source", "accelerator", "count", "step_seconds"),
+                predicted_seconds=seconds,
+                predicted_interval=(low, high),
+                error=seconds / row.step_seconds - 1,
+                inside=low <= row.step_seconds <= high,
+            )
+        )
     everything = (*measurements, *rows)
     markets = dict.fromkeys((row.provider, row.accelerator, row.region) for row in rows)
     rates = [(market, interruption_rate(everything, *market)) for market in markets]
     return Calibration(
-        residuals=tuple(_residual(row, measurements) for row in rows),
+        residuals=tuple(residuals),
         interruptions=tuple(
             InterruptionRate(cloud=cloud, accelerator=accelerator, region=region, per_node_hour=rate)
             for (cloud, accelerator, region), rate in rates
             if rate is not None
         ),
         warnings=(*(f"{row.source}: {row.note}" for row in rows if row.note), *left_out),
-    )
-
-
-def _residual(row: Measurement, measurements: Sequence[Measurement]) -> Residual:
-    network = network_of_preset(row.network)
-    assert network is not None
-    timing = Timings(measurements, network).of(row.provider, row.accelerator)
-    predicted = timing.models[0].predict(setups_of([row]))
-    low, high = float(predicted.low[0]), float(predicted.high[0])
-    return Residual(
-        source=row.source,
-        accelerator=row.accelerator,
-        count=row.count,
-        step_seconds=row.step_seconds,
-        predicted_seconds=float(predicted.seconds[0]),
-        predicted_interval=(low, high),
-        error=float(predicted.seconds[0]) / row.step_seconds - 1,
-        inside=low <= row.step_seconds <= high,
     )

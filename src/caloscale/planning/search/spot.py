@@ -81,7 +81,8 @@ def expected(
             tau = _of_whole_pieces(tau, np.maximum(work, 1.0), mean, save, start_up, lifetime)
         away = np.log1p(awaited * provisioning / mean)
         wait = np.where(np.isinf(mean), provisioning, mean * np.expm1(away / awaited))
-        cycle = wait + _mean_lifetime(mean, lifetime)
+        lasting = mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean))
+        cycle = wait + np.where(np.isinf(mean), lifetime, lasting)
         saved = _saved(tau, mean, save, start_up, lifetime)
         total = np.where(never, work, np.where(saved > 0, work * cycle / saved, np.inf))
         cycles = np.where(never, 0.0, total / cycle)
@@ -109,10 +110,6 @@ def break_even_rate(spot_usd: Callable[[float], float], on_demand_usd: float) ->
     from scipy.optimize import brentq  # loaded when needed: half a second
 
     return float(brentq(logarithm_of_ratio, lowest, 60.0, xtol=1e-9))
-
-
-def _mean_lifetime(mean: Numbers, lifetime: Numbers) -> Numbers:
-    return np.where(np.isinf(mean), lifetime, mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean)))
 
 
 def _of_whole_pieces(

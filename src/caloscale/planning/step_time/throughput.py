@@ -133,8 +133,9 @@ class StepModel:
 
         half = stdtrit(self.freedom, (1 + LEVEL) / 2) * self.scatter * np.sqrt(1 + np.maximum(leverage, 0))
         low, high = seconds * np.exp(-half), seconds * np.exp(half)
-        if len(np.unique(self.setups.batch)) == 1:
-            low, high = self._one_batch(setups, seconds, low, high)
+        if len(np.unique(self.setups.batch)) == 1:  # the fixed part is unknown: anything from none (the fit) to all
+            ratio = (seconds + self.coefficients[1] * (self.setups.batch[0] - setups.batch)) / seconds
+            low, high = np.minimum(low, low * ratio), np.maximum(high, high * ratio)
         if self.scaled is not None:
             arithmetic = columns[:, :2] @ self.coefficients[:2]  # and waiting for the slowest
             rest = seconds - arithmetic
@@ -143,12 +144,6 @@ class StepModel:
             low, high = (least * arithmetic + fewest) * low / seconds, (most * arithmetic + largest) * high / seconds
             seconds = factor * arithmetic + rest
         return StepTimes(seconds, low, high, self._outside(setups))
-
-    def _one_batch(self, setups: Setups, seconds: Numbers, low: Numbers, high: Numbers) -> tuple[Numbers, ...]:
-        """With one batch size measured the fixed part is unknown: anything from none (the fit) to all is possible."""
-        all_fixed = seconds + self.coefficients[1] * (self.setups.batch[0] - setups.batch)
-        ratio = all_fixed / seconds
-        return np.minimum(low, low * ratio), np.maximum(high, high * ratio)
 
     def _outside(self, setups: Setups) -> NDArray[np.bool_]:
         known = self.setups
