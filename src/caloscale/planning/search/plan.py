@@ -33,7 +33,7 @@ from caloscale.planning.search.own_machine import (
     rates_used,
 )
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
-from caloscale.planning.step_time.layout import Layout, describe_division, memory_doubt
+from caloscale.planning.step_time.layout import Layout, describe_division
 from caloscale.planning.step_time.throughput import Setups
 from caloscale.spec import Run
 from caloscale.spec.block import Block
@@ -308,9 +308,10 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
         reasons.append(f"{batch // at_once} micro-batches of {at_once}: timed as one batch of {batch}")
     if run.train.precision == "bfloat16" and offer.accelerator.kind == "gpu":
         reasons.append("train.precision bfloat16: timed as float32, which was measured")
-    doubt = memory_doubt(offer.accelerator, candidates.timings.network, at_once, candidates.basis.measurements)
-    if doubt:
-        reasons.append(doubt)
+    kind = candidates.timings.network.network, offer.accelerator.accelerator
+    run_before = (m.batch_per_replica for m in candidates.basis.measurements if (m.network, m.accelerator) == kind)
+    if at_once > max(run_before, default=0):
+        reasons.append(f"no batch of {at_once} has been run on {offer.accelerator.accelerator}: memory unproven")
     if offer.capacity_type == "spot" and np.isnan(candidates.money.rate[index]):
         reasons.append(
             "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "

@@ -1,9 +1,6 @@
 """Workers, accelerators and nodes: a division of them, and what is refused for its memory."""
 
-from collections.abc import Sequence
-
 from caloscale.planning.catalogue.hardware import Accelerator, Network
-from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.spec.block import Block
 from caloscale.spec.train import TrainingPrecision
 
@@ -48,15 +45,6 @@ def memory_problem(
         f"a batch of {batch} needs at least {needed_gib:.1f} GiB, a replica on {accelerator.accelerator} has "
         f"{memory_gib:g} GiB"
     )
-
-
-def memory_doubt(
-    accelerator: Accelerator, network: Network, batch: int, measurements: Sequence[Measurement]
-) -> str | None:
-    """The remark that no batch as large for the memory has been run; None where one has."""
-    alike = (m for m in measurements if (m.network, m.accelerator) == (network.network, accelerator.accelerator))
-    known = max((m.batch_per_replica for m in alike), default=0)
-    return None if batch <= known else f"no batch of {batch} has been run on {accelerator.accelerator}: memory unproven"
 
 
 def describe_division(per_node: int, part: int) -> str:
