@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, cast
@@ -49,9 +48,9 @@ TAIL = 2
 _FINITE, _ALL = -2, -1
 
 
-class Exchange(ABC):
+class Exchange:
     """Averages a flat gradient over ranks by adding up vectors: gradients, followed by their number (`TAIL`). All ranks
-    call it for the same epochs in the same order.
+    call it for the same epochs in the same order. By itself it adds none: each rank keeps its own gradient.
     """
 
     first_epoch = 1
@@ -84,11 +83,10 @@ class Exchange(ABC):
         counts.exchange_seconds += time.perf_counter() - start
         return mean
 
-    @abstractmethod
     def _add_others(self, partial: Floats, epoch: int) -> None:
         """Add the vectors of other ranks to ``partial``, in place: (size + TAIL,)."""
 
-    def close(self) -> None:  # noqa: B027
+    def close(self) -> None:
         """Free what MPI holds. All ranks call it, at the end; it waits for them, so a rank that fails must not."""
 
 
@@ -136,13 +134,6 @@ class MessageRing:
             wait(requests)
             sent, received = received, sent
         partial += sent
-
-
-class NoExchange(Exchange):
-    """Each rank keeps its own gradient; one that is not finite is replaced by zeros."""
-
-    def _add_others(self, partial: Floats, epoch: int) -> None:
-        pass
 
 
 class AllReduce(SynchronousExchange):
@@ -289,7 +280,7 @@ def make_exchange(
     leaders.
     """
     if method == "none":
-        return NoExchange()
+        return Exchange()
     over_all: dict[str, Callable[[MPI.Intracomm], Exchange]] = {
         "all-reduce": AllReduce, "central": Central, "chunked-ring": ChunkedRing,
     }  # fmt: skip

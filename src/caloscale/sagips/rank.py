@@ -207,12 +207,12 @@ def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
 
 def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: saves.Progress) -> Exchange:
     """The exchange, in the groups of earlier attempts; groups are written into the progress."""
-    from caloscale.sagips.exchange import NoExchange, make_exchange
+    from caloscale.sagips.exchange import Exchange, make_exchange
     from caloscale.sagips.groups import equal_groups, node_groups
 
     if communicator is None or solver.exchange == "none":
         progress.groups = solver.ranks
-        return NoExchange()
+        return Exchange()
     groups = tuple(map(tuple, progress.members))
     if solver.exchange in GROUPED:
         if not groups:
