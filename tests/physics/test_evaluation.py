@@ -92,10 +92,7 @@ def test_layers_that_belong_to_other_showers_are_found_by_the_layers_alone(undis
         shuffled[order[:-5], :, :, layer] = generated.cells_gev[order[5:], :, :, layer]
     broken = with_cells(generated, shuffled)
     options = {"training": undistorted.training, "untrained": None, "data": DATA, "validation": QUICK}
-    right, wrong = (
-        compare_layers(compare(undistorted.reference, sample, **options).samples, QUICK)
-        for sample in (generated, broken)
-    )
+    right, wrong = (compare_layers(compare(undistorted.reference, sample, **options)) for sample in (generated, broken))
     assert abs(right.value - 0.5) < 3 * right.uncertainty
     assert wrong.value - 0.5 > 4 * wrong.uncertainty
 
@@ -211,7 +208,7 @@ def test_columns_of_primaries_are_known_by_their_names():
         further = {**showers.further, "azimuth_rad": zeros, "entry_y_mm": zeros, "entry_x_mm": zeros + seed / 5}
         samples.append(replace(showers, further=further))
     compared = compare(*samples[:2], training=samples[2], untrained=None, data=data, validation=QUICK)
-    assert compared.samples.generated.further[0] == pytest.approx([0.6, 0, 11])
+    assert compared.observed["generated"].further[0] == pytest.approx([0.6, 0, 11])
     assert [len(s.particles["e-"]) - s.particles["e-"].sum() for s in compared.weighted.values()] == [30, 30, 30]
 
 

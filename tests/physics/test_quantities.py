@@ -207,7 +207,7 @@ def test_what_cannot_be_measured_has_its_reason(pair):
 def test_the_stochastic_term_is_that_of_the_showers(comparison):
     """Of a width that falls as 1/sqrt(E)."""
     rng = np.random.default_rng(4)
-    observed = comparison.samples.reference[rng.integers(len(comparison.samples.reference), size=20_000)]
+    observed = comparison.observed["reference"][rng.integers(len(comparison.observed["reference"]), size=20_000)]
     energy = rng.uniform(5, 40, 20_000)
     sums = 0.026 * energy * (1 + 0.3 / np.sqrt(energy) * rng.normal(size=20_000))
     edges = range_edges((5, 40), 6)
@@ -268,17 +268,17 @@ def test_the_maximum_is_that_of_the_mean_profile(pair):
 
 
 def test_the_regressed_energy_has_a_bias_and_a_width(comparison):
-    samples = comparison.samples
-    found = compare_regression(samples, comparison.weighted)
-    errors = energy_regression(samples.training, [samples.reference, samples.generated])
-    for name, relative in zip(("reference", "generated"), errors):
+    found, names = compare_regression(comparison), ("reference", "generated")
+    errors = energy_regression(comparison.training, [comparison.observed[name] for name in names])
+    for name, relative in zip(names, errors):
         assert getattr(found.bias, name).value == pytest.approx(relative.mean(), rel=1e-3, abs=1e-6)
         assert getattr(found.width, name).value == pytest.approx(relative.std(), rel=1e-3)
 
 
 def test_a_distance_is_stated_with_its_null_and_its_sizes(comparison):
     """Of a distance that is the difference of the mean energies, for which all is known."""
-    samples, calls = comparison.samples, []
+    reference, generated = (comparison.observed[name] for name in ("reference", "generated"))
+    calls, seed = [], comparison.validation.seed
 
     def distance(first, second, *, seed):
         calls.append((len(first), len(second), seed))
@@ -286,11 +286,11 @@ def test_a_distance_is_stated_with_its_null_and_its_sizes(comparison):
             raise ValueError("too few")
         return Estimate(float(second[:, 0].mean() - first[:, 0].mean()), 0.5)
 
-    found = compare_features(samples, distance, 7)
-    means = [float(distance_features(s)[:, 0].mean()) for s in (samples.reference, samples.generated)]
+    found = compare_features(comparison, distance)
+    means = [float(distance_features(s)[:, 0].mean()) for s in (reference, generated)]
     assert found.value == pytest.approx(means[1] - means[0], rel=1e-3, abs=1e-9)
-    count = len(samples.reference)
-    assert calls[0] == (count, len(samples.generated), 7) and calls[1:6] == [(count, count, 7)] * 5
+    count = len(reference)
+    assert calls[0] == (count, len(generated), seed) and calls[1:6] == [(count, count, seed)] * 5
     assert (found.showers, found.null_showers) == (count, count)
     assert found.uncertainty == pytest.approx(np.hypot(0.5, found.null_uncertainty), rel=1e-3)
     assert found.null_uncertainty > 0 and abs(found.null) < 4 * found.null_uncertainty
@@ -341,7 +341,7 @@ def test_a_number_is_in_one_bin_and_edges_hold_ninety_nine_per_cent():
 
 
 def test_histograms_count_each_shower_once(comparison):
-    observed = comparison.samples.reference
+    observed = comparison.observed["reference"]
     found = fill_histograms(observed, choose_edges(observed))
     assert found["showerMaximum"].shape[2] == observed.longitudinal.shape[1] + 3
     assert (found["showerMaximum"][:, 0].argmax(axis=1) == observed.maximum_layer + 1).all()
@@ -353,7 +353,7 @@ def test_histograms_count_each_shower_once(comparison):
 
 
 def test_correlations_of_drawn_showers_are_those_of_numpy(comparison):
-    observed = comparison.samples.reference
+    observed = comparison.observed["reference"]
     features = correlation_features(observed[~observed.empty])
     assert features.shape[1] == 16
     rng = np.random.default_rng(2)
@@ -419,7 +419,7 @@ def test_diversity_is_the_distance_to_the_nearest_shower(comparison):
 def test_copies_of_training_showers_are_nearer_to_them_than_held_out_showers(comparison):
     """Against all pairs; half of 240 copies, mirrored in x, are found in a quarter of the pairs beside chance."""
     reference, generated = (comparison.weighted[name].observed for name in ("reference", "generated"))
-    training = comparison.samples.training
+    training = comparison.training
 
     def nearest(observed, scale) -> np.ndarray:
         points, known = (np.abs(distance_features(o)) / scale for o in (observed, training))

@@ -222,7 +222,7 @@ def test_other_primaries_than_those_of_the_held_out_showers_are_marked(
     monkeypatch.setattr(validation, "evaluate", lambda _: ACCEPTED)
     drawn, held_out = (showers_of(**draw_table(COMPACT.data, 1000, np.random.default_rng(seed))) for seed in (1, 2))
     held_out = held_out[held_out.energy_gev > lowest_gev]
-    compared = SimpleNamespace(samples=SimpleNamespace(generated_showers=drawn, reference_showers=held_out))
+    compared = SimpleNamespace(generated_showers=drawn, reference_showers=held_out)
     shards = SimpleNamespace(manifest=SimpleNamespace(train_sha256="0"))
     card = SimpleNamespace(showers_sha256="0", configuration={"train": {"startFrom": "runs/first/model"}})
     warnings = _evaluated(COMPACT, compared, card, shards).warnings
@@ -238,7 +238,7 @@ def test_networks_that_began_with_a_model_of_own_data_are_marked(
     monkeypatch.setattr(validation, "evaluate", lambda _: ACCEPTED)
     run = spec.load_run(preset="compact", overrides=[f"data.source={source}"])
     drawn = showers_of(**draw_table(run.data, 9, np.random.default_rng(1)))
-    compared = SimpleNamespace(samples=SimpleNamespace(generated_showers=drawn, reference_showers=drawn))
+    compared = SimpleNamespace(generated_showers=drawn, reference_showers=drawn)
     shards = SimpleNamespace(manifest=SimpleNamespace(train_sha256="0"))
     card = SimpleNamespace(showers_sha256="0", configuration={"train": {"startFrom": start}})
     warnings = _evaluated(run, compared, card, shards).warnings

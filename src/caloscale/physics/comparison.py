@@ -39,45 +39,6 @@ _DECIMALS = 3
 
 
 @dataclass(frozen=True)
-class Samples:
-    """Observables of all samples.
-
-    reference_showers, generated_showers: the cells of both. unusable: number of generated showers with cells that
-    are not finite or negative; in generated_showers they are empty.
-    """
-
-    axes: Axes
-    cuts: Cuts
-    reference: Observed
-    generated: Observed
-    training: Observed
-    baseline: Observed
-    untrained: Observed | None
-    unusable: int
-    training_source: str
-    reference_showers: Showers
-    generated_showers: Showers
-
-    @property
-    def counts(self) -> Counts:
-        """Numbers of showers."""
-        return Counts(
-            reference=len(self.reference),
-            generated=len(self.generated),
-            training=len(self.training),
-            untrained=0 if self.untrained is None else len(self.untrained),
-            empty=int(self.generated.empty.sum()),
-            unusable=self.unusable,
-        )
-
-    @property
-    def by_name(self) -> dict[str, Observed]:
-        """The samples that are compared, Monte Carlo first."""
-        named = {"reference": self.reference, "generated": self.generated, "baseline": self.baseline}
-        return named if self.untrained is None else named | {"untrained": self.untrained}
-
-
-@dataclass(frozen=True)
 class Weighted:
     """A sample with its bootstrap weights (1 + B, N), its membership in the ranges of energy (N, R) of the
     results, and in the finer bins (N, K) of line and resolution fits. particles: membership (N,) by primary,
@@ -103,17 +64,43 @@ class Weighted:
 class Comparison:
     """Everything that statistics and figures are computed from.
 
-    weighted: by sample: reference, generated, baseline, and untrained where it is compared.
+    weighted: by sample: reference, generated, baseline, and untrained where it is compared. training: observables.
+    reference_showers, generated_showers: the cells of both. unusable: number of generated showers with cells that are
+    not finite or negative; in generated_showers they are empty.
     bin_edges (K, B + 1) by scalar observable.
     range_edges_gev (R + 1,): edges of the ranges of energy.
     """
 
-    samples: Samples
+    axes: Axes
+    cuts: Cuts
     weighted: dict[str, Weighted]
+    training: Observed
+    training_source: str
+    reference_showers: Showers
+    generated_showers: Showers
+    unusable: int
     resampling: Resampling
     bin_edges: dict[str, Floats]
     range_edges_gev: Floats
     validation: Validation
+
+    @property
+    def observed(self) -> dict[str, Observed]:
+        """The observables of the samples that are compared, Monte Carlo first."""
+        return {name: sample.observed for name, sample in self.weighted.items()}
+
+    @property
+    def counts(self) -> Counts:
+        """Numbers of showers."""
+        observed = self.observed
+        return Counts(
+            reference=len(observed["reference"]),
+            generated=len(observed["generated"]),
+            training=len(self.training),
+            untrained=len(observed.get("untrained", ())),
+            empty=int(observed["generated"].empty.sum()),
+            unusable=self.unusable,
+        )
 
     @property
     def energy_ranges(self) -> tuple[EnergyRange, ...]:
@@ -152,9 +139,9 @@ class Comparison:
         """Name, axis and values (N,) of each histogram; (N, B) of a profile: its weights."""
         for name, (_, profile) in PROFILES.items():
             if name == "cellSpectrum":
-                kind = axis.Variable(self.samples.cuts.spectrum_edges_gev, name=name, label="Energy of a cell [GeV]")
+                kind = axis.Variable(self.cuts.spectrum_edges_gev, name=name, label="Energy of a cell [GeV]")
             else:
-                length = profile(self.samples.reference).shape[1]
+                length = profile(self.observed["reference"]).shape[1]
                 kind = axis.Regular(length, -0.5, length - 0.5, name=name, label=f"{TITLES[name]} [cell]")
             yield name, kind, profile
         for name, edges in self.bin_edges.items():
@@ -179,47 +166,10 @@ def compare(
     All showers are re-binned (N, *data.shape), in GeV. reference: held out from the training; generated: at energies
     and angles of the same distribution, drawn independently (samples that share primaries are resampled together);
     training: what the generator was trained on (for the baseline, bins and classifier); untrained: the same network
-    with fresh weights; None: not compared.
+    with fresh weights; None: not compared. Generated showers with cells that are not finite or negative count as empty
+    ones.
     Raises InputError for empty samples, other shapes, and Monte Carlo cells that are not finite or negative.
     """
-    with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
-        samples = _measure_samples(reference, generated, training, untrained, data, validation)
-    resampling = draw_resampling(
-        {name: observed.primaries for name, observed in samples.by_name.items()}, validation.bootstraps, validation.seed
-    )
-    edges = range_edges(data.energy_gev, validation.energy_bins)
-    fine_edges = range_edges(data.energy_gev, validation.energy_bins * FINE_BINS_PER_RANGE)
-    weighted = {
-        name: Weighted(
-            observed,
-            resampling.weights[name],
-            bin_of_energy(observed.energy_gev, edges),
-            bin_of_energy(observed.energy_gev, fine_edges),
-            sort_by_particle(observed, data),
-        )
-        for name, observed in samples.by_name.items()
-    }
-    bin_edges = choose_edges(concatenate([samples.reference, samples.training]))
-    return Comparison(samples, weighted, resampling, bin_edges, edges, validation)
-
-
-def sort_by_particle(observed: Observed, data: Data) -> dict[str, Floats]:
-    """Membership (N,) as 0 or 1 of the showers by primary; none where there is one primary only."""
-    if len(data.particles) == 1:
-        return {}
-    pdg = observed.further[:, list(data.spans).index("pdg")]
-    return {particle: (pdg == PDG_CODES[particle]).astype(np.float64) for particle in data.particles}
-
-
-def _measure_samples(
-    reference: Showers,
-    generated: Showers,
-    training: Showers,
-    untrained: Showers | None,
-    data: Data,
-    validation: Validation,
-) -> Samples:
-    """Check and measure; generated showers with cells that are not finite or negative count as empty ones."""
     reference, generated, training = (
         _checked(name, sample, data)
         for name, sample in (("reference", reference), ("generated", generated), ("training", training))
@@ -233,19 +183,50 @@ def _measure_samples(
     thresholds = {"hits_gev": validation.hits_threshold_gev, "threshold_gev": data.preprocessing.threshold_gev}
     cuts = choose_cuts((reference, training), **thresholds)
     cleaned, unusable = _without_unusable(generated)
-    return Samples(
+    with threadpool_limits(limits=1):  # small matrices: threads that wait for each other cost more than they bring
+        observed = {
+            "reference": observe(reference, axes, cuts),
+            "generated": observe(cleaned, axes, cuts),
+            "baseline": observe_baseline(training, generated[:BASELINE_SHOWERS], axes, cuts),
+        }
+        if untrained is not None:
+            observed["untrained"] = observe(_without_unusable(untrained)[0], axes, cuts)
+        learnt = observe(training, axes, cuts)
+    primaries = {name: sample.primaries for name, sample in observed.items()}
+    resampling = draw_resampling(primaries, validation.bootstraps, validation.seed)
+    edges = range_edges(data.energy_gev, validation.energy_bins)
+    fine_edges = range_edges(data.energy_gev, validation.energy_bins * FINE_BINS_PER_RANGE)
+    return Comparison(
         axes=axes,
         cuts=cuts,
-        reference=observe(reference, axes, cuts),
-        generated=observe(cleaned, axes, cuts),
-        training=observe(training, axes, cuts),
-        baseline=observe_baseline(training, generated[:BASELINE_SHOWERS], axes, cuts),
-        untrained=None if untrained is None else observe(_without_unusable(untrained)[0], axes, cuts),
-        unusable=unusable,
+        weighted={
+            name: Weighted(
+                sample,
+                resampling.weights[name],
+                bin_of_energy(sample.energy_gev, edges),
+                bin_of_energy(sample.energy_gev, fine_edges),
+                sort_by_particle(sample, data),
+            )
+            for name, sample in observed.items()
+        },
+        training=learnt,
         training_source=training.source,
         reference_showers=reference,
         generated_showers=cleaned,
+        unusable=unusable,
+        resampling=resampling,
+        bin_edges=choose_edges(concatenate([observed["reference"], learnt])),
+        range_edges_gev=edges,
+        validation=validation,
     )
+
+
+def sort_by_particle(observed: Observed, data: Data) -> dict[str, Floats]:
+    """Membership (N,) as 0 or 1 of the showers by primary; none where there is one primary only."""
+    if len(data.particles) == 1:
+        return {}
+    pdg = observed.further[:, list(data.spans).index("pdg")]
+    return {particle: (pdg == PDG_CODES[particle]).astype(np.float64) for particle in data.particles}
 
 
 def refuse_shared(name: str, sample: Showers, reference: Showers) -> None:

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from caloscale.detector.axes import Floats
 from caloscale.physics.amplification import measure_worth
 from caloscale.physics.binning import DEFINITIONS, TITLES, fill_histograms
-from caloscale.physics.comparison import Comparison, Samples, Weighted
+from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import compare_correlations
 from caloscale.physics.distances import fpd, kpd
 from caloscale.physics.energy_response import compare_linearity, compare_maxima, compare_resolution, compare_response
@@ -27,54 +27,50 @@ def evaluate(comparison: Comparison) -> Evaluation:
 
     What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
-    samples, weighted, resampling = comparison.samples, comparison.weighted, comparison.resampling
-    validation, counts, ranges = comparison.validation, samples.counts, comparison.energy_ranges
+    weighted, resampling, depth_x0 = comparison.weighted, comparison.resampling, comparison.axes.depth_x0
+    validation, counts, ranges = comparison.validation, comparison.counts, comparison.energy_ranges
+    source = comparison.reference_showers.source
     labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
         observables, separations = _observables(weighted, resampling, comparison.bin_edges)
         progress.update(1)
-        response = _respond(samples, weighted)
-        particles = _sort_by_particle(samples, weighted)
+        response = _respond(weighted, depth_x0)
+        particles = _sort_by_particle(weighted, depth_x0)
         progress.update(1)
         distances: dict[str, Any] = {
-            "classifier": compare_with_classifier(samples, validation),
-            "layer_classifier": compare_layers(samples, validation),
-            "fpd": compare_features(samples, fpd, validation.seed),
-            "kpd": compare_features(samples, kpd, validation.seed),
+            "classifier": compare_with_classifier(comparison),
+            "layer_classifier": compare_layers(comparison),
+            "fpd": compare_features(comparison, fpd),
+            "kpd": compare_features(comparison, kpd),
         }
         progress.update(1)
         correlation = compare_correlations(weighted["reference"], weighted["generated"], resampling)
-        regression = compare_regression(samples, weighted)
+        regression = compare_regression(comparison)
         quantities = measure_quantities(
-            samples.training,
+            comparison.training,
             weighted["reference"],
             weighted["generated"],
             labels,
-            samples.axes.depth_x0,
+            depth_x0,
             observables,
             {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
         )
         gates, decision, reasons = decide(validation.judging, quantities, counts, _faults(counts))
         gated = {gate.quantity for gate in gates}
-        worth = measure_worth(
-            [(weighted["reference"], weighted["generated"])],
-            labels,
-            samples.axes.depth_x0,
-            gated=gated,
-            source=samples.reference_showers.source,
-        )
+        pair = weighted["reference"], weighted["generated"]
+        worth = measure_worth([pair], labels, depth_x0, gated=gated, source=source)
         progress.update(1)
     return Evaluation(
-        reference_source=samples.reference_showers.source,
-        training_source=samples.training_source,
+        reference_source=source,
+        training_source=comparison.training_source,
         showers=counts,
         energy_ranges=ranges,
         hits_threshold_gev=validation.hits_threshold_gev,
-        sparsity_threshold_gev=samples.cuts.sparsity_gev,
+        sparsity_threshold_gev=comparison.cuts.sparsity_gev,
         bootstraps=validation.bootstraps,
         seed=validation.seed,
-        notes=_notes(samples, counts),
+        notes=_notes(comparison, counts),
         correlation=correlation,
         regression=regression,
         observables=observables,
@@ -114,11 +110,11 @@ def _warnings(separations: Mapping[str, Mapping[str, Floats]]) -> tuple[str, ...
     return tuple(warnings)
 
 
-def _respond(samples: Samples, weighted: Mapping[str, Weighted]) -> dict[str, Any]:
+def _respond(weighted: Mapping[str, Weighted], depth_x0: Floats) -> dict[str, Any]:
     """The response to energy."""
     pair = weighted["reference"], weighted["generated"]
     return {
-        "shower_maximum": compare_maxima(*pair, samples.axes.depth_x0),
+        "shower_maximum": compare_maxima(*pair, depth_x0),
         "response": compare_response(*pair),
         "linearity": compare_linearity(*pair),
         "resolution": compare_resolution(*pair, weighted["baseline"], lambda o: o.sampling_fraction),
@@ -126,13 +122,13 @@ def _respond(samples: Samples, weighted: Mapping[str, Weighted]) -> dict[str, An
     }
 
 
-def _sort_by_particle(samples: Samples, weighted: Mapping[str, Weighted]) -> tuple[ParticleResult, ...]:
+def _sort_by_particle(weighted: Mapping[str, Weighted], depth_x0: Floats) -> tuple[ParticleResult, ...]:
     """The response of each primary over all energies; none where there is one primary only."""
     names = list(weighted["reference"].particles)
     if not names:
         return ()
     by_particle = {name: sample.by_particle() for name, sample in weighted.items()}
-    found = _respond(samples, by_particle)
+    found = _respond(by_particle, depth_x0)
     return tuple(
         ParticleResult(
             particle=particle,
@@ -173,13 +169,14 @@ def _observables(
     return results, separations
 
 
-def _notes(samples: Samples, showers: Counts) -> tuple[str, ...]:
+def _notes(comparison: Comparison, showers: Counts) -> tuple[str, ...]:
     notes = []
-    if "parametrised" in (samples.reference_showers.source, samples.training_source):
+    if "parametrised" in (comparison.reference_showers.source, comparison.training_source):
         notes.append("The Monte Carlo showers are parametrised (Grindhammer-Peters), not simulated with Geant4.")
     if showers.empty:
         notes.append(f"{showers.empty} of {showers.generated} generated showers are empty.")
-    if samples.untrained is not None and samples.untrained.empty.any():
-        share = samples.untrained.empty.mean()
+    untrained = comparison.observed.get("untrained")
+    if untrained is not None and untrained.empty.any():
+        share = untrained.empty.mean()
         notes.append(f"{share:.0%} of the showers of the untrained network are empty.")
     return tuple(notes)

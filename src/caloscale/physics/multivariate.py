@@ -1,6 +1,6 @@
 """Distances in many observables at once: classifier, FPD, KPD; and the energy regression."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from caloscale.detector.axes import Floats
 from caloscale.physics import classifier
-from caloscale.physics.comparison import Samples, Weighted
+from caloscale.physics.comparison import Comparison
 from caloscale.physics.distances import FEWEST_SHOWERS, RECIPE_MINIMUM, Estimate
 from caloscale.physics.observables import Observed
 from caloscale.physics.resampling import compared, group_by_primary
@@ -19,23 +19,24 @@ NULL_REPEATS = 5
 """Divisions of the Monte Carlo showers behind the null of FPD and KPD."""
 
 
-def compare_with_classifier(samples: Samples, validation: Validation) -> Classifier:
+def compare_with_classifier(comparison: Comparison) -> Classifier:
     """AUC of generated showers against the number of training showers; of untrained and baseline showers, and of Monte
     Carlo against itself."""
-    seed = validation.seed
-    test = _two_sample_test(samples, samples.training, samples.generated, seed)
+    observed, training, validation = comparison.observed, comparison.training, comparison.validation
+    reference, seed = observed["reference"], validation.seed
+    test = _two_sample_test(training, reference, observed["generated"], seed)
     try:
         curve = classifier.learning_curve(test, seed=seed, also=_asked("classifierAuc", validation))
         roc = classifier.roc_points(*classifier.score(test, test.largest, seed=seed, repeats=1)[0])
     except ValueError as error:
         return Classifier(reason=str(error))
-    order = np.random.default_rng(seed).permutation(len(samples.training))
+    order = np.random.default_rng(seed).permutation(len(training))
     first, second = np.split(order, [len(order) // 2])
     # The same procedure without a difference to find.
-    null = _auc(samples, samples.training[first], samples.training[second], seed)
+    null = _auc(training[first], reference, training[second], seed)
 
-    def of(other: Observed) -> float | None:
-        point = _auc(samples, samples.training, other, seed, test.largest)
+    def of(name: str) -> float | None:
+        point = _auc(training, reference, observed[name], seed, test.largest) if name in observed else None
         return None if point is None else number(point.auc.value)
 
     return Classifier(
@@ -47,14 +48,16 @@ def compare_with_classifier(samples: Samples, validation: Validation) -> Classif
         null=None if null is None else number(null.auc.value),
         null_uncertainty=None if null is None else number(null.auc.uncertainty),
         null_showers=None if null is None else null.showers,
-        baseline=of(samples.baseline),
-        untrained=None if samples.untrained is None else of(samples.untrained),
+        baseline=of("baseline"),
+        untrained=of("untrained"),
     )
 
 
-def compare_layers(samples: Samples, validation: Validation) -> Classifier:
+def compare_layers(comparison: Comparison) -> Classifier:
     """AUC by the energies of the layers alone, trained on as many showers as the gate states and on all."""
-    test = _two_sample_test(samples, samples.training, samples.generated, validation.seed, classifier.layer_features)
+    observed, validation = comparison.observed, comparison.validation
+    pair = observed["reference"], observed["generated"]
+    test = _two_sample_test(comparison.training, *pair, validation.seed, classifier.layer_features)
     sizes = sorted({test.largest, *(min(size, test.largest) for size in _asked("layerAuc", validation))})
     try:
         curve = [classifier.measure_auc(test, n, seed=validation.seed, repeats=classifier.REPEATS) for n in sizes]
@@ -88,53 +91,55 @@ def _measured(found: Estimate | None) -> Measured:
 
 
 def _two_sample_test(
-    samples: Samples,
     real: Observed,
+    reference: Observed,
     generated: Observed,
     seed: int,
     features: Callable[[Observed], Floats] = classifier.classifier_features,
 ) -> classifier.TwoSampleTest:
-    observed = (real, samples.reference, generated)
+    observed = (real, reference, generated)
     parts = group_by_primary([o.primaries for o in observed])
     pairs = [(features(o), part) for o, part in zip(observed, parts)]
     return classifier.split_by_primary(pairs[0], pairs[1], pairs[2], seed)
 
 
 def _auc(
-    samples: Samples, real: Observed, generated: Observed, seed: int, showers: int | None = None
+    real: Observed, reference: Observed, generated: Observed, seed: int, showers: int | None = None
 ) -> classifier.Point | None:
     """The AUC of a classifier that is trained on this number of showers of each kind (None: on all); None for too few
     showers."""
-    test = _two_sample_test(samples, real, generated, seed)
+    test = _two_sample_test(real, reference, generated, seed)
     with suppress(ValueError):
         return classifier.measure_auc(test, showers or test.largest, seed=seed)
     return None
 
 
-def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: int) -> Distance:
+def compare_features(comparison: Comparison, distance: Callable[..., Estimate]) -> Distance:
     """FPD or KPD of generated, untrained and baseline showers, and of Monte Carlo against itself.
 
     The null compares random parts of all Monte Carlo showers, of the size of the compared samples if possible.
     Its scatter is added to the uncertainty, which the recipes take from batches of one set of showers.
     """
-    reference = classifier.distance_features(samples.reference)
+    seed = comparison.validation.seed
+    features = {name: classifier.distance_features(observed) for name, observed in comparison.observed.items()}
+    reference, generated = features["reference"], features["generated"]
     try:
-        found = distance(reference, classifier.distance_features(samples.generated), seed=seed)
+        found = distance(reference, generated, seed=seed)
     except ValueError as error:
         return Distance(reason=str(error))
-    pool = np.concatenate([reference, classifier.distance_features(samples.training)])
-    size = min(len(reference), len(samples.generated), len(pool) // 2)
+    pool = np.concatenate([reference, classifier.distance_features(comparison.training)])
+    size = min(len(reference), len(generated), len(pool) // 2)
     nulls = []
     for repeat in range(NULL_REPEATS):
         order = np.random.default_rng([seed, repeat]).permutation(len(pool))
         if size >= FEWEST_SHOWERS:
             nulls.append(distance(pool[order[:size]], pool[order[size : 2 * size]], seed=seed).value)
     scatter = float(np.std(nulls, ddof=1)) if len(nulls) > 1 else 0.0
-    showers = min(len(reference), len(samples.generated))
+    showers = min(len(reference), len(generated))
 
-    def of(other: Observed) -> float | None:
+    def of(name: str) -> float | None:
         with suppress(ValueError):
-            return number(distance(reference, classifier.distance_features(other), seed=seed).value)
+            return number(distance(reference, features[name], seed=seed).value) if name in features else None
         return None
 
     few = (
@@ -148,21 +153,22 @@ def compare_features(samples: Samples, distance: Callable[..., Estimate], seed: 
         null=number(np.mean(nulls)) if nulls else None,
         null_uncertainty=number(scatter) if nulls else None,
         null_showers=size if nulls else None,
-        baseline=of(samples.baseline),
-        untrained=None if samples.untrained is None else of(samples.untrained),
+        baseline=of("baseline"),
+        untrained=of("untrained"),
         reason=few if showers < RECIPE_MINIMUM else None,
     )
 
 
-def compare_regression(samples: Samples, weighted: Mapping[str, Weighted]) -> Regression:
+def compare_regression(comparison: Comparison) -> Regression:
     """Bias and width of the regressed energy."""
+    samples = [comparison.weighted[name] for name in ("reference", "generated")]
     try:
-        errors = classifier.energy_regression(samples.training, [samples.reference, samples.generated])
+        errors = classifier.energy_regression(comparison.training, [sample.observed for sample in samples])
     except ValueError as error:
         return Regression(reason=str(error))
     biases, widths = [], []
-    for name, relative in zip(("reference", "generated"), errors):
-        weights = weighted[name].weights
+    for sample, relative in zip(samples, errors):
+        weights = sample.weights
         count = weights.sum(axis=1)
         mean = weights @ relative / count
         biases.append(mean)

@@ -10,7 +10,7 @@ from pydantic import PlainSerializer, PlainValidator
 from caloscale.detector.axes import Axes, Floats
 from caloscale.physics.binning import TITLES, scalar_columns
 from caloscale.physics.classifier import energy_regression
-from caloscale.physics.comparison import Comparison, Samples, Weighted
+from caloscale.physics.comparison import Comparison, Weighted
 from caloscale.physics.correlation import NAMES, correlation_features, weighted_correlation
 from caloscale.physics.energy_response import maximum_depths, mean_energy
 from caloscale.physics.observables import Observed
@@ -112,14 +112,13 @@ class FigureData(Block):
 
 def figure_data(comparison: Comparison) -> FigureData:
     """Everything that is drawn."""
-    samples, weighted, bin_edges = comparison.samples, comparison.weighted, comparison.bin_edges
-    observed = {name: sample.observed for name, sample in weighted.items()}
-    axes = samples.axes
+    weighted, observed, bin_edges = comparison.weighted, comparison.observed, comparison.bin_edges
+    axes, cuts = comparison.axes, comparison.cuts
     cylinder = axes.geometry.cell_shape == "cylinder"
     half_width = (axes.second[-1] if cylinder else axes.first[-1]) + axes.pitches[cylinder] / 2
     side = 1 if cylinder else 2
     names, correlations = _correlations(observed)
-    reference, generated = samples.reference_showers, samples.generated_showers
+    reference, generated = comparison.reference_showers, comparison.generated_showers
     return FigureData(
         longitudinal=tuple(
             _means(
@@ -130,9 +129,9 @@ def figure_data(comparison: Comparison) -> FigureData:
             for k in range(weighted["reference"].ranges.shape[1])
         ),
         transverse=_transverse(observed, axes),
-        spectrum=_means({name: o.spectrum for name, o in observed.items()}, 1e3 * samples.cuts.spectrum_edges_gev),
+        spectrum=_means({name: o.spectrum for name, o in observed.items()}, 1e3 * cuts.spectrum_edges_gev),
         occupancy=_means(
-            {name: o.above / np.prod(axes.shape) for name, o in observed.items()}, 1e3 * samples.cuts.thresholds_gev
+            {name: o.above / np.prod(axes.shape) for name, o in observed.items()}, 1e3 * cuts.thresholds_gev
         ),
         distributions=_distributions(observed, bin_edges),
         moments=_moments(observed, bin_edges),
@@ -144,7 +143,7 @@ def figure_data(comparison: Comparison) -> FigureData:
         ),
         maximum=_bootstrapped(weighted, lambda s: maximum_depths(s, s.bins, axes.depth_x0)),
         angle=_angle(observed),
-        regression=_regression(samples),
+        regression=_regression(comparison.training, observed),
         correlation_names=names,
         correlation_reference=correlations[0],
         correlation_generated=correlations[1],
@@ -234,9 +233,9 @@ def _bootstrapped(weighted: Mapping[str, Weighted], value: Callable[[Weighted], 
     return Panel(curves=curves)
 
 
-def _regression(samples: Samples) -> Panel | None:
+def _regression(training: Observed, observed: Mapping[str, Observed]) -> Panel | None:
     try:
-        errors = energy_regression(samples.training, [samples.reference, samples.generated])
+        errors = energy_regression(training, [observed["reference"], observed["generated"]])
     except ValueError:
         return None
     return _shares(dict(zip(("reference", "generated"), errors)), np.linspace(-0.5, 0.5, ERROR_BINS + 1))

@@ -70,10 +70,10 @@ def amplification(
         refuse_unlike("generated", primaries, reference.primaries)
         generated = generate_table(generator, primaries, seed=seed, finite=False)
         comparison = against(generated, validation=drawn.validation)
-        if comparison.samples.unusable:
+        if comparison.unusable:
             problem = "generated showers have cells that are not finite or negative"
             remedy = "leave this run out: its generator is rejected"
-            raise InputError(problem, file=folder, value=comparison.samples.unusable, remedy=remedy)
+            raise InputError(problem, file=folder, value=comparison.unusable, remedy=remedy)
         pairs.append((comparison.weighted["reference"], comparison.weighted["generated"]))
     training = None
     if learnt is not None:
@@ -82,7 +82,7 @@ def amplification(
     worth = measure_worth(
         pairs,
         [energy.label for energy in comparison.energy_ranges],
-        comparison.samples.axes.depth_x0,
+        comparison.axes.depth_x0,
         gated={gate.quantity for gate in run.validation.judging},
         source=reference.source,
         generated=worth_of,

@@ -112,7 +112,7 @@ def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardF
     a model of own data, whose held-out showers may have been others, and where primaries of simulated data are
     distributed otherwise, as of many showers below data.preprocessing.minimumSumGev. Those of own data are drawn from
     the shards."""
-    evaluation, samples = evaluate(comparison), comparison.samples
+    evaluation = evaluate(comparison)
     warnings = list(evaluation.warnings)
     if card.showers_sha256 not in (None, shards.manifest.train_sha256):
         warnings.append(OTHER_SHARDS)
@@ -120,7 +120,7 @@ def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardF
     if start is not None and run.data.source != "simulate":
         seen = "the verdict is too good if these have seen showers that are held out here"
         warnings.append(f"trained from the weights of {start} ({seen})")
-    pair = samples.generated_showers.primaries, samples.reference_showers.primaries
+    pair = comparison.generated_showers.primaries, comparison.reference_showers.primaries
     if run.data.source == "simulate" and (unlike := unlike_primaries(*pair)) is not None:
         warnings.append(f"compared at other primaries than the held-out showers have ({unlike})")
     return evaluation.model_copy(update={"warnings": tuple(warnings)})
