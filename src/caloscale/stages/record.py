@@ -5,11 +5,11 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import psutil
 from pydantic import ConfigDict
@@ -110,7 +110,7 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
     started, clock, busy = datetime.now(UTC), time.perf_counter(), _core_seconds()
     outcome: Outcome = "failed"
     message, code = None, 1
-    with _PeakMemory() as memory:
+    with _sampled_memory() as peak_memory_mib:
         try:
             with signal_of_system_error():
                 yield figures
@@ -125,7 +125,7 @@ def recorded(stage: str, folder: Path) -> Iterator[dict[str, Any]]:
                 started=started,
                 seconds=time.perf_counter() - clock,
                 core_seconds=_core_seconds() - busy,
-                peak_memory_mib=memory.peak_mib(),
+                peak_memory_mib=peak_memory_mib(),
                 machine=this_machine(),
                 environment={name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
                 attempt=os.environ.get(ATTEMPT_VARIABLE),
@@ -246,34 +246,29 @@ def _core_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-class _PeakMemory:
-    """Samples the resident memory of this process and its children in a thread."""
+@contextmanager
+def _sampled_memory() -> Iterator[Callable[[], float]]:
+    """Sample the resident memory of this process and its children in a thread; yields what samples once more and
+    returns the largest sum so far, MiB."""
+    peak, stop = 0, threading.Event()
 
-    def __init__(self) -> None:
-        self._peak = 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def peak_mib(self) -> float:
-        """The largest sum seen so far, MiB."""
-        self._sample()
-        return round(self._peak / 2**20, 1)
-
-    def _watch(self) -> None:
-        while not self._stop.wait(0.5):
-            self._sample()
-
-    def _sample(self) -> None:
+    def sample() -> float:
+        nonlocal peak
         process, total = psutil.Process(), 0
         for one in [process, *process.children(recursive=True)]:
             with suppress(psutil.NoSuchProcess):
                 total += one.memory_info().rss
-        self._peak = max(self._peak, total)
+        peak = max(peak, total)
+        return round(peak / 2**20, 1)
+
+    def watch() -> None:
+        while not stop.wait(0.5):
+            sample()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield sample
+    finally:
+        stop.set()
+        thread.join()
