@@ -119,7 +119,8 @@ def keep_use(run: AnyRun, folder: Path, day: date) -> None:
     if file.is_file() and not read_use(file).own_machine:
         return
     records, _ = finished(folder)
-    used = own_use(folder.name, day, run.budget.priced_as, records.values(), read_earlier(folder))
+    attempts = [*(each.stages for each in read_earlier(folder)), tuple(records.values())]
+    used = own_use(folder.name, day, run.budget.priced_as, attempts)
     if used is None:
         file.unlink(missing_ok=True)
     else:

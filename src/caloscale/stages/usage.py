@@ -1,7 +1,7 @@
 """What a run on one's own machine used, as the bill reads it."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from caloscale.errors import InputError
@@ -10,36 +10,26 @@ from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import PricedMachine, Run
-from caloscale.stages.record import EarlierAttempt, StageRecord, read_earlier, read_records
+from caloscale.stages.record import StageRecord, read_earlier, read_records
 
 
 def own_use(
-    name: str,
-    day: dt.date,
-    priced_as: PricedMachine,
-    records: Iterable[StageRecord],
-    earlier: Sequence[EarlierAttempt] = (),
+    name: str, day: dt.date, priced_as: PricedMachine, attempts: Sequence[Sequence[StageRecord]]
 ) -> RunUse | None:
-    """Seconds of the stages on one machine, those of earlier attempts included; None when no stage ran.
+    """Seconds of the stages of all attempts, the present one last, on one machine; None when no stage ran.
 
     The first step of a training is start-up as far as its record states it; the rest is training.
     """
-    last = tuple(records)
-    epochs = next((r.figures.get("epochs", 0) for r in last if r.stage in ("train", "solve")), 0)
-    tries = [_attempt(attempt.stages, priced_as) for attempt in earlier]
-    if last:
-        tries.append(_attempt(last, priced_as))
-    if not tries:
-        return None
-    return RunUse(name=name, day=day, attempts=tuple(tries), own_machine=True, epochs=epochs)
+    epochs = next((r.figures.get("epochs", 0) for r in attempts[-1] if r.stage in ("train", "solve")), 0)
+    tries = tuple(_attempt(records, priced_as) for records in attempts if records)
+    return RunUse(name=name, day=day, attempts=tries, own_machine=True, epochs=epochs) if tries else None
 
 
 def training_usd(run: Run, folder: Path, day: dt.date) -> float:
     """US dollars of the training of a run in all its attempts, as budget.pricedAs. InputError: there is no price."""
-    attempts = [each.stages for each in read_earlier(folder)] + [tuple(read_records(folder).values())]
-    trained = [tuple(record for record in stages if record.stage == "train") for stages in attempts]
-    tries = [EarlierAttempt(stages=records) for records in trained if records]
-    use = own_use(folder.name, day, run.budget.priced_as, (), tries)
+    attempts = [*(each.stages for each in read_earlier(folder)), tuple(read_records(folder).values())]
+    trained = [[record for record in stages if record.stage == "train"] for stages in attempts]
+    use = own_use(folder.name, day, run.budget.priced_as, trained)
     return 0.0 if use is None else bill(use, load_prices()).usd
 
 
