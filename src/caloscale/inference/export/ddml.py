@@ -40,14 +40,14 @@ _STEPS = 2**24
 """Values that a uniform number is rounded to."""
 PERPENDICULAR_DEG = 90.0
 _NEAREST_TO_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
-_CENTRE = (
+_CENTRE = [
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503,
     -0.00417768164, 0.246640727, 1.50140941,
-)  # fmt: skip
-_TAIL = (
+]  # fmt: skip
+_TAIL = [
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
     0.00943887047, 1.00167406, 2.83297682,
-)  # fmt: skip
+]  # fmt: skip
 
 
 _APPLICABLE = {"e-": ("e-", "e+")}
@@ -241,13 +241,6 @@ def normal_of_uniform(uniform: Any) -> Any:
 
     u = tf.clip_by_value(uniform, -_NEAREST_TO_ONE, _NEAREST_TO_ONE)
     w = -tf.math.log((1 - u) * (1 + u))
-    near = _polynomial(_CENTRE, w - 2.5)
-    far = _polynomial(_TAIL, tf.sqrt(tf.maximum(w, 5.0)) - 3)
+    near = tf.math.polyval(_CENTRE, w - 2.5)
+    far = tf.math.polyval(_TAIL, tf.sqrt(tf.maximum(w, 5.0)) - 3)
     return math.sqrt(2) * u * tf.where(w < 5, near, far)
-
-
-def _polynomial(coefficients: tuple[float, ...], x: Any) -> Any:
-    value = coefficients[0]
-    for coefficient in coefficients[1:]:
-        value = coefficient + value * x
-    return value
