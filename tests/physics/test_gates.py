@@ -198,9 +198,9 @@ def test_a_separation_at_the_tolerance_is_accepted_as_rarely_as_stated():
             rng.multinomial(1, share, size=size).astype(float)[:, None, :]
             for share, size in ((np.full(10, 0.1), 100), (distorted, 600))
         )
-        drawn = draw_resampling({"a": rng.uniform(size=(100, 2)), "b": rng.uniform(size=(600, 2))}, 40, seed)
-        samples = [Sample(one, weights) for one, weights in zip((reference, generated), drawn.weights.values())]
-        separation, _ = separate(samples[0], drawn.halves, {"generated": samples[1]})
+        weights, halves = draw_resampling({"a": rng.uniform(size=(100, 2)), "b": rng.uniform(size=(600, 2))}, 40, seed)
+        samples = [Sample(one, times) for one, times in zip((reference, generated), weights.values())]
+        separation, _ = separate(samples[0], halves, {"generated": samples[1]})
         quantity = of_separation(ObservableResult(title="Hits", **separation.model_dump()))
         accepted += decide([gate], {"hitsSeparation": quantity}, SHOWERS, [])[0][0].decision == "accepted"
     assert 0 < accepted / 250 < 0.05 + 0.028  # two standard deviations of 250 draws

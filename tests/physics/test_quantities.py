@@ -369,20 +369,19 @@ def test_correlations_of_drawn_showers_are_those_of_numpy(comparison):
 
 
 def test_correlations_of_two_samples_differ_by_the_mean_over_the_pairs(pair, comparison):
-    found = compare_correlations(*pair, comparison.resampling)
+    found = compare_correlations(*pair, comparison.halves)
     features = [correlation_features(s.observed[~s.observed.empty]) for s in pair]
     matrices = [np.corrcoef(one, rowvar=False) for one in features]
     above = np.triu_indices(16, 1)
     assert found.mean_difference == pytest.approx(np.abs(matrices[0] - matrices[1])[above].mean(), rel=1e-3)
     keep = ~pair[0].observed.empty
     halves = [
-        [np.corrcoef(features[0][one[keep] == which], rowvar=False) for which in (0, 1)]
-        for one in comparison.resampling.halves
+        [np.corrcoef(features[0][one[keep] == which], rowvar=False) for which in (0, 1)] for one in comparison.halves
     ]
     assert found.self_difference == pytest.approx(
         np.mean([np.abs(first - second)[above].mean() for first, second in halves]), rel=1e-3
     )
-    assert "needs 8 showers" in compare_correlations(first_of(pair[0], 7), pair[1], comparison.resampling).reason
+    assert "needs 8 showers" in compare_correlations(first_of(pair[0], 7), pair[1], comparison.halves).reason
 
 
 def first_of(sample: Weighted, count: int) -> Weighted:

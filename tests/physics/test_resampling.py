@@ -19,35 +19,35 @@ def draw(reference: int, generated: int, bootstraps: int, seed: int):
 
 
 def separated(reference, generated, bootstraps, seed, baseline=None):
-    drawn = draw(len(reference), len(generated), bootstraps, seed)
+    weights, halves = draw(len(reference), len(generated), bootstraps, seed)
     samples = {"generated": generated} | ({} if baseline is None else {"baseline": baseline})
-    others = {name: Sample(sample, drawn.weights["generated"]) for name, sample in samples.items()}
-    return separate(Sample(reference, drawn.weights["reference"]), drawn.halves, others)[0]
+    others = {name: Sample(sample, weights["generated"]) for name, sample in samples.items()}
+    return separate(Sample(reference, weights["reference"]), halves, others)[0]
 
 
 def test_draws_are_those_of_a_bootstrap():
-    drawn = draw(101, 50, 20, seed=3)
-    reference = drawn.weights["reference"]
-    assert reference.shape == (21, 101) and drawn.weights["generated"].shape == (21, 50)
+    weights, halves = draw(101, 50, 20, seed=3)
+    reference = weights["reference"]
+    assert reference.shape == (21, 101) and weights["generated"].shape == (21, 50)
     assert (reference[0] == 1).all() and (reference[1:].sum(axis=1) == 101).all()
-    assert (drawn.halves.sum(axis=1) == 51).all()
-    assert (draw(101, 50, 20, seed=3).weights["generated"] == drawn.weights["generated"]).all()
-    assert (draw(101, 50, 20, seed=4).weights["generated"] != drawn.weights["generated"]).any()
+    assert (halves.sum(axis=1) == 51).all()
+    assert (draw(101, 50, 20, seed=3)[0]["generated"] == weights["generated"]).all()
+    assert (draw(101, 50, 20, seed=4)[0]["generated"] != weights["generated"]).any()
 
 
 def test_showers_of_one_primary_are_drawn_together():
     primaries = np.random.default_rng(1).uniform(size=(30, 2))
-    drawn = draw_resampling({"reference": primaries, "generated": np.repeat(primaries, 5, axis=0)}, 50, seed=1)
-    np.testing.assert_array_equal(drawn.weights["generated"], np.repeat(drawn.weights["reference"], 5, axis=1))
-    alone = draw_resampling({"reference": primaries, "generated": np.repeat(primaries + 1, 5, axis=0)}, 50, seed=1)
-    assert (alone.weights["generated"] != np.repeat(alone.weights["reference"], 5, axis=1)).any()
-    np.testing.assert_array_equal(alone.weights["generated"][:, ::5], alone.weights["generated"][:, 4::5])
+    drawn, _ = draw_resampling({"reference": primaries, "generated": np.repeat(primaries, 5, axis=0)}, 50, seed=1)
+    np.testing.assert_array_equal(drawn["generated"], np.repeat(drawn["reference"], 5, axis=1))
+    alone, _ = draw_resampling({"reference": primaries, "generated": np.repeat(primaries + 1, 5, axis=0)}, 50, seed=1)
+    assert (alone["generated"] != np.repeat(alone["reference"], 5, axis=1)).any()
+    np.testing.assert_array_equal(alone["generated"][:, ::5], alone["generated"][:, 4::5])
 
 
 def test_showers_of_a_beam_of_few_energies_are_drawn_one_by_one():
     """Equal primaries of Monte Carlo showers are no pairs: drawn together, a mean at one energy would not fluctuate."""
     beam = np.repeat([[10.0, 1.5], [20.0, 1.5]], 50, axis=0)
-    drawn = draw_resampling({"reference": beam, "generated": beam[:60]}, 200, seed=1).weights
+    drawn, _ = draw_resampling({"reference": beam, "generated": beam[:60]}, 200, seed=1)
     values = np.random.default_rng(2).normal(size=100)
     means = drawn["reference"] @ values / 100
     assert means[1:].std() == pytest.approx(values.std() / 10, rel=0.15)
@@ -66,8 +66,8 @@ def test_the_uncertainty_of_a_difference_is_its_scatter_with_and_without_common_
         others = energies if paired else random.normal(size=count)
         real, fake = energies + noise * random.normal(size=count), others + noise * random.normal(size=count)
         primaries = {"reference": energies[:, None], "generated": others[:, None]}
-        drawn = draw_resampling(primaries, 100, seed)
-        means = [(drawn.weights[n] @ v) / drawn.weights[n].sum(axis=1) for n, v in zip(primaries, (real, fake))]
+        weights, _ = draw_resampling(primaries, 100, seed)
+        means = [(weights[n] @ v) / weights[n].sum(axis=1) for n, v in zip(primaries, (real, fake))]
         return summarise(means[1] - means[0])
 
     found = np.array([experiment(seed) for seed in range(60)])
@@ -167,19 +167,19 @@ def test_bins_of_few_showers_are_taken_as_equal_and_evidence_is_against_equal_di
 
 
 def test_the_untrained_network_has_a_separation_of_its_own():
-    drawn = draw(400, 400, 50, 1)
+    drawn, halves = draw(400, 400, 50, 1)
     reference, generated, untrained = (
         Sample(showers, weights)
         for showers, weights in zip(
-            (uniform(400, 1), uniform(400, 2), uniform(400, 3, shift=0.3)), (*drawn.weights.values(),) * 2
+            (uniform(400, 1), uniform(400, 2), uniform(400, 3, shift=0.3)), (*drawn.values(),) * 2
         )
     )
-    result, values = separate(reference, drawn.halves, {"generated": generated, "untrained": untrained})
-    alone, _ = separate(reference, drawn.halves, {"generated": untrained})
+    result, values = separate(reference, halves, {"generated": generated, "untrained": untrained})
+    alone, _ = separate(reference, halves, {"generated": untrained})
     assert result.untrained == alone.separation
     assert result.untrained > 3 * result.separation and set(values) == {"generated", "untrained"}
     few = Sample(untrained.histograms[:7], untrained.weights[:, :7])
-    assert separate(reference, drawn.halves, {"generated": generated, "untrained": few})[0].untrained is None
+    assert separate(reference, halves, {"generated": generated, "untrained": few})[0].untrained is None
 
 
 def test_numbers_of_bootstraps():

@@ -17,7 +17,7 @@ from caloscale.detector.axes import Axes, Floats, axes_of
 from caloscale.errors import InputError
 from caloscale.physics.binning import PROFILES, TITLES, UNITS, choose_edges, scalar_columns
 from caloscale.physics.observables import Cuts, Observed, choose_cuts, chunks, concatenate, observe
-from caloscale.physics.resampling import Resampling, draw_resampling
+from caloscale.physics.resampling import draw_resampling
 from caloscale.physics.response import bin_of_energy, range_edges
 from caloscale.physics.result import Counts, EnergyRange
 from caloscale.showers.arrays import Showers
@@ -67,7 +67,7 @@ class Comparison:
     weighted: by sample: reference, generated, baseline, and untrained where it is compared. training: observables.
     reference_showers, generated_showers: the cells of both. unusable: number of generated showers with cells that are
     not finite or negative; in generated_showers they are empty.
-    bin_edges (K, B + 1) by scalar observable.
+    halves (D, n): random divisions of the Monte Carlo showers. bin_edges (K, B + 1) by scalar observable.
     range_edges_gev (R + 1,): edges of the ranges of energy.
     """
 
@@ -79,7 +79,7 @@ class Comparison:
     reference_showers: Showers
     generated_showers: Showers
     unusable: int
-    resampling: Resampling
+    halves: Floats
     bin_edges: dict[str, Floats]
     range_edges_gev: Floats
     validation: Validation
@@ -193,7 +193,7 @@ def compare(
             observed["untrained"] = observe(_without_unusable(untrained)[0], axes, cuts)
         learnt = observe(training, axes, cuts)
     primaries = {name: sample.primaries for name, sample in observed.items()}
-    resampling = draw_resampling(primaries, validation.bootstraps, validation.seed)
+    weights, halves = draw_resampling(primaries, validation.bootstraps, validation.seed)
     edges = range_edges(data.energy_gev, validation.energy_bins)
     fine_edges = range_edges(data.energy_gev, validation.energy_bins * FINE_BINS_PER_RANGE)
     return Comparison(
@@ -202,7 +202,7 @@ def compare(
         weighted={
             name: Weighted(
                 sample,
-                resampling.weights[name],
+                weights[name],
                 bin_of_energy(sample.energy_gev, edges),
                 bin_of_energy(sample.energy_gev, fine_edges),
                 sort_by_particle(sample, data),
@@ -214,7 +214,7 @@ def compare(
         reference_showers=reference,
         generated_showers=cleaned,
         unusable=unusable,
-        resampling=resampling,
+        halves=halves,
         bin_edges=choose_edges(concatenate([observed["reference"], learnt])),
         range_edges_gev=edges,
         validation=validation,

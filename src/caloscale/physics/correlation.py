@@ -5,7 +5,7 @@ import numpy as np
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.observables import Observed
-from caloscale.physics.resampling import Resampling, summarise
+from caloscale.physics.resampling import summarise
 from caloscale.physics.response import FEWEST
 from caloscale.physics.result import Correlation, number
 
@@ -34,7 +34,7 @@ def weighted_correlation(features: Floats, weights: Floats) -> Floats:
     return np.where(norm > 1e-12, covariance / np.where(norm > 1e-12, norm, 1.0), 0.0)
 
 
-def compare_correlations(reference: Weighted, generated: Weighted, resampling: Resampling) -> Correlation:
+def compare_correlations(reference: Weighted, generated: Weighted, halves: Floats) -> Correlation:
     """Mean |difference| over the pairs, its uncertainty, the same between halves. Empty showers are left out."""
     keep = [~sample.observed.empty for sample in (reference, generated)]
     if min(k.sum() for k in keep) < FEWEST:
@@ -47,8 +47,8 @@ def compare_correlations(reference: Weighted, generated: Weighted, resampling: R
         return np.asarray(np.abs(first - second)[:, pairs[0], pairs[1]].mean(axis=1))
 
     value, uncertainty = summarise(difference(*matrices))
-    halves = resampling.halves[:, keep[0]]
-    between_halves = difference(*(weighted_correlation(features[0], half) for half in (halves, 1 - halves)))
+    kept = halves[:, keep[0]]
+    between_halves = difference(*(weighted_correlation(features[0], half) for half in (kept, 1 - kept)))
     return Correlation(
         mean_difference=number(value),
         uncertainty=number(uncertainty),

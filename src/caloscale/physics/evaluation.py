@@ -17,7 +17,7 @@ from caloscale.physics.energy_response import compare_linearity, compare_maxima,
 from caloscale.physics.gates import decide
 from caloscale.physics.multivariate import compare_features, compare_layers, compare_regression, compare_with_classifier
 from caloscale.physics.quantities import measure_quantities
-from caloscale.physics.resampling import Resampling, Sample, separate, summarise
+from caloscale.physics.resampling import Sample, separate, summarise
 from caloscale.physics.result import Counts, Evaluation, ObservableResult, ParticleResult, Separation
 from caloscale.progress import bar
 
@@ -27,13 +27,13 @@ def evaluate(comparison: Comparison) -> Evaluation:
 
     What cannot be computed from so few showers is absent, with the reason. Runs on one core.
     """
-    weighted, resampling, depth_x0 = comparison.weighted, comparison.resampling, comparison.axes.depth_x0
+    weighted, halves, depth_x0 = comparison.weighted, comparison.halves, comparison.axes.depth_x0
     validation, counts, ranges = comparison.validation, comparison.counts, comparison.energy_ranges
     source = comparison.reference_showers.source
     labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
-        observables, separations = _observables(weighted, resampling, comparison.bin_edges)
+        observables, separations = _observables(weighted, halves, comparison.bin_edges)
         progress.update(1)
         response = _respond(weighted, depth_x0)
         particles = _sort_by_particle(weighted, depth_x0)
@@ -45,7 +45,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
             "kpd": compare_features(comparison, kpd),
         }
         progress.update(1)
-        correlation = compare_correlations(weighted["reference"], weighted["generated"], resampling)
+        correlation = compare_correlations(weighted["reference"], weighted["generated"], halves)
         regression = compare_regression(comparison)
         quantities = measure_quantities(
             comparison.training,
@@ -144,7 +144,7 @@ def _sort_by_particle(weighted: Mapping[str, Weighted], depth_x0: Floats) -> tup
 
 
 def _observables(
-    weighted: Mapping[str, Weighted], resampling: Resampling, edges: Mapping[str, Floats]
+    weighted: Mapping[str, Weighted], halves: Floats, edges: Mapping[str, Floats]
 ) -> tuple[dict[str, ObservableResult], dict[str, dict[str, Floats]]]:
     """By name: the result, and the separations of the samples over all energies in each bootstrap."""
     histograms = {name: fill_histograms(sample.observed, edges) for name, sample in weighted.items()}
@@ -159,7 +159,7 @@ def _observables(
             name: Sample(histograms[name][observable][member], weighted[name].weights[:, member])
             for name, member in members.items()
         }
-        return separate(parts.pop("reference"), resampling.halves[:, members["reference"]], parts)
+        return separate(parts.pop("reference"), halves[:, members["reference"]], parts)
 
     results, separations = {}, {}
     for name in DEFINITIONS:

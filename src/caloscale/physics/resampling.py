@@ -20,20 +20,11 @@ FILLED = 5
 """Least number of showers of the smaller sample in a bin: with fewer the variance of the bin is not known."""
 
 
-@dataclass(frozen=True)
-class Resampling:
-    """Weights of the showers.
+def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int) -> tuple[dict[str, Floats], Floats]:
+    """Draw the weights of the showers, the same for the same seed.
 
-    weights (1 + B, N) by sample: times each shower is drawn; row 0 all ones, then one row per bootstrap.
-    halves (D, n): 1 for the first half of a division of the Monte Carlo showers, 0 for the second; equal numbers.
-    """
-
-    weights: dict[str, Floats]
-    halves: Floats
-
-
-def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int) -> Resampling:
-    """Draw the weights, the same for the same seed.
+    By sample (1 + B, N): times each shower is drawn; row 0 all ones, then one row per bootstrap. And halves (D, n): 1
+    for the first half of a division of the Monte Carlo showers, 0 for the second; equal numbers.
 
     primaries: energies and angles (N, 2) by sample, the first one is Monte Carlo. What is drawn are primaries, each
     with all its showers: samples that share primaries fluctuate together, others independently. With an odd number of
@@ -52,7 +43,7 @@ def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int)
         columns = np.concatenate([columns, _weights(len(new), bootstraps, rng)], axis=1)
         weights[name] = columns[:, [drawn[g] for g in group.tolist()]]
     order = rng.permuted(np.tile(np.arange(sizes[0]), (DIVISIONS, 1)), axis=1)
-    return Resampling(weights=weights, halves=(order < (sizes[0] + 1) // 2).astype(np.float64))
+    return weights, (order < (sizes[0] + 1) // 2).astype(np.float64)
 
 
 def group_by_primary(samples: Sequence[Floats]) -> list[NDArray[np.intp]]:
