@@ -131,7 +131,7 @@ class TrainingShowers:
 
     @tf.autograph.experimental.do_not_convert
     def _prepare(self, step: tf.Tensor, first: tf.Tensor, serialised: tf.Tensor) -> dict[str, tf.Tensor]:
-        batch = parse_example(self.manifest.shape, self.manifest.spans)(serialised)
+        batch = parse_example(serialised, self.manifest.shape, self.manifest.spans)
         if not self.mirror:
             return batch
         draws = EventDraws(self.seed, step, MIRROR_SECTION, first, serialised.shape[0]).uniform((2,))

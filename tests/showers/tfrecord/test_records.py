@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from caloscale.errors import ShowerFileError
+from caloscale.showers.primaries import rows
 from caloscale.showers.tfrecord.records import (
     SCALARS,
-    Prepared,
     member,
     parse_example,
     read_batches,
@@ -20,14 +20,14 @@ from caloscale.showers.tfrecord.records import (
 SHAPE = (2, 3, 4)
 
 
-def prepared(count: int, shape: tuple[int, int, int] = SHAPE) -> Prepared:
+def prepared(count: int, shape: tuple[int, int, int] = SHAPE) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(0)
     cells = rng.random((count, *shape), np.float32)
-    return Prepared(cells, {name: rng.random(count, np.float32) for name in SCALARS})
+    return {"cells": cells, **{name: rng.random(count, np.float32) for name in SCALARS}}
 
 
-def write(path: Path, showers: Prepared) -> Path:
-    path.write_bytes(b"".join(member(serialise(showers, index)) for index in range(len(showers))))
+def write(path: Path, showers: dict[str, np.ndarray]) -> Path:
+    path.write_bytes(b"".join(member(serialise(rows(showers, index))) for index in range(len(showers["cells"]))))
     return path
 
 
@@ -35,23 +35,22 @@ def write(path: Path, showers: Prepared) -> Path:
 def test_example_is_what_protobuf_itself_writes(shape: tuple[int, int, int]) -> None:
     """Lengths below and above 128 bytes and 16 KiB, where the varint grows."""
     showers = prepared(1, shape)
-    values = {"cells": showers.cells, **showers.numbers}
     feature = {
         name: tf.train.Feature(float_list=tf.train.FloatList(value=value.ravel().tolist()))
-        for name, value in values.items()
+        for name, value in showers.items()
     }
     example = tf.train.Example(features=tf.train.Features(feature=feature))
-    assert serialise(showers, 0) == example.SerializeToString(deterministic=True)
+    assert serialise(rows(showers, 0)) == example.SerializeToString(deterministic=True)
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     """In batches, and a single example."""
     showers = prepared(70)
-    one = parse_example(SHAPE)(tf.constant(serialise(showers, 3)))
-    assert one["cells"].dtype == tf.float32 and np.array_equal(one["cells"], showers.cells[3])
+    one = parse_example(tf.constant(serialise(rows(showers, 3))), SHAPE)
+    assert one["cells"].dtype == tf.float32 and np.array_equal(one["cells"], showers["cells"][3])
     batches = list(read_batches(write(tmp_path / "a.tfrecord", showers), SHAPE, size=32))
     assert [len(batch["cells"]) for batch in batches] == [32, 32, 6]
-    for name, written in {"cells": showers.cells, **showers.numbers}.items():
+    for name, written in showers.items():
         assert np.array_equal(np.concatenate([batch[name] for batch in batches]), written)
 
 
@@ -85,7 +84,7 @@ def test_some_records_of_a_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tfrecord", showers)
     wanted = np.array([0, 3, 41, 69])
     (batch,) = read_batches(path, SHAPE, wanted=wanted, showers=70)
-    for name, written in {"cells": showers.cells, **showers.numbers}.items():
+    for name, written in showers.items():
         assert np.array_equal(batch[name], written[wanted])
     with pytest.raises(ShowerFileError, match=r"the 71 showers that the manifest lists.*got 70"):
         list(read_batches(path, SHAPE, wanted=wanted, showers=71))

@@ -20,9 +20,10 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
+from caloscale.showers.primaries import rows
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.manifest import check_shards
-from caloscale.showers.tfrecord.records import SCALARS, Prepared, read_batches, record_positions
+from caloscale.showers.tfrecord.records import SCALARS, read_batches, record_positions
 from caloscale.showers.tfrecord.shards import ShardWriter, plan_shards, preprocess_showers, read_manifest, read_split
 from caloscale.spec import Data, Geometry, LayerGroup
 from caloscale.training.selection import selection_showers
@@ -372,10 +373,10 @@ def test_training_shards_divide_among_workers(showers: int, shards: int) -> None
 )
 def test_showers_are_spread_evenly(tmp_path: Path, plan: tuple[int, int], count: int, expected: list[int]) -> None:
     numbers = np.arange(count, dtype=np.float32)
-    showers = Prepared(np.ones((count, 1, 1, 1), np.float32), dict.fromkeys(SCALARS, numbers))
+    showers = {"cells": np.ones((count, 1, 1, 1), np.float32), **dict.fromkeys(SCALARS, numbers)}
     with ShardWriter(tmp_path, "train", *plan) as writer:
         for part in np.array_split(np.random.default_rng(1).permutation(count), 2):
-            writer.write(showers[part], part)
+            writer.write(rows(showers, part), part)
         shards = writer.finish()
     assert [shard.showers for shard in shards] == expected
     names = [f"train-{index:05d}-of-{len(expected):05d}.tfrecord" for index in range(len(expected))]

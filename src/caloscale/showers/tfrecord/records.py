@@ -13,17 +13,15 @@ TFRecord file: TensorFlow reads it from beginning to end with compression_type G
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import google_crc32c
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from caloscale.errors import ShowerFileError
-from caloscale.showers.primaries import Table, rows
 
 LEVEL = 1
 """Of compression: a shower is mostly zeros."""
@@ -93,30 +91,14 @@ SCALARS = ("energy_gev", "angle_rad", "measured_angle_rad", "ecal_sum")
 """Numbers that every shower has; further columns of its primary follow from the run configuration."""
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Showers as the networks see them: cells (N, X, Y, Z) in network units, and numbers (N,) by the name of their
-    feature."""
-
-    cells: NDArray[np.float32]
-    numbers: Table
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    def __getitem__(self, index: slice | NDArray[np.bool_] | NDArray[np.intp]) -> "Prepared":
-        return Prepared(self.cells[index], rows(self.numbers, index))
-
-
-def serialise(prepared: Prepared, index: int) -> bytes:
-    """One shower as a serialised tf.train.Example, made without TensorFlow.
+def serialise(shower: Mapping[str, ArrayLike]) -> bytes:
+    """One shower as a serialised tf.train.Example, made without TensorFlow. shower: values by the name of the feature.
 
     Example, Features, map entry, Feature, FloatList (tensorflow/core/example/*.proto): messages within each other. A
     packed FloatList consists of the array's little-endian bytes.
     """
-    values = rows(prepared.numbers, index) | {"cells": prepared.cells[index]}
     features = b""
-    for name, value in sorted(values.items()):
+    for name, value in sorted(shower.items()):
         floats = _field(1, np.asarray(value, "<f4").tobytes())
         features += _field(1, _field(1, name.encode()) + _field(2, _field(2, floats)))
     return _field(1, features)
@@ -132,22 +114,18 @@ def _field(number: int, content: bytes) -> bytes:
     return bytes([number << 3 | 2, *varint]) + content
 
 
-def parse_example(shape: tuple[int, int, int], further: Iterable[str] = ()) -> Callable[[Any], dict[str, Any]]:
-    """A function for ``tf.data`` that parses one serialised example (or a vector of them, faster).
+def parse_example(serialised: Any, shape: tuple[int, int, int], further: Iterable[str] = ()) -> dict[str, Any]:
+    """Parse one serialised example, a string tensor (or a vector of them, faster).
 
-    It gives float32 tensors: cells (X, Y, Z) and scalars named as in `SCALARS` and ``further``; with a vector of B
+    Gives float32 tensors: cells (X, Y, Z) and scalars named as in `SCALARS` and ``further``; with a vector of B
     examples (B, X, Y, Z) and (B,).
     """
     import tensorflow as tf
 
     features = {name: tf.io.FixedLenFeature((), tf.float32) for name in (*SCALARS, *further)}
     features["cells"] = tf.io.FixedLenFeature(shape, tf.float32)
-
-    def parse(serialised: Any) -> dict[str, Any]:
-        parsed: dict[str, Any] = tf.io.parse_example(serialised, features)
-        return parsed
-
-    return parse
+    parsed: dict[str, Any] = tf.io.parse_example(serialised, features)
+    return parsed
 
 
 def read_batches(
@@ -165,13 +143,14 @@ def read_batches(
     """
     import tensorflow as tf
 
-    positions, parse = record_positions(path, showers), parse_example(shape, further)
+    positions = record_positions(path, showers)
     numbers = np.arange(len(positions) - 1) if wanted is None else wanted
     try:
         for first in range(0, len(numbers), size):
             places = numbers[first : first + size].tolist()
             serialised = [read_member(path, positions[place], positions[place + 1]) for place in places]
-            yield {name: tensor.numpy() for name, tensor in parse(tf.constant(serialised)).items()}
+            parsed = parse_example(tf.constant(serialised), shape, further)
+            yield {name: tensor.numpy() for name, tensor in parsed.items()}
     except (OSError, zlib.error, tf.errors.OpError, ValueError) as error:
         reason = " ".join(str(getattr(error, "message", error)).split())[:300]
         raise ShowerFileError(

@@ -22,6 +22,7 @@ from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.preprocessing import rebin, to_gev, to_network
+from caloscale.showers.primaries import Table, rows
 from caloscale.showers.sources import (
     FileSlice,
     SurveyedFile,
@@ -46,7 +47,7 @@ from caloscale.showers.tfrecord.manifest import (
     read_manifest,
     sha256_of,
 )
-from caloscale.showers.tfrecord.records import Prepared, member, read_batches, serialise
+from caloscale.showers.tfrecord.records import member, read_batches, serialise
 from caloscale.showers.tfrecord.twins import Twins
 from caloscale.spec.data import Data
 from caloscale.storage.atomic import PARTIAL, atomic_writer
@@ -96,10 +97,11 @@ class ShardWriter:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def write(self, prepared: Prepared, places: NDArray[np.intp]) -> None:
-        """Keep showers and their places in the order of the split (N,). OSError when the disk refuses."""
-        for index in range(len(prepared)):
-            self._ends.append(self._ends[-1] + self._file.write(member(serialise(prepared, index))))
+    def write(self, prepared: Table, places: NDArray[np.intp]) -> None:
+        """Keep showers (see `prepare`) and their places in the order of the split (N,). OSError when the disk
+        refuses."""
+        for index in range(len(places)):
+            self._ends.append(self._ends[-1] + self._file.write(member(serialise(rows(prepared, index)))))
         self._places.append(places)
 
     def finish(self) -> list[Shard]:
@@ -235,16 +237,17 @@ class _Preprocessor:
                     wanted = one.is_selected & (one.places >= next_places[0]) & (one.places <= next_places[-1])
                     for prepared, of_prepared in self._prepare(one, wanted):
                         writer.write(prepared, of_prepared)
-                        progress.update(len(prepared))
+                        count = len(of_prepared)
+                        progress.update(count)
                         used = self.sources[one.file.path].used
-                        used[split] = used.get(split, 0) + len(prepared)
-                        written += len(prepared)
+                        used[split] = used.get(split, 0) + count
+                        written += count
             self.dropped[BEYOND_SHOWERS] += len(places) - read
             if written == 0:
                 raise empty_selection(split, self.slices, self.data, self.source)
             return writer.finish()
 
-    def _prepare(self, one: FileSlice, wanted: NDArray[np.bool_]) -> Iterator[tuple[Prepared, NDArray[np.intp]]]:
+    def _prepare(self, one: FileSlice, wanted: NDArray[np.bool_]) -> Iterator[tuple[Table, NDArray[np.intp]]]:
         """The wanted showers of a slice (N,) that are not too faint, and their places, in blocks of the file."""
         path = one.file.path
         size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
@@ -261,12 +264,12 @@ class _Preprocessor:
             check_deposits(one.file, showers, start + selected, self.data)
             prepared, is_bright, cells_gev = prepare(showers, self.data)
             bright = showers[is_bright]
-            measured = prepared.numbers["measured_angle_rad"]
+            measured = prepared["measured_angle_rad"]
             check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
             self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
             self.twins.add(path, bright, start + selected[is_bright])
             self.centres.append(centres_of(bright.energy_gev, cells_gev[is_bright]))
-            if len(prepared):
+            if len(bright):
                 yield prepared, one.places[start + selected][is_bright]
 
     def _keep(self, file: SurveyedFile) -> None:
@@ -298,23 +301,21 @@ class _Preprocessor:
         )
 
 
-def prepare(showers: Showers, data: Data) -> tuple[Prepared, NDArray[np.bool_], NDArray[np.float32]]:
-    """The showers in network units, from GeV, whose sum is not too small, which of those given they are (N,), and the
-    energies in GeV that networks see of all that are given (N, X, Y, Z)."""
+def prepare(showers: Showers, data: Data) -> tuple[Table, NDArray[np.bool_], NDArray[np.float32]]:
+    """The showers whose sum is not too small, by the names of their features: cells in network units, numbers; which of
+    those given they are (N,); and the energies in GeV that networks see of all that are given (N, X, Y, Z)."""
     preprocessing = data.preprocessing
     cells = to_network(rebin(showers.cells_gev, preprocessing.rebin), preprocessing)
     cells_gev = to_gev(cells, preprocessing)
     sums_gev = cells_gev.sum(axis=(1, 2, 3), dtype=np.float64)
-    prepared = Prepared(
-        cells,
-        {
-            **{name: showers.primaries[name] for name in data.columns},
-            "measured_angle_rad": measured_angle_rad(cells_gev, data.geometry, preprocessing.rebin),
-            "ecal_sum": (sums_gev * preprocessing.units_per_gev).astype(np.float32),
-        },
-    )
+    prepared = {
+        "cells": cells,
+        **{name: showers.primaries[name] for name in data.columns},
+        "measured_angle_rad": measured_angle_rad(cells_gev, data.geometry, preprocessing.rebin),
+        "ecal_sum": (sums_gev * preprocessing.units_per_gev).astype(np.float32),
+    }
     is_bright = sums_gev > preprocessing.minimum_sum_gev
-    return prepared[is_bright], is_bright, cells_gev
+    return rows(prepared, is_bright), is_bright, cells_gev
 
 
 def _check_replaceable(output: Path, record: Path | None) -> None:
