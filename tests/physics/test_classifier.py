@@ -16,7 +16,6 @@ from caloscale.physics.classifier import (
     roc_points,
     split_by_primary,
 )
-from caloscale.physics.distances import Estimate
 from caloscale.physics.observables import choose_cuts, observe
 from tests.physics.conftest import DATA, make_empty, make_showers
 
@@ -57,14 +56,14 @@ def test_classifier_comes_near_the_best_possible():
     test, best = gaussians(1), norm.cdf(1 / np.sqrt(2))
     curve = learning_curve(test, seed=1, also=[1000])
     assert [p.showers for p in curve] == [150, 300, 600, 1000, 1200]
-    last, limit = curve[-1].auc, extrapolate(curve)
+    last, limit = curve[-1], extrapolate(curve)
     assert last.value == pytest.approx(best, abs=3 * last.uncertainty + 0.03) and 0.005 < last.uncertainty < 0.05
-    assert curve[0].auc.value < last.value < limit.value < best + 3 * limit.uncertainty
+    assert curve[0].value < last.value < limit.value < best + 3 * limit.uncertainty
 
 
 def test_equal_distributions_are_not_separated_at_any_size():
     curve = learning_curve(gaussians(0), seed=1)
-    assert all(abs(p.auc.value - 0.5) < 3.5 * p.auc.uncertainty for p in curve)
+    assert all(abs(p.value - 0.5) < 3.5 * p.uncertainty for p in curve)
     assert abs(extrapolate(curve).value - 0.5) < 3.5 * extrapolate(curve).uncertainty + 0.01
 
 
@@ -91,7 +90,7 @@ def test_the_auc_of_equal_responses_is_one_half_with_and_without_common_primarie
     known = {tuple(row) for row in np.concatenate([test.real_train, test.fake_train])[:, :1]}
     assert not known & {tuple(row) for row in np.concatenate([test.real_test, test.fake_test])[:, :1]}
     assert len(test.real_test) == (0.4 if paired else 1) * count * repeats
-    found = measure_auc(test, test.largest, seed=1).auc
+    found = measure_auc(test, test.largest, seed=1)
     # Five showers of a primary fluctuate together.
     assert abs(found.value - 0.5) < 3 * np.sqrt(repeats) * found.uncertainty
 
@@ -102,12 +101,12 @@ def test_a_learning_curve_is_extrapolated_with_its_uncertainty():
 
     def experiment():
         values = 0.9 - 2.0 / np.sqrt(sizes) + rng.normal(0, 0.01, 4)
-        return extrapolate([Point(int(n), Estimate(float(v), 0.01)) for n, v in zip(sizes, values)])
+        return extrapolate([Point(float(v), 0.01, int(n)) for n, v in zip(sizes, values)])
 
     found = [experiment() for _ in range(400)]
     assert np.mean([f.value for f in found]) == pytest.approx(0.9, abs=0.002)
     assert np.mean([f.uncertainty for f in found]) == pytest.approx(np.std([f.value for f in found]), rel=0.35)
-    assert extrapolate([Point(100, Estimate(0.7, 0.01))] * 2) is None
+    assert extrapolate([Point(0.7, 0.01, 100)] * 2) is None
 
 
 def test_classifier_refuses_too_few():

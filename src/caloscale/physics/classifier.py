@@ -44,11 +44,10 @@ class TwoSampleTest:
 
 
 @dataclass(frozen=True)
-class Point:
+class Point(Estimate):
     """The AUC of classifiers trained on `showers` of each kind: mean over the draws of the training showers."""
 
     showers: int
-    auc: Estimate
 
 
 def classifier_features(observed: Observed) -> Floats:
@@ -124,7 +123,7 @@ def measure_auc(test: TwoSampleTest, showers: int, *, seed: int, repeats: int = 
     values = [one.value for one in found]
     scatter = np.var(values, ddof=1) / len(values) if len(values) > 1 else 0.0
     variance = np.mean([one.uncertainty**2 for one in found])
-    return Point(showers, Estimate(float(np.mean(values)), float(np.sqrt(scatter + variance))))
+    return Point(float(np.mean(values)), float(np.sqrt(scatter + variance)), showers)
 
 
 def score(test: TwoSampleTest, showers: int, *, seed: int, repeats: int) -> list[tuple[Floats, Floats]]:
@@ -165,8 +164,8 @@ def extrapolate(curve: Sequence[Point]) -> Estimate | None:
     if len(curve) < 3:
         return None
     x = np.array([point.showers for point in curve]) ** -0.5
-    y = np.array([point.auc.value for point in curve])
-    sigma = np.maximum([point.auc.uncertainty for point in curve], 1e-4)
+    y = np.array([point.value for point in curve])
+    sigma = np.maximum([point.uncertainty for point in curve], 1e-4)
     fitted, covariance = np.polyfit(x, y, 1, w=1 / sigma, cov="unscaled")
     chi2 = float(np.sum(((y - np.polyval(fitted, x)) / sigma) ** 2)) / (len(curve) - 2)
     return Estimate(float(np.clip(fitted[1], 0.5, 1.0)), float(np.sqrt(covariance[1, 1] * max(1.0, chi2))))

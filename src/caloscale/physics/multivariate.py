@@ -36,8 +36,9 @@ def compare_with_classifier(comparison: Comparison) -> Classifier:
     null = _auc(training[first], reference, training[second], seed)
 
     def of(name: str) -> float | None:
-        point = _auc(training, reference, observed[name], seed, test.largest) if name in observed else None
-        return None if point is None else number(point.auc.value)
+        return (
+            _measured(_auc(training, reference, observed[name], seed, test.largest)).value if name in observed else None
+        )
 
     return Classifier(
         **_on_all(test, curve),
@@ -45,8 +46,8 @@ def compare_with_classifier(comparison: Comparison) -> Classifier:
         false_positives=numbers(roc[0]),
         true_positives=numbers(roc[1]),
         thresholds=numbers(roc[2]),
-        null=None if null is None else number(null.auc.value),
-        null_uncertainty=None if null is None else number(null.auc.uncertainty),
+        null=_measured(null).value,
+        null_uncertainty=_measured(null).uncertainty,
         null_showers=None if null is None else null.showers,
         baseline=of("baseline"),
         untrained=of("untrained"),
@@ -74,11 +75,10 @@ def _asked(quantity: str, validation: Validation) -> list[int]:
 def _on_all(test: classifier.TwoSampleTest, curve: Sequence[classifier.Point]) -> dict[str, Any]:
     """What `Classifier` says of the largest number of training showers, and the learning curve."""
     points = (
-        LearningPoint(showers=p.showers, value=round(p.auc.value, 5), uncertainty=round(p.auc.uncertainty, 5))
-        for p in curve
+        LearningPoint(showers=p.showers, value=round(p.value, 5), uncertainty=round(p.uncertainty, 5)) for p in curve
     )
     return {
-        **dict(_measured(curve[-1].auc)),
+        **dict(_measured(curve[-1])),
         "showers": curve[-1].showers,
         "test_reference": len(test.real_test),
         "test_generated": len(test.fake_test),
