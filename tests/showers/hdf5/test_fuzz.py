@@ -133,7 +133,7 @@ def test_shards(prepared: Path) -> None:
             read_split(prepared, "validation")
         if shard.read_bytes() != content:
             with pytest.raises(InputError):
-                check_shards(prepared, manifest)
+                check_shards(prepared, manifest.shards)
 
     check()
 

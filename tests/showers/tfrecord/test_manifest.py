@@ -56,7 +56,7 @@ def written(folder: Path, raw: dict[str, Any]) -> Path:
 
 def test_good_manifest(tmp_path: Path, raw: dict[str, Any]) -> None:
     manifest = read_manifest(written(tmp_path, raw))
-    check_shards(tmp_path, manifest)
+    check_shards(tmp_path, manifest.shards)
     assert manifest.splits == {"train": 3, "validation": 1}
     assert [shard.file for shard in manifest.shards_of("train")] == ["train.tfrecord"]
     assert json.loads(manifest.model_dump_json(by_alias=True))["energyGev"] == [10, 20]
@@ -112,5 +112,5 @@ def test_shards_that_do_not_match(tmp_path: Path, raw: dict[str, Any], fault: st
     else:
         shard.write_bytes(content + b"x" if fault == "longer" else content[:-1] + b"x")
     with pytest.raises(ShowerFileError, match=words) as caught:
-        check_shards(tmp_path, manifest)
+        check_shards(tmp_path, manifest.shards)
     assert "validation.tfrecord" in str(caught.value)

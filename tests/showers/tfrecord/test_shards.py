@@ -50,7 +50,7 @@ def test_counts_and_provenance_add_up_and_no_tensorflow_is_needed(
     manifest = preprocess_showers(data.model_copy(update={"source": "simulate"}), source, tmp_path / "out")
     monkeypatch.undo()
     assert manifest == read_manifest(tmp_path / "out")
-    check_shards(tmp_path / "out", manifest)
+    check_shards(tmp_path / "out", manifest.shards)
     kept, dropped = sum(manifest.splits.values()), sum(manifest.dropped.values())
     assert kept + dropped == 100 and manifest.source == "geant4" and manifest.shape == (3, 4, 5)
     files = manifest.provenance.files
@@ -256,7 +256,7 @@ def test_from_a_bucket(folder_of_showers: MakeFolder, data: Data, tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "remote", "showers"]
     upload(tmp_path / "remote", f"{bucket_server}/shards")
     download(f"{bucket_server}/shards", tmp_path / "back")
-    check_shards(tmp_path / "back", read_manifest(tmp_path / "back"))
+    check_shards(tmp_path / "back", read_manifest(tmp_path / "back").shards)
 
 
 def test_rerun_replaces_the_folder(folder_of_showers: MakeFolder, data: Data, tmp_path: Path) -> None:

@@ -126,11 +126,10 @@ def read_manifest(folder: str | Path) -> Manifest:
     return read_block(Manifest, path, remedy=remedy, error=ShowerFileError, what="a manifest of shards")
 
 
-def check_shards(folder: str | Path, manifest: Manifest, shards: Sequence[Shard] | None = None) -> None:
-    """Every shard (of ``shards``, if given) is there with the size and checksum of the manifest; raises
-    ShowerFileError naming the first that is not.
-    """
-    for shard in manifest.shards if shards is None else shards:
+def check_shards(folder: str | Path, shards: Sequence[Shard]) -> None:
+    """Every shard is there with the size and checksum of the manifest; raises ShowerFileError naming the first that is
+    not."""
+    for shard in shards:
         path = Path(folder) / shard.file
         try:
             size = path.stat().st_size

@@ -39,7 +39,7 @@ class ShardFolder:
         absent = tuple(shard.file for shard in fresh if here.get(shard.file) != shard.bytes)
         if absent and self.uri is not None:
             download(self.uri, self.path, absent)
-        check_shards(self.path, self.manifest, fresh)
+        check_shards(self.path, fresh)
         self._whole.update(shard.file for shard in fresh)
 
     def read(self, split: Split, showers: NDArray[np.intp] | None = None) -> Showers:
