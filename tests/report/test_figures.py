@@ -1,3 +1,5 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from caloscale.report import drawing
 from caloscale.report.drawing import save_figures
 from caloscale.report.energy_figures import response
 from caloscale.report.figure_data import FigureData, _examples, _transverse, figure_data
-from caloscale.report.physics_sections import FIGURES, physics_drawings
+from caloscale.report.physics_sections import FIGURES
 from caloscale.report.run import PARTS, profile_table, read_history, shares_of, step_profile, training_curves
 from caloscale.spec import Preprocessing, Validation
 from tests.physics.conftest import DATA, make_showers, make_two_particles
@@ -65,7 +67,7 @@ def check_files(drawn, folder):
 
 def construct(evaluation, data) -> list[drawing.Drawing]:
     """All figures, without their files, which take most of the time."""
-    made = [figure for draw in physics_drawings(evaluation, data) if (figure := draw()) is not None]
+    made = [figure for draw in FIGURES if (figure := draw(evaluation, data)) is not None]
     for figure in made:
         assert figure.title and figure.caption and figure.alternative
         assert "nan" not in figure.alternative and "None" not in figure.alternative
@@ -99,7 +101,7 @@ def test_all_figures_are_described(undistorted, perfect_data):
 
 @pytest.mark.long
 def test_all_figures_are_saved(undistorted, perfect_data, tmp_path):
-    drawings = physics_drawings(undistorted.evaluation, perfect_data)
+    drawings = [partial(draw, undistorted.evaluation, perfect_data) for draw in FIGURES]
     drawn = save_figures(tmp_path / "figures", drawings)
     assert {figure.name for figure in drawn} == {figure.__name__ for figure in FIGURES}
     check_files(drawn, tmp_path / "figures")

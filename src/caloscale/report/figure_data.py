@@ -188,12 +188,11 @@ def _shares(values: Mapping[str, Floats], edges: Floats, title: str = "") -> Pan
 
 
 def _distributions(observed: Mapping[str, Observed], bin_edges: Mapping[str, Floats]) -> dict[str, Panel]:
-    panels = {}
-    for name, edges in bin_edges.items():
-        if len(edges) == 1:
-            values = {sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}
-            panels[name] = _shares(values, edges[0], TITLES[name])
-    return panels
+    return {
+        name: _shares({sample: scalar_columns(name, o)[:, 0] for sample, o in observed.items()}, edges[0], TITLES[name])
+        for name, edges in bin_edges.items()
+        if len(edges) == 1
+    }
 
 
 def _moments(observed: Mapping[str, Observed], bin_edges: Mapping[str, Floats]) -> dict[str, Panel]:

@@ -1,7 +1,6 @@
 """Sections of a report about the physics: verdict, numbers in ranges of energy, distances, figures."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from caloscale.physics import binning, quantities
 from caloscale.physics.result import Evaluation
@@ -26,11 +25,6 @@ PARAMETRISED = Notice(
     "parametrisation (Grindhammer-Peters). No number of this report describes a real detector."
 )
 """What a reader must know where the Monte Carlo was not simulated."""
-
-
-def physics_drawings(evaluation: Evaluation, data: FigureData) -> list[Callable[[], Drawing | None]]:
-    """Functions that draw the figures of a comparison, for `save_figures`."""
-    return [partial(draw, evaluation, data) for draw in FIGURES]
 
 
 def verdict_section(

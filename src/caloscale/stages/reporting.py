@@ -21,9 +21,9 @@ from caloscale.report.drawing import Drawing, save_figures
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData
 from caloscale.report.html import render
 from caloscale.report.physics_sections import (
+    FIGURES,
     PARAMETRISED,
     definitions_section,
-    physics_drawings,
     physics_section,
     verdict_section,
 )
@@ -193,7 +193,8 @@ def _draw(folder: Path, evaluation: Evaluation | None, profile: Profile | None) 
     drawings: list[Callable[[], Drawing | None]] = []
     if evaluation is not None:
         file = folder / "validation" / FIGURE_DATA_FILE
-        drawings += physics_drawings(evaluation, read_block(FigureData, file, remedy=_validate_again(folder)))
+        data = read_block(FigureData, file, remedy=_validate_again(folder))
+        drawings += [partial(draw, evaluation, data) for draw in FIGURES]
     losses = folder / HISTORY
     if losses.is_file():
         drawings.append(partial(training_curves, read_json(losses, remedy="delete it: the report then has no losses")))
