@@ -29,7 +29,7 @@ def evaluate(comparison: Comparison) -> Evaluation:
     """
     weighted, halves, depth_x0 = comparison.weighted, comparison.halves, comparison.axes.depth_x0
     validation, counts, ranges = comparison.validation, comparison.counts, comparison.energy_ranges
-    source = comparison.reference_showers.source
+    source, pair = comparison.reference_showers.source, (weighted["reference"], weighted["generated"])
     labels = [energy.label for energy in ranges]
     # The matrices are small: threads that wait for each other cost more than they bring.
     with threadpool_limits(limits=1), bar("evaluation", 4, "parts") as progress:
@@ -45,20 +45,12 @@ def evaluate(comparison: Comparison) -> Evaluation:
             "kpd": compare_features(comparison, kpd),
         }
         progress.update(1)
-        correlation = compare_correlations(weighted["reference"], weighted["generated"], halves)
+        correlation = compare_correlations(*pair, halves)
         regression = compare_regression(comparison)
-        quantities = measure_quantities(
-            comparison.training,
-            weighted["reference"],
-            weighted["generated"],
-            labels,
-            depth_x0,
-            observables,
-            {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]},
-        )
+        aucs = {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]}
+        quantities = measure_quantities(comparison.training, *pair, labels, depth_x0, observables, aucs)
         gates, decision, reasons = decide(validation.judging, quantities, counts, _faults(counts))
         gated = {gate.quantity for gate in gates}
-        pair = weighted["reference"], weighted["generated"]
         worth = measure_worth([pair], labels, depth_x0, gated=gated, source=source)
         progress.update(1)
     return Evaluation(

@@ -11,13 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import (
-    CALOCHALLENGE_CELLS,
-    WITHOUT_GENERATED_ATTRIBUTE,
-    Layout,
-    Source,
-    open_layout,
-)
+from caloscale.showers.hdf5.layouts import CALOCHALLENGE_CELLS, WITHOUT_GENERATED_ATTRIBUTE, Layout, Source, open_layout
 from caloscale.showers.hdf5.reader import REMOVE, check_order, read_showers, read_sums, refuse_first
 from caloscale.showers.sources import hdf5_files
 from caloscale.showers.tfrecord.manifest import MANIFEST, Split, read_manifest

@@ -230,13 +230,7 @@ def _write(
         "caloscale": caloscale.__version__,
     }
     batches = stream(
-        runtime,
-        primaries,
-        seed=wanted.seed,
-        count=count,
-        first=wanted.first,
-        batch=batch,
-        check=stop.check,
+        runtime, primaries, seed=wanted.seed, count=count, first=wanted.first, batch=batch, check=stop.check
     )
     with (
         closing(batches),
