@@ -196,13 +196,8 @@ def _metadata(file: Path) -> dict[str, str]:
 def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[str, str]:
     """The metadata of a file: text by name."""
     card = target.card
-    properties = metadata(card, target.noise_size)
-    own = target.properties()
-    if own:  # names, shapes and units are the target's
-        properties = {name: text for name, text in properties.items() if not name.startswith("caloscale.units.")}
     return {
-        **properties,
-        **own,
+        **metadata(target),
         **({"caloscale.fixed": target.constants} if target.fixed else {}),
         "caloscale.target": target.name,
         "caloscale.source": source,

@@ -17,11 +17,10 @@ from pydantic import Field, ValidationError
 
 import caloscale
 from caloscale.errors import CheckpointError
-from caloscale.inference.export.target import spread
-from caloscale.inference.packages import BATCH, FILES, Format, open_file
-from caloscale.models.card import CARD, DECIDED, GENERATOR, VERDICT, ModelCard
+from caloscale.inference.export.target import Onnx, Target, spread
+from caloscale.inference.packages import FILES, Format, open_file
+from caloscale.models.card import CARD, DECIDED, GENERATOR, VERDICT
 from caloscale.random import latent_noise
-from caloscale.showers.primaries import FURTHER
 from caloscale.spec.block import Block, read_json
 from caloscale.spec.workspace_layout import PHYSICS_FILE
 from caloscale.storage.atomic import atomic_writer
@@ -94,7 +93,8 @@ def _export(folder: Path, format: Format, target: Path) -> None:
     with atomic_writer(target, replace_folder=True) as temporary:
         temporary.mkdir()
         path = temporary / FILES[format]
-        write(generator, formats.named(generator, format), path, metadata(generator.card, generator.noise_size))
+        properties = metadata(Onnx(generator.card, generator.noise_size))
+        write(generator, formats.named(generator, format), path, properties)
         inputs = {"noise": latent_noise(0, 0, CHECKED, generator.noise_size), **spread(generator.card, CHECKED)}
         truth = generator.network_cells_gev(*inputs.values()).numpy()
         cells = open_file(path, tuple(inputs))(*inputs.values())
@@ -119,21 +119,13 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         (temporary / RECORD).write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
 
 
-def metadata(card: ModelCard, noise_size: int) -> dict[str, str]:
-    """What an exported model says of itself: units and shapes, preprocessing and origin, name to text."""
-    x, y, layers = card.shape
-    units = {
-        "noise": f"normal random numbers, mean 0, standard deviation 1, ({BATCH}, {noise_size})",
-        "energy_gev": f"energy of the primary, GeV, ({BATCH},)",
-        "angle_rad": f"angle between direction and face, rad, ({BATCH},)",
-        **{name: f"{FURTHER[name].meaning}, ({BATCH},)" for name in card.spans},
-        "cells_gev": f"energy deposited in each cell, GeV, ({BATCH}, x {x}, y {y}, layer {layers})",
-    }
+def metadata(target: Target) -> dict[str, str]:
+    """What an exported model says of itself: origin and preprocessing, units and shapes, name to text."""
     return {
         "caloscale.version": caloscale.__version__,
-        "caloscale.card": card.model_dump_json(by_alias=True),
-        "caloscale.noiseSize": str(noise_size),
-        **{f"caloscale.units.{name}": text for name, text in units.items()},
+        "caloscale.card": target.card.model_dump_json(by_alias=True),
+        "caloscale.noiseSize": str(target.noise_size),
+        **target.properties(),
     }
 
 

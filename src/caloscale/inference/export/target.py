@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.packages import Format, runtime_of
+from caloscale.inference.packages import BATCH, Format, runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
 from caloscale.showers.primaries import FURTHER, Floats
@@ -60,9 +60,9 @@ class Target(ABC):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """The same from the cells of the network (X, Y, Z), GeV."""
 
+    @abstractmethod
     def properties(self) -> dict[str, str]:
-        """What the metadata say about inputs and output: names, shapes, units; empty: as `runtimes.metadata` does."""
-        return {}
+        """What the metadata say about inputs and output: names, shapes, units."""
 
     @abstractmethod
     def usage(self, file: str) -> str:
@@ -176,6 +176,18 @@ class Onnx(Target):
     def expected(self, cells_gev: Floats, primary: Mapping[str, float]) -> Floats:
         """GeV per cell as they are."""
         return cells_gev.reshape(-1)
+
+    def properties(self) -> dict[str, str]:
+        """Inputs and output."""
+        x, y, layers = self.card.shape
+        units = {
+            "noise": f"normal random numbers, mean 0, standard deviation 1, ({BATCH}, {self.noise_size})",
+            "energy_gev": f"energy of the primary, GeV, ({BATCH},)",
+            "angle_rad": f"angle between direction and face, rad, ({BATCH},)",
+            **{name: f"{FURTHER[name].meaning}, ({BATCH},)" for name in self.card.spans},
+            "cells_gev": f"energy deposited in each cell, GeV, ({BATCH}, x {x}, y {y}, layer {layers})",
+        }
+        return {f"caloscale.units.{name}": text for name, text in units.items()}
 
     def usage(self, file: str) -> str:
         """Lines of Python."""
