@@ -34,7 +34,7 @@ def no_finish(flow):
     return Finish(*(np.zeros(size, np.float32) for size in sizes))
 
 
-@pytest.fixture(scope="module", params=["grid", "cylinder"])
+@pytest.fixture(scope="module", params=["grid", pytest.param("cylinder", marks=pytest.mark.integration)])
 def run(request):
     perpendicular = ["data.angleDeg=[90,90]"] * (request.param == "cylinder")
     return load_run(preset="flow", overrides=[*SMALL, f"data.geometry.cellShape={request.param}", *perpendicular])
