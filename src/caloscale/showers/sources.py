@@ -31,7 +31,7 @@ from caloscale.showers.hdf5.layouts import (
     Source,
     open_layout,
 )
-from caloscale.showers.hdf5.reader import check_order, check_primaries
+from caloscale.showers.hdf5.reader import SURE, check_order, check_primaries, correlated_sigmas
 from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import FURTHER, Table, turned
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
@@ -54,8 +54,8 @@ _LEANING_RAD = 0.2
 """Mean inclination from which showers of nearly one angle, within as much, show its axis."""
 _UNRELATED, _WIDE_RAD = 0.2, 0.5
 """Correlation of cells with energies or angles below which these belong to other showers, and least range of angles."""
-_SURE, _NONE = 7.0, 3.0
-"""Standard deviations of a correlation with the energy that are no chance (1e-12), and that may be."""
+_NONE = 3.0
+"""Standard deviations of a correlation with the energy that may be chance."""
 _EMPTY, _EMPTY_SHOWERS = 0.1, 10
 """Part of a range that is reported when it is empty at an end, and number of showers that it would have if they were
 uniform in the range."""
@@ -540,11 +540,11 @@ def check_depth(centres: NDArray[np.float64], data: Data, source: str | Path) ->
     """
     if data.source == "simulate" or data.has_hadrons or len(data.particles) > 1 or len(centres) < _INCLINED_SHOWERS:
         return
-    with np.errstate(divide="ignore", invalid="ignore"):  # Fisher's transformation: about standard deviations
-        first, second, depth = np.arctanh(np.asarray(np.corrcoef(centres.T))[0, 1:]) * math.sqrt(len(centres) - 3)
-    if depth < -_SURE:
+    log_energy, *places = centres.T
+    first, second, depth = (correlated_sigmas(log_energy, place) for place in places)
+    if depth < -SURE:
         problem = "are nearer to the front at higher energies"
-    elif max(abs(first), abs(second)) > _SURE + _NONE and abs(depth) < _NONE:
+    elif max(abs(first), abs(second)) > SURE + _NONE and abs(depth) < _NONE:
         problem = "are not deeper at higher energies, and change along another axis"
     else:
         return

@@ -24,9 +24,11 @@ _ASYMMETRIC, _CHANCE = 0.1, 1e-12
 """Mean square of the relative differences between azimuths from which voxels have another order, and the probability
 that showers which are symmetric in azimuth are refused. Parametrised showers of 1 GeV to 1 TeV have 0.11 to 15 in other
 orders of the axes, 0.0001 to 0.07 in the right one; 0.13 where all are half a millimetre off the axis."""
-_UNIFORM, _SIGMAS, _FEWEST = 2 / 3, 7.0, 20
-"""Mean radius of a uniform density in a circle, over that of the circle: showers have 0.1; standard deviations that a
-mean and a correlation exceed by chance with 1e-12; fewest showers for these."""
+SURE = 7.0
+"""Standard deviations that a mean and a correlation exceed by chance with 1e-12."""
+_UNIFORM, _FEWEST = 2 / 3, 20
+"""Mean radius of a uniform density in a circle, over that of the circle: showers have 0.1; fewest showers for means and
+correlations."""
 _PIECES, _PIECE = 10, 100
 """Pieces of a file by which the order of its voxels is checked, and showers in each."""
 
@@ -143,14 +145,21 @@ def _disorder(
         return "depend on the azimuth"
     if (count := len(radius)) < _FEWEST:
         return None
-    if radius.mean() - _SIGMAS * radius.std() / math.sqrt(count) > _UNIFORM:
+    if radius.mean() - SURE * radius.std() / math.sqrt(count) > _UNIFORM:
         return "are far from the axis"
     if log_energy is None:
         return None
     depth = by_azimuth.sum(axis=1) @ np.arange(by_azimuth.shape[2])
-    with np.errstate(divide="ignore", invalid="ignore"):  # showers of one energy or one layer show nothing
-        deeper = np.arctanh(np.corrcoef(log_energy, depth)[0, 1]) * math.sqrt(count - 3)  # Fisher: about Gaussian
-    return "are nearer to the front at higher energies" if deeper < -_SIGMAS else None
+    return "are nearer to the front at higher energies" if correlated_sigmas(log_energy, depth) < -SURE else None
+
+
+def correlated_sigmas(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+    """Standard deviations by which two columns (N,), N > 3, are correlated: Fisher's transformation, about Gaussian.
+
+    Not a number where a column has one value, which shows nothing.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.arctanh(np.corrcoef(first, second)[0, 1]) * math.sqrt(len(first) - 3))
 
 
 def check_primaries(path: str | Path, layout: Layout | Literal["plain"], primaries: Table, start: int = 0) -> None:
