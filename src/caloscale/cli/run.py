@@ -4,10 +4,10 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,6 +26,9 @@ from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.tensorflow_import import load_tensorflow_quietly
+
+if TYPE_CHECKING:
+    from caloscale.sagips.ensemble import Ensemble, SolvedRun
 
 _MANY_LEFT_OUT = 0.05
 """Part of the showers of the files from which a reason to leave them out is a warning."""
@@ -338,26 +341,9 @@ def ensemble(
         typer.echo(json.dumps(rows, indent=2))
         return
     columns = ("", "exchange", "members", "epochs", "s", "parameter")
-    for name, sign, title in (("residual", "+", "Residuals (p - p^) / p"), ("value", "", "Normalised parameters")):
-        cells = []
-        for number, (group, one) in enumerate(merged, 1):
-            if (one.truth is None) != (name == "value"):
-                continue
-            solver, seconds = group[0].solver, np.mean([run.seconds for run in group])
-            ranks = f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}"
-            head = (
-                f"{number}",
-                f"{solver.exchange}, {ranks}",
-                f"{one.members}",
-                f"{group[0].epochs}",
-                f"{seconds:.0f}",
-            )
-            spreads = [f" ± {spread:.3f}" if one.members > 1 else "" for spread in one.spread]
-            pairs = [
-                *zip(group[0].parameters, (f"{mean:{sign}.3f}{spread}" for mean, spread in zip(one.mean, spreads)))
-            ]
-            first, *others = pairs if one.truth is None else [*pairs, ("mean |r|", f"{one.mean_absolute:.3f}")]
-            cells += [(*head, *first), *(("",) * len(head) + pair for pair in others)]
+    for known, name, title in ((True, "residual", "Residuals (p - p^) / p"), (False, "value", "Normalised parameters")):
+        numbered = [(n, *each) for n, each in enumerate(merged, 1) if (each[1].truth is not None) is known]
+        cells = [cell for each in numbered for cell in _ensemble_cells(*each)]
         if cells:
             console().print(table(f"{title}, mean ± spread of the members", (*columns, name), cells))
     for number, (group, _) in enumerate(merged, 1):
@@ -365,3 +351,17 @@ def ensemble(
     typer.echo(
         f"spread: standard deviation over the members; --json has the uncertainties of {RESAMPLINGS} resamplings"
     )
+
+
+def _ensemble_cells(number: int, group: "Sequence[SolvedRun]", one: "Ensemble") -> list[tuple[str, ...]]:
+    """Rows of an ensemble in its table: a parameter each, and with a truth the mean absolute residual."""
+    solver, seconds = group[0].solver, sum(run.seconds for run in group) / len(group)
+    ranks = f"{solver.ranks} rank{'s' if solver.ranks > 1 else ''}"
+    head = (str(number), f"{solver.exchange}, {ranks}", str(one.members), str(group[0].epochs), f"{seconds:.0f}")
+    spreads = [f" ± {spread:.3f}" if one.members > 1 else "" for spread in one.spread]
+    sign = "" if one.truth is None else "+"
+    values = [f"{mean:{sign}.3f}{spread}" for mean, spread in zip(one.mean, spreads)]
+    pairs = [*zip(group[0].parameters, values)]
+    if one.truth is not None:
+        pairs.append(("mean |r|", f"{one.mean_absolute:.3f}"))
+    return [(*(("",) * len(head) if row else head), *pair) for row, pair in enumerate(pairs)]
