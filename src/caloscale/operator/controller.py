@@ -203,6 +203,7 @@ class Controller:
                 observed = self._observe(run, now)
                 if observed is None:
                     self.routine.forget(run)
+                    self._unwritten.pop(run, None)
                     self._park(run, None, pool_changes)
                     break
                 seen, version = observed

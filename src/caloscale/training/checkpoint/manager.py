@@ -102,11 +102,13 @@ class CheckpointManager:
         before it failed, and TrainingError, with nothing saved, when a value is not finite."""
         if self.peers.is_chief:
             started = time.monotonic()
-            self.saves += not selected
+            if not selected:
+                self.saves += 1
             whole = progress.model_copy(update=self.figures())
             self.saver.save(self._copies(variables, progress), whole, selected=selected)
             ended = time.monotonic()
-            self._saved_at = self._saved_at if selected else ended
+            if not selected:
+                self._saved_at = ended
             self.seconds_saving += ended - started
 
     def agree(self, step: int) -> tuple[bool, int | None]:
