@@ -60,7 +60,7 @@ def shower_and_profile(evaluation: Evaluation, data: FigureData) -> Drawing:
     return Drawing(
         "shower_and_profile",
         "A shower and the profile",
-        f"Left: a {names['reference']} shower and the generated one that is nearest in energy and angle. Right: mean "
+        f"Left: a {names['reference']} shower and the generated one of the nearest primary. Right: mean "
         f"energy per layer, with the ratio. {count_showers(evaluation)}",
         f"A {names['reference']} shower above a generated one, and their mean profiles: {_peaks(panel)}.",
         page,
@@ -271,7 +271,7 @@ def example_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
     return Drawing(
         "example_showers",
         "Single showers",
-        "Single Monte Carlo showers above the generated shower that is nearest in energy and angle; the first that "
+        "Single Monte Carlo showers above the generated shower of the nearest primary; the first that "
         "fits, without selection.",
         f"Energy in the plane of x and layer of single showers, Monte Carlo above, generator below. "
         f"{_sums(data.examples)}",
