@@ -56,7 +56,7 @@ def test_what_was_generated_is_read_back(
     """In each layout that is written; by `read_showers` with the run of the model, and of its first shower."""
     folder, output = request.getfixturevalue(model_name), tmp_path / "s.h5"
     wanted = generation.Generation(output=output, count=5, energies="10,20", angles="70,100", layout=layout)
-    stages.generate(folder, wanted)
+    assert not any("combinations" in warning for warning in stages.generate(folder, wanted).warnings)
     generator = caloscale.Generator.load(folder)
     found = caloscale.read_showers(output, generator.run)
     made = generator.generate(found.energy_gev, found.angle_rad, seed=1)
@@ -74,6 +74,8 @@ def test_what_was_generated_is_read_back(
         assert "2 of the 5 primaries" in stages.generate(folder, some).warnings[0]
         with pytest.raises(InputError, match="count: must be at least 1"):
             stages.generate(folder, replace(some, count=0))
+        few = replace(wanted, output=tmp_path / "few.h5", count=3)
+        assert "3 of the 4 combinations" in stages.generate(folder, few).warnings[0]
     if model_name == "rebinned":
         other = generator.run.model_copy(
             update={

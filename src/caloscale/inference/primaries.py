@@ -68,7 +68,13 @@ class Primaries:
     @property
     def length(self) -> int | None:
         """Number of showers of the file that was given."""
-        return len(next(iter(self.columns.values()))) if self.paired else None  # type: ignore[arg-type]
+        return self.turn if self.paired else None
+
+    @property
+    def turn(self) -> int:
+        """Number of showers after which the lists begin again; 1 without a list."""
+        lengths = [len(column) for column in self.columns.values() if not isinstance(column, Span)]
+        return lengths[0] if self.paired else math.prod(lengths)
 
 
 def broadcast(columns: Mapping[str, Floats], count: int | None) -> dict[str, Floats]:

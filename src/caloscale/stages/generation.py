@@ -256,11 +256,11 @@ def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iter
     """What the user must know. Raises InputError for what was not trained, unless that is wanted."""
     ends = {name: np.array(primaries.range_of(name)) for name in ("energy_gev", "angle_rad")}
     yield from check_ranges(ends, card, extrapolate=wanted.extrapolate)
-    if primaries.length is not None and (wanted.count or primaries.length) < primaries.length:
-        yield (
-            f"{wanted.count} of the {primaries.length} primaries of {wanted.energies} are taken, from number "
-            f"{wanted.first} on: if the file is sorted, they are no sample of it"
-        )
+    if (wanted.count or primaries.turn) < primaries.turn:
+        lists, left = "combinations of the lists", "the others are left out"
+        if primaries.paired:
+            lists, left = f"primaries of {wanted.energies}", "if the file is sorted, they are no sample of it"
+        yield f"{wanted.count} of the {primaries.turn} {lists} are taken, from number {wanted.first} on: {left}"
     if wanted.layout == "calochallenge":
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
 
