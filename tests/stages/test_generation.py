@@ -66,8 +66,11 @@ def test_what_was_generated_is_read_back(
     assert found.source == "generated" and describe_file(output).showers == 5
     data = generator.run.data
     other = data.model_copy(update={"geometry": data.geometry.model_copy(update={"cell_mm": 6.0})})
-    with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
-        caloscale.read_showers(output, generator.run.model_copy(update={"data": other}))
+    for name, showers in (("read.h5", found), ("made.h5", made[:2])):
+        caloscale.write_showers(showers, tmp_path / name, rebin=data.preprocessing.rebin)
+    for name in ("s.h5", "read.h5", "made.h5"):
+        with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
+            caloscale.read_showers(tmp_path / name, generator.run.model_copy(update={"data": other}))
     if layout == "variable-angle":
         np.testing.assert_array_equal(read_one(output, 2)[0].cells_gev, found.cells_gev[2:3])
         some = generation.Generation(output=tmp_path / "some.h5", count=2, energies=str(output))

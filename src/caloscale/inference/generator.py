@@ -25,8 +25,10 @@ from caloscale.models.layers.convolution import check_precision
 from caloscale.models.network_files import load_network
 from caloscale.processor import cores
 from caloscale.showers.arrays import Showers
+from caloscale.showers.hdf5.layouts import DETECTOR_ATTRIBUTE
 from caloscale.showers.preprocessing import to_gev
 from caloscale.showers.primaries import Floats
+from caloscale.showers.sources import origin_attributes
 from caloscale.spec import Run
 from caloscale.spec.data import PDG_CODES
 
@@ -95,7 +97,8 @@ class Generator(Runtime):
         showers = generate_table(self, table, seed=seed, batch=batch, extrapolate=extrapolate)
         pdg = np.full(len(showers), PDG_CODES[self.card.particles[0]], np.float32)
         columns = {**showers.further, "pdg": showers.further.get("pdg", pdg)}
-        return replace(showers, seed=seed, further=columns, cell_shape=self.card.geometry.cell_shape)
+        cell_shape, detector = self.card.geometry.cell_shape, origin_attributes(self.run.data)[DETECTOR_ATTRIBUTE]
+        return replace(showers, seed=seed, further=columns, cell_shape=cell_shape, detector=detector)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()

@@ -26,6 +26,7 @@ class Showers:
     further: the other columns of the table of primaries, (N,) each, by name (`showers.primaries`).
     seed: of generated showers, which are the same again with it; None: not known.
     cell_shape: how the cells lie, as `spec.data.Geometry.cell_shape`; of a cylinder X is azimuth and Y radius.
+    detector: that of the simulation, as a file's attribute simulatedDetector (JSON) states it; empty: not known.
     """
 
     cells_gev: NDArray[np.float32]
@@ -35,6 +36,7 @@ class Showers:
     further: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     seed: int | None = None
     cell_shape: CellShape = "grid"
+    detector: str = ""
 
     @classmethod
     def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> "Showers":

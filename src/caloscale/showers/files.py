@@ -18,6 +18,7 @@ from caloscale.installation import load_package
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import (
     CELL_SHAPE_ATTRIBUTE,
+    DETECTOR_ATTRIBUTE,
     REBIN_ATTRIBUTE,
     CellNumbers,
     OpenFile,
@@ -97,8 +98,8 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
     """Write a file that `caloscale.read_showers` reads, by its suffix.
 
     path: .h5 or .hdf5 (variable-angle layout), .npz, or with uproot .root (tree ``showers``).
-    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it, and
-        the shape of the cells.
+    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it, the
+        shape of the cells, and the detector of the simulation where the showers have it.
     Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
     """
     path = Path(path)
@@ -107,6 +108,7 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
         raise ShowerFileError("has no suffix of a file of showers", file=path, value=path.suffix, remedy=remedy)
     if path.suffix in (".h5", ".hdf5"):
         attributes = {REBIN_ATTRIBUTE: "x".join(map(str, rebin)), CELL_SHAPE_ATTRIBUTE: showers.cell_shape}
+        attributes |= {DETECTOR_ATTRIBUTE: showers.detector} if showers.detector else {}
         write_hdf5(path, showers, attributes=attributes)
         return
     arrays: dict[str, Any] = {"cells_gev": showers.cells_gev, **showers.primaries}

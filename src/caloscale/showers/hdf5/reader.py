@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import INCLINED_AXIS, CellNumbers, Layout, OpenFile, open_layout
+from caloscale.showers.hdf5.layouts import (
+    DETECTOR_ATTRIBUTE,
+    INCLINED_AXIS,
+    CellNumbers,
+    Layout,
+    OpenFile,
+    open_layout,
+)
 from caloscale.showers.preprocessing import rebin as sum_cells
 from caloscale.showers.primaries import FURTHER, Table
 from caloscale.spec.data import HIGHEST_GEV, Geometry
@@ -64,7 +71,8 @@ def read_showers(
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         columns = tuple(dict.fromkeys((*opened.further, "pdg")))
         showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source)
-        showers = replace(showers, cell_shape=opened.cell_shape)
+        detector = str(opened.attributes.get(DETECTOR_ATTRIBUTE, ""))
+        showers = replace(showers, cell_shape=opened.cell_shape, detector=detector)
         summed = opened.rebin == rebin
     check_cells(path, opened.cells_field, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)
