@@ -16,6 +16,7 @@ from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as plan_at
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import check_primaries
+from caloscale.showers.primaries import Table, turned
 from caloscale.showers.sources import largest_median, read_of_run, sample_of_run
 from caloscale.spec import Run
 
@@ -123,15 +124,15 @@ def evaluate(
     The decision is in ``decision``, the reasons are in ``gates``, hist histograms in ``histograms``; the definitions
     are those of the page on the validation of the physics.
     Raises InputError for empty samples, other shapes, a file of another primary, primaries outside of the ranges of the
-    run, without a column of them or distributed otherwise than those of the reference, a reference that is generated
-    where the others are not or whose showers are among the others, and Monte Carlo cells that are negative or not
-    finite.
+    run, without a column of them or distributed otherwise than those of the reference (for generated showers with those
+    that are left out, too; then there is a warning), a reference that is generated where the others are not or whose
+    showers are among the others, and Monte Carlo cells that are negative or not finite.
     """
     from caloscale.physics import compare  # needs an extra that load_run and plan do not need
     from caloscale.physics import evaluate as evaluate_comparison
     from caloscale.physics.comparison import refuse_shared, refuse_unlike
 
-    def showers(given: Showers | str | Path, name: str) -> Showers:
+    def showers(given: Showers | str | Path, name: str) -> tuple[Showers, Table]:
         found = given if isinstance(given, Showers) else read_showers(given, run)
         check_primaries(name, "plain", found.primaries)
         sample = sample_of_run(found, run.data, judged=name == "generated", field=name)
@@ -140,20 +141,22 @@ def evaluate(
             problem = "have cells that sum up to more of the primary's energy than the detector samples (median)"
             remedy = "give cells and energies in GeV, or correct data.geometry (calibrated)"
             raise InputError(problem, field=name, value=deposit, remedy=remedy)
-        return sample
+        return sample, turned(found.primaries, run.data)
 
-    held_out, judged = showers(reference, "reference"), showers(generated, "generated")
+    (held_out, whole), (judged, _) = showers(reference, "reference"), showers(generated, "generated")
     if held_out.source == "generated" != judged.source:
         problem = "are generated, and those that they would judge are not"
         raise InputError(problem, field="reference", value=judged.source, remedy="exchange generated and reference")
     refuse_shared("generated", judged, held_out)
-    refuse_unlike("generated", judged.primaries, held_out.primaries)
+    warnings = refuse_unlike("generated", judged.primaries, held_out.primaries, whole)
     if training is None:
         order = np.random.default_rng(run.validation.seed).permutation(len(held_out))
         trained, held_out = held_out[order[: len(order) // 2]], held_out[order[len(order) // 2 :]]
     else:
-        trained = showers(training, "training")
+        trained, _ = showers(training, "training")
         refuse_shared("training", trained, held_out)
         refuse_unlike("training", trained.primaries, held_out.primaries)
     comparison = compare(held_out, judged, training=trained, untrained=None, data=run.data, validation=run.validation)
-    return evaluate_comparison(comparison).with_histograms(comparison.histograms())
+    evaluation = evaluate_comparison(comparison)
+    evaluation = evaluation.model_copy(update={"warnings": (*evaluation.warnings, *warnings)})
+    return evaluation.with_histograms(comparison.histograms())

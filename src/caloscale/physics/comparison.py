@@ -257,13 +257,20 @@ def unlike_primaries(sample: Table, reference: Table) -> str | None:
     return None
 
 
-def refuse_unlike(name: str, sample: Table, reference: Table) -> None:
+def refuse_unlike(name: str, sample: Table, reference: Table, whole: Table | None = None) -> tuple[str, ...]:
     """InputError where a column of the primaries has another distribution than in the reference: gates would judge the
-    primaries."""
-    if (unlike := unlike_primaries(sample, reference)) is not None:
+    primaries.
+
+    whole: those of the reference before its showers below data.preprocessing.minimumSumGev were left out, as none is of
+    a generator's. A sample may have their distribution instead, with the warning that is returned.
+    """
+    if (unlike := unlike_primaries(sample, reference)) is None:
+        return ()
+    if whole is None or unlike_primaries(sample, whole) is not None:
         problem = f"has primaries of another distribution than the reference ({unlike}): these would be judged"
         remedy = "give showers of such primaries: of the same ranges, or by caloscale generate --energies FILE"
         raise InputError(problem, field=name, remedy=remedy)
+    return (f"compared at other primaries than the held-out showers have ({unlike})",)
 
 
 def mean_shower(training: Showers) -> Floats:

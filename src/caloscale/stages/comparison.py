@@ -4,12 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation, compare, evaluate
 from caloscale.physics.comparison import refuse_shared, refuse_unlike
 from caloscale.report.comparison import Compared, differences
 from caloscale.report.figure_data import FIGURE_DATA_FILE, FigureData, figure_data
 from caloscale.showers.files import SUFFIXES
+from caloscale.showers.primaries import draw_table
 from caloscale.showers.sources import read_of_run, sample_of_run
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.spec import Run, load_run
@@ -63,14 +66,17 @@ def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, F
     data = run.data
     generated = sample_of_run(read_of_run(file, data), data, judged=True, file=file)
     load_tensorflow_quietly()
-    from caloscale.stages.validation import monte_carlo
+    from caloscale.stages.validation import MOST_SHOWERS, monte_carlo
 
     with open_shards(dataset) as shards:
         reference, training = monte_carlo(run, shards)
     refuse_shared(str(file), generated, reference)
-    refuse_unlike(str(file), generated.primaries, reference.primaries)
+    simulated = draw_table(data, MOST_SHOWERS, np.random.default_rng(0)) if data.source == "simulate" else None
+    warnings = refuse_unlike(str(file), generated.primaries, reference.primaries, simulated)
     comparison = compare(reference, generated, training=training, untrained=None, data=data, validation=run.validation)
-    return evaluate(comparison), figure_data(comparison)
+    evaluation = evaluate(comparison)
+    evaluation = evaluation.model_copy(update={"warnings": (*evaluation.warnings, *warnings)})
+    return evaluation, figure_data(comparison)
 
 
 def comparison_json(compared: Sequence[Compared]) -> dict[str, Any]:

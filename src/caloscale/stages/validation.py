@@ -18,7 +18,7 @@ from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, DECIDED, REJECTED, VERDICT, ModelCard, read_card
 from caloscale.physics import Comparison, Evaluation, compare, evaluate
-from caloscale.physics.comparison import unlike_primaries
+from caloscale.physics.comparison import refuse_unlike
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.physics_sections import verdict_markdown
 from caloscale.showers.arrays import Showers
@@ -120,9 +120,9 @@ def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardF
     if start is not None and run.data.source != "simulate":
         seen = "the verdict is too good if these have seen showers that are held out here"
         warnings.append(f"trained from the weights of {start} ({seen})")
-    pair = comparison.generated_showers.primaries, comparison.reference_showers.primaries
-    if run.data.source == "simulate" and (unlike := unlike_primaries(*pair)) is not None:
-        warnings.append(f"compared at other primaries than the held-out showers have ({unlike})")
+    if run.data.source == "simulate":
+        drawn = comparison.generated_showers.primaries  # as those of the simulation
+        warnings += refuse_unlike("generated", drawn, comparison.reference_showers.primaries, drawn)
     return evaluation.model_copy(update={"warnings": tuple(warnings)})
 
 
