@@ -45,6 +45,17 @@ def test_a_pipe_and_a_link_to_an_open_file_are_not_replaced(tmp_path: Path) -> N
     assert pipe.is_fifo() and link.is_symlink()
 
 
+@pytest.mark.parametrize("name", [".", "..", "a/.."])
+def test_the_current_folder_and_those_above_are_not_replaced(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a").mkdir()
+    monkeypatch.chdir(tmp_path / "a")
+    with pytest.raises(StorageError, match="folder of this process"), atomic_writer(name, replace_folder=True) as path:
+        path.mkdir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["a"]
+
+
 def test_folder_is_replaced_as_a_whole_only_when_asked(tmp_path: Path) -> None:
     target = tmp_path / "dataset"
     for name in ("one", "two"):

@@ -47,10 +47,13 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
     removed and ``path`` is unchanged. A file replaces a file; a folder replaces an empty folder, and with
     ``replace_folder`` also a full one. What killed processes of this machine left of the same file goes when the block
     has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass. A device, a pipe or a
-    link to an open file (/dev/stdout) is a StorageError, too: a file would take its name.
+    link to an open file (/dev/stdout) is a StorageError, too: a file would take its name; and so are "." and "..".
     """
     refuse_address(path)
     path = Path(path)
+    if path.name in ("", ".."):
+        problem = "is the folder of this process or one above it, which cannot be replaced"
+        raise StorageError(problem, file=path, remedy="give the name of a file or folder in it")
     temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
     try:
         leads_to_process = path.is_symlink() and path.readlink().is_relative_to("/proc")
