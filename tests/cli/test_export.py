@@ -177,6 +177,19 @@ def test_a_target_that_the_gates_rejected_is_not_written(command: Callable, mode
     assert not (tmp_path / "out").exists()
 
 
+def test_a_generator_that_the_gates_rejected_is_exported_with_a_warning(
+    command: Callable, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rejected = shutil.copytree(model, tmp_path / "model", ignore=shutil.ignore_patterns("exports"))
+    written = {"target": "onnx", "model": str(rejected), "source": "0", "deviation": 0, "versions": {}}
+    record = files.TargetRecord.model_validate({**written, "files": ["generator.onnx"]})
+    monkeypatch.setattr(files, "export_model", lambda *_: record)
+    for decision, warned in (("accepted", False), ("rejected", True)):
+        (rejected / "verdict.json").write_text(json.dumps({"decision": decision}))
+        done = command("export", "--target", "onnx", "--model", rejected, "-o", tmp_path / "out", "--json")
+        assert done.code == 0 and ("warning: the gates of its run rejected" in done.err) == warned, done.err
+
+
 def changed(path: Path, output: Path, **properties: str) -> Path:
     """A copy of an ONNX file with other metadata."""
     network = onnx.load(str(path))

@@ -1,5 +1,6 @@
 """Geant4 and a generator together: sums cell by cell, files that are kept, models that do not fit."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +72,9 @@ def test_generated_showers_are_added_where_their_particles_entered(data: Data, m
 
 
 def test_finished_files_are_kept_and_others_are_refused_before_geant4_is_run(
-    data: Data, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Data, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """And a model that its gates rejected is a warning."""
     folder = tmp_path / "showers"
     whole = simulate_hybrid(data, [model], folder).generator_seconds_per_shower
     times = [(folder / file_name(index)).stat().st_mtime_ns for index in range(2)]
@@ -80,7 +82,11 @@ def test_finished_files_are_kept_and_others_are_refused_before_geant4_is_run(
     resumed = simulate_hybrid(data, [model], folder)
     assert (folder / file_name(0)).stat().st_mtime_ns == times[0] and (folder / file_name(1)).exists()
     assert whole > 0 < resumed.generator_seconds_per_shower
-    assert simulate_hybrid(data, [model], folder).generator_seconds_per_shower == 0
+    assert not caplog.messages
+    rejected = shutil.copytree(model, tmp_path / "model")
+    (rejected / "verdict.json").write_text('{"decision": "rejected"}')
+    assert simulate_hybrid(data, [rejected], folder).generator_seconds_per_shower == 0
+    assert caplog.messages == [f"the gates of its run rejected the generator in {rejected}"]
     monkeypatch.setattr(simulation, "simulate", lambda *_: pytest.fail("Geant4"))
     with pytest.raises(ShowerFileError, match="another simulation or other models"):
         simulate_hybrid(data, [model, model], folder)

@@ -101,8 +101,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a generator for a simulation, or check a file that was written."""
-    from caloscale.inference.export.files import check_file, export_model
-    from caloscale.inference.export.runtimes import RECORD
+    from caloscale.inference.export.files import TARGETS, check_file, export_model
+    from caloscale.inference.export.runtimes import RECORD, rejection
     from caloscale.inference.packages import FILES
     from caloscale.models.card import read_card
 
@@ -126,6 +126,8 @@ def export(
     read_card(model)  # a folder that is no model is refused before TensorFlow is loaded
     load_tensorflow_quietly()
     record = export_model(model, target, output)
+    for warning in rejection(model, TARGETS[target].format):
+        typer.echo(f"warning: {warning}", err=True)
     file = next(name for name in FILES.values() if name in record.files)
     text = f"{output / file} for {target}, deviation {record.deviation:.1e}; {output / 'README.md'}, {RECORD}"
     typer.echo(record.as_json() if as_json else text)

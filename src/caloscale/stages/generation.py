@@ -12,7 +12,7 @@ import numpy as np
 
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
-from caloscale.inference.export.runtimes import is_exported, verdict
+from caloscale.inference.export.runtimes import is_exported, rejection, verdict
 from caloscale.inference.packages import format_of
 from caloscale.inference.primaries import Primaries, check_ranges, parse_primaries
 from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_batch, suitable_streams
@@ -269,11 +269,10 @@ def _doubts(model: Path, wanted: Generation) -> Iterator[str]:
     """That the gates rejected a model, and what is not known of it in int8. Raises CheckpointError where they rejected
     it in int8."""
     format = format_of(wanted.runtime, wanted.precision)
-    decision = verdict(model, format or "onnx")["decision"]
     if format != "openvino-int8":
-        if decision == "rejected":
-            yield f"the gates of its run rejected the generator in {model}"
+        yield from rejection(model)
         return
+    decision = verdict(model, format)["decision"]
     if decision == "rejected":
         problem = "is rejected by its gates in int8"
         raise CheckpointError(problem, file=model, field="precision", value="int8", remedy="use float32")

@@ -1,6 +1,7 @@
 """Showers of Geant4 and generators together: what enters the calorimeter within a trained range is generated."""
 
 import hashlib
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from caloscale import simulation
 from caloscale.errors import InputError, ShowerFileError
+from caloscale.inference.export.runtimes import rejection
 from caloscale.inference.generator import Generator, load_generator
 from caloscale.inference.stream import generate_table
 from caloscale.models.card import CARD, GENERATOR
@@ -26,6 +28,8 @@ from caloscale.simulation.files import file_name
 from caloscale.simulation.primaries import file_count
 from caloscale.spec import Data
 from caloscale.spec.block import Block
+
+log = logging.getLogger(__name__)
 
 GEANT4_PART = "geant4"
 """Folder of what Geant4 simulated, within that of the showers."""
@@ -53,12 +57,15 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
 
     Geant4 carries the particles through `data.front`. One that enters the calorimeter goes to the first generator whose
     primary, energies and directions it has; its generated shower is moved to its place of entry (`entering.placed`).
-    Geant4 continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Raises
-    InputError for models that do not fit the data, and what `simulate`, `load_generator` and `write_showers` raise.
+    Geant4 continues with the others. Files as those of `simulate`, of re-binned cells; finished ones are kept. Warns of
+    a model that its gates rejected. Raises InputError for models that do not fit the data, and what `simulate`,
+    `load_generator` and `write_showers` raise.
     """
     generators = [load_generator(model) for model in models]
     for model, generator in zip(models, generators):
         _check(generator, model, data)
+        for warning in rejection(model):
+            log.warning(warning)
     accepted = [generator.card.primary_ranges() for generator in generators]
     part = folder / GEANT4_PART
     identity = _identity(simulation.fingerprint(data, accepted), models)

@@ -167,6 +167,12 @@ def verdict(folder: Path, format: Format) -> dict[str, Any]:
     return decided
 
 
+def rejection(folder: Path, format: Format = "onnx") -> tuple[str, ...]:
+    """The warning that its gates rejected a generator, where they did. Raises as `verdict`."""
+    rejected = verdict(folder, format)["decision"] == "rejected"
+    return (f"the gates of its run rejected the generator in {folder}",) if rejected else ()
+
+
 def _verdict_of_run(folder: Path) -> dict[str, Any] | None:
     """The verdict that the run of a folder `training/model` has on these networks; None: on none, or on others."""
     path = folder.resolve() / "../.." / PHYSICS_FILE
