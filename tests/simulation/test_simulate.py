@@ -71,6 +71,15 @@ def test_files_hold_what_the_configuration_says(complete: tuple[Data, Path]) -> 
     assert (showers.ecal_sum_gev > 0).all()
 
 
+def test_files_are_in_the_folder_whatever_the_encoding_of_the_locale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    simulate(document("parametrised", showers=2, per_file=1), tmp_path / "für e-")
+    assert [path.name for path in tmp_path.iterdir()] == ["für e-"]
+    assert len(list((tmp_path / "für e-").glob("*.h5"))) == 3
+
+
 def test_the_record_is_complete(complete: tuple[Data, Path]) -> None:
     data, folder = complete
     record = json.loads((folder / "simulation.json").read_text())

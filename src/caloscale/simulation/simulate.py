@@ -37,6 +37,7 @@ REVISIONS = {"geant4": 1, "parametrised": 3}
 _WORKER_ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONIOENCODING": "utf-8",  # of the order, with the name of the folder, whatever the locale
     # glibc keeps the memory of a batch for the next one: two thirds fewer page faults.
     "MALLOC_MMAP_THRESHOLD_": str(2**30),
     "MALLOC_TRIM_THRESHOLD_": str(2**30),
