@@ -118,6 +118,11 @@ def test_showers_of_another_detector_are_not_read(tmp_path: Path) -> None:
             continue
         with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
             caloscale.read_showers(path, run)
+    other = replace(make_showers(6, 2), detector=json.dumps({**detector_of(DATA), "data.geometry.cellMm": 6.0}))
+    caloscale.write_showers(other, tmp_path / "other.npz")
+    for showers in (other, tmp_path / "other.npz"):
+        with pytest.raises(ShowerFileError, match=r"geometry\.cellMm: the showers were made with another value"):
+            caloscale.evaluate(showers, reference=make_showers(6, 1), run=run)
 
 
 def test_a_run_in_a_line() -> None:

@@ -20,7 +20,7 @@ def wide(count: int = 5):
 
 @pytest.mark.parametrize("suffix", [".h5", ".npz", ".root"])
 def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
-    written = wide()
+    written = replace(wide(), detector='{"data.front": []}')
     write_showers(written, path := tmp_path / f"own{suffix}")
     with pytest.raises(InputError, match=r"start: is no integer \(got 1\.5\)"):
         read_showers(path, geometry=geometry, start=1.5)
@@ -28,7 +28,7 @@ def test_what_is_written_is_read(suffix: str, tmp_path: Path, geometry) -> None:
     np.testing.assert_allclose(found.cells_gev, written.cells_gev[1:4], rtol=1e-6)
     for name, column in written.primaries.items():
         np.testing.assert_array_equal(found.primaries[name], column[1:4])
-    assert found.source == "geant4"
+    assert found.source == "geant4" and found.detector == written.detector
     summed = read_showers(path, geometry=geometry, rebin=(2, 1, 1))
     np.testing.assert_allclose(
         summed.cells_gev[:, 0], written.cells_gev[:, 0] + written.cells_gev[:, 1], rtol=1e-5, atol=1e-9

@@ -86,7 +86,7 @@ def read_showers(
             raise ShowerFileError(problem, file=path, field=name, value=column.shape, remedy=remedy)
     primaries = {name: column[part].astype(np.float32) for name, column in columns.items()}
     showers = Showers.of(cells[part].astype(np.float32), primaries, str(arrays.get("source", "file")))
-    showers = replace(showers, cell_shape=geometry.cell_shape)
+    showers = replace(showers, cell_shape=geometry.cell_shape, detector=str(arrays.get(DETECTOR_ATTRIBUTE, "")))
     check_cells(path, "cells_gev", showers.cells_gev, start)
     check_primaries(path, "plain", showers.primaries, start)
     if cells.shape[1:] == summed:
@@ -98,30 +98,32 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
     """Write a file that `caloscale.read_showers` reads, by its suffix.
 
     path: .h5 or .hdf5 (variable-angle layout), .npz, or with uproot .root (tree ``showers``).
-    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it, the
-        shape of the cells, and the detector of the simulation where the showers have it.
+    rebin: by how many cells along each axis the cells are summed, as in generated showers; HDF5 files state it, and
+        the shape of the cells.
     Raises ShowerFileError for another suffix, InputError without uproot, StorageError when the disk refuses.
     """
     path = Path(path)
+    detector = {DETECTOR_ATTRIBUTE: showers.detector} if showers.detector else {}
     if path.suffix not in SUFFIXES:
         remedy = f"use {', '.join(SUFFIXES)}"
         raise ShowerFileError("has no suffix of a file of showers", file=path, value=path.suffix, remedy=remedy)
     if path.suffix in (".h5", ".hdf5"):
         attributes = {REBIN_ATTRIBUTE: "x".join(map(str, rebin)), CELL_SHAPE_ATTRIBUTE: showers.cell_shape}
-        attributes |= {DETECTOR_ATTRIBUTE: showers.detector} if showers.detector else {}
-        write_hdf5(path, showers, attributes=attributes)
+        write_hdf5(path, showers, attributes=attributes | detector)
         return
     arrays: dict[str, Any] = {"cells_gev": showers.cells_gev, **showers.primaries}
+    texts = {"source": showers.source} | detector
     uproot = load_package("uproot") if path.suffix == ".root" else None
     with atomic_writer(path) as temporary:
         if uproot is None:
             with temporary.open("wb") as file:
-                np.savez_compressed(file, **arrays, source=showers.source)
+                np.savez_compressed(file, **arrays, **texts)
         else:
             with uproot.recreate(temporary) as file:
                 file.mktree(TREE, {name: (array.dtype, array.shape[1:]) for name, array in arrays.items()})
                 file[TREE].extend(arrays)
-                file["source"] = showers.source
+                for name, text in texts.items():
+                    file[name] = text
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
@@ -145,7 +147,8 @@ def _read_root(path: Path) -> dict[str, Any]:
             check_name_of_angle(path, tree.keys(), "angle_rad")
             names = [name for name in tree.keys() if name in ("cells_gev", "energy_gev", "angle_rad", *FURTHER)]  # noqa: SIM118
             arrays: dict[str, Any] = {name: np.asarray(tree[name].array(library="np")) for name in names}
-            return arrays | ({"source": str(file["source"])} if kinds.get("source") == "TObjString" else {})
+            texts = [name for name in ("source", DETECTOR_ATTRIBUTE) if kinds.get(name) == "TObjString"]
+            return arrays | {name: str(file[name]) for name in texts}
     except ShowerFileError:
         raise
     except Exception as error:  # uproot raises nearly anything for a damaged file

@@ -195,7 +195,7 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
 def _check_origin(opened: OpenFile, data: Data) -> None:
     """Raise ShowerFileError for a file of another detector, beam line or primary than that of the data, of voxels in
     another order, and for a part of hybrid showers."""
-    _check_detector(opened, data)
+    _check_detector(str(opened.attributes.get(DETECTOR_ATTRIBUTE, "")), data, opened.path)
     x, y, z = (cells // summed for cells, summed in zip(data.geometry.cells, opened.rebin))
     check_order(opened, (x, y, z))
     if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
@@ -235,16 +235,16 @@ def detector_of(data: Data) -> dict[str, Any]:
     return {f"data.{name}": value for name, value in fields.items()}
 
 
-def _check_detector(opened: OpenFile, data: Data) -> None:
-    """Raise ShowerFileError for a file of a simulation of another detector or beam line than that of the data."""
-    of_file = json.loads(str(opened.attributes.get(DETECTOR_ATTRIBUTE, "{}")))
+def _check_detector(detector: str, data: Data, file: Path | None) -> None:
+    """Raise ShowerFileError for showers of a simulation of another detector or beam line than that of the data."""
+    of_file = json.loads(detector or "{}")
     for field, wanted in detector_of(data).items():
         found = of_file.get(field, wanted)  # a field that is newer than the file
         if found != wanted:
             problem = f"the showers were made with another value than the run configuration has, {wanted}"
             needs = "data.source to simulate and " if found and field in _SIMULATED_ONLY else ""
             remedy = f"set {needs}{field} to {cut(json.dumps(found))}, or give other files"
-            raise opened.error(problem, field, found, remedy)
+            raise ShowerFileError(problem, file=file, field=field, value=found, remedy=remedy)
 
 
 def outside_ranges(primaries: Table, data: Data) -> dict[str, NDArray[np.bool_]]:
@@ -295,8 +295,9 @@ def sample_of_run(
     whole turns, and showers whose sum is not above ``data.preprocessing.minimumSumGev`` are left out.
 
     judged: as showers of the run's own generator, of which none is left out, unless their source is a simulation.
-    Raises InputError as `check_of_run`, and where no showers are left.
+    Raises InputError as `check_of_run`, for showers of another detector, and where no showers are left.
     """
+    _check_detector(showers.detector, data, file)
     check_of_run(showers.primaries, data, file=file, field=field)
     cells_gev = without_faint(showers.cells_gev, data.preprocessing)
     sample = Showers.of(cells_gev, turned(showers.primaries, data), showers.source)
