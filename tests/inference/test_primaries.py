@@ -64,7 +64,7 @@ def file_of(path, **columns):
 
 def test_a_file_gives_pairs(tmp_path):
     primaries = parse(file_of(tmp_path / "a.h5", energy=[10, 20, 30], theta=[1.1, 1.2, 1.3]))
-    assert primaries.length == 3
+    assert primaries.turn == 3
     energy, angle = primaries.of(1, 4).values()
     np.testing.assert_array_equal(energy, [20, 30, 10, 20])
     np.testing.assert_allclose(angle, [1.2, 1.3, 1.1, 1.2], rtol=1e-6)
@@ -107,7 +107,7 @@ def test_a_file_of_another_primary_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds showers of gamma, the model generates showers of e-") as refused:
         parse(path)
     assert "give a file of e-" in str(refused.value.remedy)
-    assert parse(path, trained=ELECTRONS.model_copy(update={"particle": "gamma"})).length == 1
+    assert parse(path, trained=ELECTRONS.model_copy(update={"particle": "gamma"})).turn == 1
 
 
 ALL = PrimaryRanges(

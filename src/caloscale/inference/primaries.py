@@ -66,13 +66,8 @@ class Primaries:
         return (of.low, of.high) if isinstance(of, Span) else (float(of.min()), float(of.max()))
 
     @property
-    def length(self) -> int | None:
-        """Number of showers of the file that was given."""
-        return self.turn if self.paired else None
-
-    @property
     def turn(self) -> int:
-        """Number of showers after which the lists begin again; 1 without a list."""
+        """Number of showers after which lists, or a file, begin again; 1 without a list."""
         lengths = [len(column) for column in self.columns.values() if not isinstance(column, Span)]
         return lengths[0] if self.paired else math.prod(lengths)
 

@@ -112,7 +112,7 @@ def write_showers(showers: Showers, path: str | Path, *, rebin: CellNumbers = (1
         write_hdf5(path, showers, attributes=attributes | detector)
         return
     arrays: dict[str, Any] = {"cells_gev": showers.cells_gev, **showers.primaries}
-    texts = {"source": showers.source} | detector
+    texts: dict[str, Any] = {"source": showers.source} | detector
     uproot = load_package("uproot") if path.suffix == ".root" else None
     with atomic_writer(path) as temporary:
         if uproot is None:

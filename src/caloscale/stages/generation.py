@@ -207,7 +207,7 @@ def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
         "particles": wanted.particles,
     }
     primaries = parse_primaries(texts, card, seed=wanted.seed)
-    count = primaries.length if wanted.count is None else wanted.count
+    count = primaries.turn if wanted.count is None and primaries.paired else wanted.count
     if count is None or count < 1:
         raise InputError("must be at least 1", field="count", value=wanted.count, remedy="give --count 1000")
     return primaries, count
