@@ -118,6 +118,8 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("data.geometry.cellMm=6", "geometry"),
         ("data.preprocessing.power=0.8", "preprocessing"),
         ("data.particle=gamma", "particle"),
+        ("data.front=[{material: lead, thicknessMm: 5.6}]", "front"),
+        ("data.pairDistanceMm=5", "pairDistanceMm"),
     ],
 )
 def test_inputs_of_another_configuration_are_not_compared(

@@ -268,6 +268,14 @@ def test_shards_of_another_configuration(shards, override, field):
         check_manifest(shards, read_manifest(shards), small_run(override).data)
 
 
+def test_shards_of_another_beam_line(shards):
+    """An older manifest does not state it."""
+    manifest, pairs = read_manifest(shards), small_run().data.model_copy(update={"pair_distance_mm": 5.0})
+    with pytest.raises(ShowerFileError, match="pairDistanceMm: the shards were made for another run configuration"):
+        check_manifest(shards, manifest, pairs)
+    check_manifest(shards, manifest.model_copy(update={"front": None}), pairs)
+
+
 @pytest.mark.parametrize(("across_x", "across_y"), [(True, False), (False, True), (True, True)])
 def test_mirrored_copies_have_the_mirrored_direction_and_entry(across_x, across_y):
     """The direction as a vector, with the signs of its components changed."""

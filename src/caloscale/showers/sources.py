@@ -35,7 +35,7 @@ from caloscale.showers.hdf5.reader import SURE, check_order, check_primaries, co
 from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import FURTHER, Table, turned
 from caloscale.showers.tfrecord.manifest import Split, SplitMethod
-from caloscale.spec.data import PDG_CODES, Data, Range
+from caloscale.spec.data import BEAM_LINE, PDG_CODES, Data, Range
 from caloscale.storage.objects import download, is_remote
 
 log = logging.getLogger(__name__)
@@ -230,7 +230,7 @@ def detector_of(data: Data) -> dict[str, Any]:
     geometry = data.geometry.model_dump(mode="json", by_alias=True, exclude={"calibrated"})
     groups = [(len(list(layers)), mm) for mm, layers in groupby(absorber_mm(data.geometry))]
     geometry["layers"] = [{"count": count, "absorberMm": mm} for count, mm in groups]
-    beam_line = data.model_dump(mode="json", by_alias=True, include={"front", "pair_distance_mm"})
+    beam_line = data.model_dump(mode="json", by_alias=True, include=set(BEAM_LINE))
     fields = {f"geometry.{name}": value for name, value in geometry.items()} | beam_line
     return {f"data.{name}": value for name, value in fields.items()}
 

@@ -356,6 +356,9 @@ class Data(PrimaryRanges):
 SEEN_BY_NETWORKS = ("preprocessing", "geometry", "particle", "azimuth_deg", "entry_mm")
 """Fields of data that shards and networks are made for; the shape follows from them."""
 
+BEAM_LINE = ("front", "pair_distance_mm")
+"""Fields of data with what is before the detector, which only a simulation has."""
+
 
 def first_unlike(made: Any, data: Data, *further: str) -> tuple[str, Any, Any] | None:
     """First field, further ones included, in which a manifest or a model card is not as the data: name, value there

@@ -16,7 +16,7 @@ from caloscale.inference.export.runtimes import export_folder, source_sha256
 from caloscale.inference.generator import load_generator
 from caloscale.inference.runtime import Runtime, open_runtime
 from caloscale.inference.stream import generate_table
-from caloscale.models.card import CARD, DECIDED, REJECTED, VERDICT, ModelCard, read_card
+from caloscale.models.card import CARD, DECIDED, REJECTED, VERDICT, ModelCard, read_card, read_configuration
 from caloscale.physics import Comparison, Evaluation, compare, evaluate
 from caloscale.physics.comparison import refuse_unlike
 from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
@@ -26,7 +26,7 @@ from caloscale.showers.primaries import Table, draw_table, rows
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.spec import Run
-from caloscale.spec.data import first_unlike
+from caloscale.spec.data import BEAM_LINE, first_unlike
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, MODEL, PHYSICS_FILE
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
@@ -127,7 +127,7 @@ def _evaluated(run: Run, comparison: Comparison, card: ModelCard, shards: ShardF
 
 
 def _check_card(card: ModelCard, trained: Path, run: Run) -> None:
-    if (unlike := first_unlike(card, run.data)) is not None:
+    if (unlike := first_unlike(read_configuration(trained).data, run.data, *BEAM_LINE)) is not None:
         field, found, wanted = unlike
         problem = "the networks were trained for another run configuration"
         remedy = f"train again, or give the run configuration of these networks; the run wants {str(wanted)[:200]}"

@@ -15,7 +15,7 @@ from caloscale.random import MIRROR_SECTION, EventDraws
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.showers.tfrecord.records import parse_example, read_batches, read_member, record_positions
 from caloscale.spec import Data
-from caloscale.spec.data import first_unlike
+from caloscale.spec.data import BEAM_LINE, first_unlike
 
 CACHED_BYTES = 512 * 2**20
 """Showers that take less memory than this stay in it after they were read once."""
@@ -170,9 +170,10 @@ def turned(batch: dict[str, tf.Tensor], steps: tf.Tensor, mirrored: tf.Tensor) -
 
 
 def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
-    """ShowerFileError unless the shards were made for this run: same shape, detector, preprocessing, primaries with
-    their ranges, which the networks and their model card take from the run."""
-    if (unlike := first_unlike(manifest, data, "energy_gev", "angle_deg")) is not None:
+    """ShowerFileError unless the shards were made for this run: same shape, detector, beam line, preprocessing,
+    primaries with their ranges, which the networks and their model card take from the run."""
+    beam_line = () if manifest.front is None else BEAM_LINE
+    if (unlike := first_unlike(manifest, data, "energy_gev", "angle_deg", *beam_line)) is not None:
         field, theirs, ours = unlike
         problem = "the shards were made for another run configuration"
         remedy = f"make them again with `caloscale preprocess`; the run wants {str(ours)[:200]}"

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from caloscale.errors import ShowerFileError
 from caloscale.showers.hdf5.layouts import Layout, Source
 from caloscale.spec.block import Block, read_block
-from caloscale.spec.data import Geometry, Preprocessing, PrimaryRanges
+from caloscale.spec.data import FrontLayer, Geometry, Preprocessing, PrimaryRanges
 
 Split = Literal["train", "validation"]
 SplitMethod = Literal["by file", "by shower"]
@@ -83,6 +83,10 @@ class Manifest(PrimaryRanges):
     """Preprocessing of the cells."""
     geometry: Geometry
     """The detector, before re-binning."""
+    front: tuple[FrontLayer, ...] | None = None
+    """Plates before the detector; absent, as in older manifests: beam line not known."""
+    pair_distance_mm: float | None = None
+    """Distance of the two primaries of a shower, mm; absent: one primary."""
     source: Source
     """Origin of the showers: geant4, parametrised, generated or file (unknown)."""
     dropped: dict[str, int]

@@ -212,6 +212,8 @@ class _Preprocessor:
             shards=tuple(shards),
             preprocessing=data.preprocessing,
             geometry=data.geometry,
+            front=data.front,
+            pair_distance_mm=data.pair_distance_mm,
             **dict(data.primary_ranges()),
             source=self.origin,
             dropped=dict(sorted(self.dropped.items())),
