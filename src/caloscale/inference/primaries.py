@@ -236,6 +236,8 @@ def _parse(text: str, option: str) -> Span | Floats:
         numbers = [float(low), float(high)] if dots else [float(part) for part in text.split(",")]
     except ValueError:
         numbers = []
+    if high.startswith("."):  # -2...2 would be -2 to 0.2
+        numbers = []
     if not numbers or not all(lowest < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
         bounds = f"above {lowest:g}" if highest == math.inf else f"between {lowest:g} and {highest:g}"
         remedy = f"write a range {examples} or" + (" an .h5 file" if unit == "GeV" else " one value")
