@@ -62,3 +62,12 @@ def test_without_a_common_workspace_each_prepares_the_same(raw: Path, tmp_path: 
     assert made[0].manifest == made[1].manifest and made[0].path != made[1].path
     given = stages.provide_shards(run_on(raw), tmp_path / "2", workspace=None, given=str(made[0].path))
     assert given.path == made[0].path
+
+
+def test_a_file_that_runs_share_with_the_cache_is_read_only(tmp_path: Path) -> None:
+    """A change in the folder of one run would be one in all others, and in later ones."""
+    (tmp_path / "cached.h5").write_text("showers")
+    showers._link(tmp_path / "cached.h5", tmp_path / "of-a-run.h5")
+    assert (tmp_path / "of-a-run.h5").samefile(tmp_path / "cached.h5")
+    assert (tmp_path / "of-a-run.h5").stat().st_mode & 0o222 == 0
+    showers._link(tmp_path / "cached.h5", tmp_path / "of-a-run.h5")

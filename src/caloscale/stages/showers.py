@@ -66,9 +66,11 @@ def cache_folder(data: Data) -> Path:
 
 
 def _link(source: Path, target: Path) -> None:
-    """A second name for a file of the cache, or a copy where the disk differs."""
+    """A second name for a file of the cache, which becomes read-only: one that is changed in the folder of a run would
+    be changed in all others. A copy where the disk or the owner differs."""
     target.unlink(missing_ok=True)
     try:
+        source.chmod(0o444)
         os.link(source, target)
     except OSError:
         shutil.copy2(source, target)
