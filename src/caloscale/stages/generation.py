@@ -265,16 +265,15 @@ def _warnings(card: ModelCard, primaries: Primaries, wanted: Generation) -> Iter
         yield "the CaloChallenge layout has no angles: they are in the dataset theta, which its own tools do not read"
 
 
-def _doubts(model: Path, wanted: Generation) -> Iterator[str]:
+def _doubts(model: Path, wanted: Generation) -> tuple[str, ...]:
     """That the gates rejected a model, and what is not known of it in int8. Raises CheckpointError where they rejected
     it in int8."""
     format = format_of(wanted.runtime, wanted.precision)
     if format != "openvino-int8":
-        yield from rejection(model)
-        return
+        return rejection(model)
     decision = verdict(model, format)["decision"]
     if decision == "rejected":
         problem = "is rejected by its gates in int8"
         raise CheckpointError(problem, file=model, field="precision", value="int8", remedy="use float32")
-    if decision != "accepted":
-        yield f"int8 is {decision} by the gates of {model}: caloscale validate --int8 judges it"
+    doubt = f"int8 is {decision} by the gates of {model}: caloscale validate --int8 judges it"
+    return () if decision == "accepted" else (doubt,)

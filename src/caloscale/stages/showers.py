@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from caloscale.showers.tfrecord.manifest import MANIFEST
+from caloscale.showers.tfrecord.manifest import MANIFEST, Manifest
 from caloscale.showers.tfrecord.shard_folder import ShardFolder
-from caloscale.showers.tfrecord.shards import Manifest, preprocess_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.simulation import SimulationRecord, fingerprint
 from caloscale.simulation import simulate as simulate_showers
 from caloscale.simulation.record import RECORD_NAME

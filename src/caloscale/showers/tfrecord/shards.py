@@ -128,8 +128,6 @@ class ShardWriter:
         return shards
 
 
-__all__ = ["Manifest", "preprocess_showers", "read_manifest", "read_split"]
-
 _BLOCK_BYTES = 32 * 1024 * 1024
 """Cells that are in memory at a time, as stored; the work on them takes some times as much."""
 
