@@ -71,3 +71,9 @@ def test_a_file_that_runs_share_with_the_cache_is_read_only(tmp_path: Path) -> N
     assert (tmp_path / "of-a-run.h5").samefile(tmp_path / "cached.h5")
     assert (tmp_path / "of-a-run.h5").stat().st_mode & 0o222 == 0
     showers._link(tmp_path / "cached.h5", tmp_path / "of-a-run.h5")
+
+
+@pytest.mark.parametrize(("source", "mirror"), [("simulate", False), ("own.h5", True)])
+def test_the_preparation_of_own_showers_knows_of_mirrored_copies(source: str, mirror: bool) -> None:
+    """Else showers of half of a range, which the copies fill, were reported to leave an end of it empty."""
+    assert showers.prepared_part(small_run(f"data.source={source}", "data.mirror=true").data).mirror is mirror

@@ -35,8 +35,9 @@ def simulated_part(data: Data) -> Data:
 
 
 def prepared_part(data: Data) -> Data:
-    """The data without what the shards do not depend on."""
-    return data.model_copy(update={"mirror": False})
+    """The data without what the shards do not depend on. Of own showers, which may fill half of a range that mirrored
+    copies fill, the warning of an empty end does."""
+    return data.model_copy(update={"mirror": False}) if data.source == "simulate" else data
 
 
 def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationRecord | None:
