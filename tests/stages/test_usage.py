@@ -257,3 +257,16 @@ def test_a_run_that_is_priced_anew_has_one_price_everywhere(tmp_path: Path) -> N
     assert made is not None and again is not None and made.per_million_showers is not None
     assert made.nodes[0].capacity_type == "spot" and made.usd == again.usd == billed.usd < USD_PER_HOUR
     assert made.per_million_showers.monte_carlo_usd == pytest.approx(billed.per_million_showers.monte_carlo_usd)
+
+
+@pytest.mark.parametrize("given", ["../latest", ".", "../mine"])
+def test_a_report_has_the_name_of_the_run_however_its_folder_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str
+) -> None:
+    keep(tmp_path / "mine", "simulate", 60)
+    (tmp_path / "latest").symlink_to("mine")
+    monkeypatch.chdir(tmp_path / "mine")
+    made = stages.report(COMPACT, given)
+    assert stages.print_outcome(Path(given)) == 0 and "run mine" in capsys.readouterr().out
+    assert made.summary.run == read_use(tmp_path / "mine").name == bill_of(Path(given)).name == "mine"
+    assert "run mine<" in made.html

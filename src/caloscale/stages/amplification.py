@@ -19,7 +19,7 @@ from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED
 from caloscale.stages.reporting import report
 from caloscale.stages.validation import draw_primaries, judging_showers
-from caloscale.stages.workspace import dataset_of
+from caloscale.stages.workspace import dataset_of, named
 from caloscale.storage.atomic import write_text
 from caloscale.training.input import check_manifest
 
@@ -87,7 +87,7 @@ def amplification(
         source=reference.source,
         generated=worth_of,
         training=training,
-    ).of_runs(tuple(folder.name for folder in runs), _bill(runs))
+    ).of_runs(tuple(named(folder).name for folder in runs), _bill(runs))
     for folder, configuration in zip(runs, configurations):
         write_text(folder / AMPLIFICATION_FILE, worth.as_json())
         report(configuration, folder)

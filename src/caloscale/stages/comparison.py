@@ -20,7 +20,7 @@ from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PHYSICS_FILE
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import Summary
-from caloscale.stages.workspace import dataset_of
+from caloscale.stages.workspace import dataset_of, named
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
 
@@ -115,7 +115,7 @@ def _read_run(folder: Path) -> Compared:
     run = load_run(folder / "run.yaml")
     train = summary.stages.get("train")
     return Compared(
-        name=folder.resolve().name,
+        name=named(folder).name,
         folder=str(folder),
         network=run.model.network,
         configuration=run.as_values(),

@@ -23,7 +23,7 @@ from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
 from caloscale.stages.summary import ObservableSummary, PhysicsSummary, Summary, speeds
 from caloscale.stages.training import check_start, check_training
-from caloscale.stages.workspace import hold, keep_configuration
+from caloscale.stages.workspace import hold, keep_configuration, named
 from caloscale.storage.atomic import make_folder, storage_error
 from caloscale.storage.objects import is_remote
 
@@ -107,7 +107,7 @@ def print_outcome(folder: Path) -> int:
 
 def print_rows(folder: Path, rows: Iterable[tuple[str, str]]) -> None:
     """Print names and values of what a run gave, and the path of its report."""
-    table = Table(title=f"run {folder.name}", title_justify="left", show_header=False)
+    table = Table(title=f"run {named(folder).name}", title_justify="left", show_header=False)
     for row in rows:
         table.add_row(*row)
     Console(width=None if sys.stdout.isatty() else 110).print(table)

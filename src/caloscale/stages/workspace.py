@@ -40,6 +40,11 @@ def hold(folder: Path) -> Iterator[None]:
         yield
 
 
+def named(folder: Path) -> Path:
+    """The folder under the name of its run, where it is given without a name or as ``runs/latest``."""
+    return folder.resolve() if folder.name in ("", "..", "latest") else folder
+
+
 @contextmanager
 def open_workspace(workspace: str | Path, run: AnyRun | None = None, *, shared: bool = False) -> Iterator[Path]:
     """A local folder that is the workspace; ``run``: whose configuration is kept there (`keep_configuration`).
@@ -52,7 +57,7 @@ def open_workspace(workspace: str | Path, run: AnyRun | None = None, *, shared: 
     ConfigurationError, before anything changes, for the workspace of another run; StorageError; and as `hold`.
     """
     if not is_remote(str(workspace)):
-        folder = make_folder(workspace)
+        folder = named(make_folder(workspace))
         with nullcontext() if shared else hold(folder):
             if run is not None:
                 keep_configuration(run, folder)
