@@ -1,18 +1,24 @@
 """Generators in one table and one page."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from caloscale import stages
+from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.report.blocks import Cell
 from caloscale.report.comparison import Compared, comparison_drawings, comparison_page, comparison_tables, differences
 from caloscale.report.drawing import save_figures
-from caloscale.report.figure_data import figure_data
+from caloscale.report.figure_data import FIGURE_DATA_FILE, figure_data
 from caloscale.report.html import render
 from caloscale.spec import load_run
-from caloscale.stages.comparison import comparison_json
+from caloscale.spec.workspace_layout import PHYSICS_FILE
+from caloscale.stages.comparison import compare_runs, comparison_json
+from caloscale.stages.record import recorded
+from caloscale.storage.atomic import write_text
 from tests.physics.conftest import Case
 
 
@@ -115,3 +121,24 @@ def test_lines_are_densities_where_the_bins_are_others(two: tuple[Compared, Comp
     _, _, narrow, broad = (patch.get_data() for patch in drawing.page.axes[0].patches)  # Monte Carlo and its band first
     areas = [float((line.values * np.diff(line.edges)).sum()) for line in (narrow, broad)]
     np.testing.assert_allclose(areas, [1, curve.values[: 2 * count].sum()], rtol=1e-4)
+
+
+def test_speed_and_money_of_a_run_are_those_of_its_verdict(
+    undistorted: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained in two attempts, and a later validation that no report has."""
+    trained = {"steps": 90, "epochs": 3, "showersPerSecond": 50.0, "seconds": 600.0, "selectedEpoch": 3}
+    monkeypatch.setattr("caloscale.stages.reporting._draw", lambda *_: [])
+    both = [tmp_path / "one", tmp_path / "two"]
+    for folder in both:
+        write_text(folder / PHYSICS_FILE, undistorted.evaluation.as_json())
+        write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(undistorted.comparison).as_json())
+        for stage, figures in (("train", {**trained, "stopped": "epochs"}), ("validate", {})):
+            with recorded(stage, folder) as kept:
+                kept.update(figures)
+        stages.report(load_run(preset="compact"), folder)
+    assert [each.training_seconds for each in compare_runs(both)] == [600, 600]
+    with recorded("validate", both[1]):
+        pass
+    with pytest.raises(InputError, match=r"again after its report(.|\n)*two"):
+        compare_runs(both)

@@ -28,9 +28,9 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
     """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
 
     dataset: the shards of the first run, for files; None: `dataset_of` it. Raises InputError for fewer than two
-    sources, the same one twice, no run among them, a run that was not validated, or was trained again after it, and
-    showers of a file with other primaries than those of the run; StorageError and ShowerFileError for what cannot be
-    read.
+    sources, the same one twice, no run among them, a run that was not validated, or whose report is older than its
+    training or validation, and showers of a file with other primaries than those of the run; StorageError and
+    ShowerFileError for what cannot be read.
     """
     resolved = [source.resolve() for source in sources]
     if len(sources) < 2 or len(set(resolved)) < len(sources):
@@ -108,12 +108,11 @@ def _read_run(folder: Path) -> Compared:
         raise InputError("is not the folder of a run that has a report", field="RUN", value=str(folder), remedy=remedy)
     again = f"validate and report again: caloscale validate -w {folder}; caloscale report -w {folder}"
     summary = read_block(Summary, path, remedy=again)
-    validated = read_records(folder).get("validate")  # a training sets the record of an earlier one aside
-    if summary.physics is None or validated is None or validated.outcome != "succeeded":
-        problem = "was not validated, or was trained again after it"
+    reported = read_records(folder).get("report")  # each other stage sets it aside
+    if summary.physics is None or reported is None or reported.outcome != "succeeded":
+        problem = "was not validated, or was trained or validated again after its report"
         raise InputError(problem, field="RUN", value=str(folder), remedy=again)
     run = load_run(folder / "run.yaml")
-    train = summary.stages.get("train")
     return Compared(
         name=named(folder).name,
         folder=str(folder),
@@ -122,6 +121,6 @@ def _read_run(folder: Path) -> Compared:
         evaluation=read_block(Evaluation, folder / PHYSICS_FILE, remedy=again),
         figures=read_block(FigureData, folder / "validation" / FIGURE_DATA_FILE, remedy=again),
         milliseconds_per_shower=1e3 / summary.generate.showers_per_second if summary.generate else None,
-        training_seconds=train.seconds if train else None,
+        training_seconds=summary.train.seconds if summary.train else None,
         usd=summary.bill.usd if summary.bill else None,
     )
