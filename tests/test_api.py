@@ -269,12 +269,12 @@ def test_a_run_from_python_is_that_of_the_commands(tmp_path: Path) -> None:
     folder = tmp_path / "first"
     assert summary.outcome == "succeeded"
     assert json.loads((folder / "summary.json").read_text()) == summary.model_dump(mode="json", by_alias=True)
+    assert caloscale.bill(folder).usd == summary.bill.usd
     assert caloscale.train(run, workspace=folder).steps == summary.train.steps
     with pytest.raises(InputError, match="again after its report"):
         compare_runs([folder, tmp_path / "made.h5"])
     evaluation = caloscale.validate(run, workspace=folder)
     assert summary.physics is not None and evaluation.decision == summary.physics.decision
-    assert caloscale.bill(folder).usd == summary.bill.usd
     generator = caloscale.Generator.load(folder / "training" / "model")
     stages.generate(folder / "training" / "model", stages.Generation(output=tmp_path / "made.h5", count=64))
     summary = stages.report(run, folder).summary

@@ -173,7 +173,7 @@ def keep_local_run(folder: Path, *overrides: str, reused: bool = False) -> None:
         times = {"started": started, "seconds": 9.0, "core_seconds": 9.0, "peak_memory_mib": 1.0}
         record = StageRecord(stage=stage, outcome="succeeded", machine=this_machine(), figures=measured, **times)
         write_record(record, folder)
-    keep_use(run, folder, dt.date(2026, 11, 21))
+    keep_use(run, folder)
 
 
 def test_a_local_run_makes_the_machine_at_hand_a_measured_one(command, tmp_path):

@@ -19,7 +19,6 @@ from caloscale.stages.solving import report_solution
 from caloscale.stages.usage import training_usd
 
 USD_PER_HOUR = 2 * 0.031611 + 7.5 * 0.004237  # n1-standard-2, us-central1, on demand
-DAY = dt.date(2026, 11, 21)
 COMPACT = spec.load_run(preset="compact")
 SIMULATED: dict[str, Any] = {"coreSecondsPerShower": 0.1, "reused": False}
 
@@ -59,7 +58,7 @@ def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
     keep(tmp_path, "preprocess", 1_000)
     keep(tmp_path, "train", 36_000, secondsFirstStep=600, epochs=25)
     keep(tmp_path, "validate", 5_000)
-    keep_use(COMPACT, tmp_path, DAY)
+    keep_use(COMPACT, tmp_path)
     made = bill_of(tmp_path)
     usd = {part.purpose: part.usd for part in made.parts}
     seconds = {"showers": 31_000, "training": 35_400, "startUp": 600, "evaluation": 5_000}
@@ -79,12 +78,12 @@ def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None
         pass
     assert [record.stage for attempt in read_earlier(tmp_path) for record in attempt.stages] == ["train"]
     keep(tmp_path, "train", 3_600, secondsFirstStep=100, epochs=3)
-    keep_use(COMPACT, tmp_path, DAY)
+    keep_use(COMPACT, tmp_path)
     used = read_use(tmp_path)
     assert [attempt.training_seconds for attempt in used.attempts] == [7_200, 3_500]
     assert [attempt.interruptions for attempt in used.attempts] == [1, 0]
     assert bill_of(tmp_path).usd == pytest.approx(13_800 / 3600 * USD_PER_HOUR, abs=1e-4)
-    assert training_usd(COMPACT, tmp_path, DAY) == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)
+    assert training_usd(COMPACT, tmp_path) == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)
 
 
 @pytest.mark.parametrize("region", ["us-central1", "nowhere1"])
@@ -104,7 +103,7 @@ def test_a_step_logs_why_its_metrics_have_no_dollars(
 def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
     text = rent(tmp_path)
     keep(tmp_path, "train", 10)
-    keep_use(COMPACT, tmp_path, DAY)
+    keep_use(COMPACT, tmp_path)
     assert (tmp_path / "usage.json").read_text() == text
     page, made = stages.report(COMPACT, tmp_path).html, bill_of(tmp_path)
     assert made.nodes[0].node_hours == 4 and f">{made.usd:.4f}<" in page
@@ -229,7 +228,7 @@ def test_showers_from_the_cache_count_for_the_break_even(tmp_path: Path) -> None
             simulated = {**SIMULATED, "showers": 1000, "reused": reused}
             keep(folder, "simulate", 100.0 * (not reused), showersPerSecond=10.0, source="geant4", **simulated)
         keep(folder, "validate", 7200, showersPerSecond=500.0)
-        keep_use(COMPACT, folder, DAY)
+        keep_use(COMPACT, folder)
         (folder / "run.yaml").write_text(spec.dump_run(COMPACT))
         million = bill_of(folder).per_million_showers
         assert million is not None and million.break_even_showers is not None
@@ -241,7 +240,7 @@ def test_parametrised_showers_are_not_priced_as_monte_carlo(tmp_path: Path) -> N
     """They are made a thousand times faster, so that no generator would ever be cheaper."""
     keep(tmp_path, "simulate", 3_600, showersPerSecond=1e4, source="parametrised", **SIMULATED)
     keep(tmp_path, "validate", 100, showersPerSecond=500.0)
-    keep_use(COMPACT, tmp_path, DAY)
+    keep_use(COMPACT, tmp_path)
     (tmp_path / "run.yaml").write_text(spec.dump_run(COMPACT))
     million = bill_of(tmp_path).per_million_showers
     assert million is not None and million.generated_usd and million.monte_carlo_usd is None
@@ -270,3 +269,19 @@ def test_a_report_has_the_name_of_the_run_however_its_folder_is_given(
     assert stages.print_outcome(Path(given)) == 0 and "run mine" in capsys.readouterr().out
     assert made.summary.run == read_use(tmp_path / "mine").name == bill_of(Path(given)).name == "mine"
     assert "run mine<" in made.html
+
+
+def test_a_bill_is_of_the_days_and_stages_of_the_run_whenever_it_is_reported(tmp_path: Path) -> None:
+    """Of a run of November with a training in a later month, which no report has yet."""
+    (tmp_path / "run.yaml").write_text(spec.dump_run(COMPACT))
+    keep(tmp_path, "simulate", 3_600)
+    reported = stages.report(COMPACT, tmp_path).summary.bill
+    assert reported is not None and reported.as_of == bill_of(tmp_path).as_of == dt.date(2026, 11, 21)
+    with recorded("train", tmp_path):
+        pass
+    keep(tmp_path, "train", 7_200, outcome="interrupted")
+    assert bill_of(tmp_path).usd == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)
+    again = stages.report(COMPACT, tmp_path).summary.bill
+    assert again is not None and again.parts == bill_of(tmp_path).parts
+    (tmp_path / "stages" / "train.json").write_text("{}")
+    assert bill_of(tmp_path).usd == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)  # as the report has it

@@ -26,8 +26,8 @@ from caloscale.spec import Run, load_any_run, load_run
 from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.stages.record import StageRecord, read_earlier, read_records
-from caloscale.stages.usage import node_as
-from caloscale.stages.workspace import keep_configuration, open_workspace, refuse_another
+from caloscale.stages.usage import node_as, own_use
+from caloscale.stages.workspace import keep_configuration, named, open_workspace, refuse_another
 from caloscale.storage.atomic import write_text
 from caloscale.storage.lock import one_at_a_time
 
@@ -96,9 +96,15 @@ def read_use(path: Path) -> RunUse:
 
 
 def bill_of(folder: Path, prices: Prices | None = None) -> Bill:
-    """The bill of a run, compared with its plan where the folder has one. prices: absent: the catalogue's."""
+    """The bill of a run, compared with its plan where the folder has one. prices: absent: the catalogue's.
+
+    That of a run on a machine at hand has the stages since its report, too.
+    """
     use, prices = read_use(folder), prices or load_prices()
     where = folder if folder.is_dir() else folder.parent
+    if use.own_machine and where == folder and (configuration := folder / "run.yaml").is_file():
+        with suppress(InputError):  # of a damaged record, which is no reason to have no bill
+            use = own_use(named(folder), load_any_run(configuration).budget.priced_as) or use
     return bill(use, prices, plan=read_plan(where), **_speeds(where, use, prices))
 
 
@@ -178,10 +184,10 @@ def calibrate_runs(
     own = [local_speed(path if path.is_dir() else path.parent, use) for path, use in uses.items() if use.own_machine]
     rented = [use for use in uses.values() if not use.own_machine]
     options = ("--output", file, rented, "rented machines"), ("--speeds", speeds, own, "machines at hand")
-    for option, named, there, kind in options:
-        if named is not None and not there:
+    for option, given, there, kind in options:
+        if given is not None and not there:
             problem = f"would not be written: it is for runs on {kind}, and none of these is"
-            raise InputError(problem, field=option, value=str(named), remedy="leave it out")
+            raise InputError(problem, field=option, value=str(given), remedy="leave it out")
     calibration = Calibration()
     if rented:
         if file is None:

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from caloscale.errors import InputError
 from caloscale.physics import Evaluation
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
-from caloscale.planning.catalogue.prices import load_prices, today
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.profiling.result import PROFILE_FILE, Profile
 from caloscale.report.bill import bill_markdown, money_section, plan_section
 from caloscale.report.blocks import Figure, Notice, Page, Section, Values
@@ -39,7 +38,7 @@ from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, PHYSICS_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, read_plan, read_use
-from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, read_earlier, recorded
+from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -96,7 +95,7 @@ def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Re
     with open_workspace(workspace, run, shared=True) as folder:
         failure = None if ended_well(folder) else failure
         with recorded("report", folder):
-            keep_use(run, folder, today())
+            keep_use(run, folder)
             result = _make(run, folder, failure)
             bill = bill_json(result.summary.bill or result.summary.no_price or "")
             for name, text in zip(RESULT_FILES, (result.summary.as_json(), bill, result.html)):
@@ -113,14 +112,12 @@ def report_of_refusal(error: str, workspace: str | Path) -> Report:
     return Report(summary, render(page), bill_markdown(NOTHING_RAN))
 
 
-def keep_use(run: AnyRun, folder: Path, day: date) -> None:
+def keep_use(run: AnyRun, folder: Path) -> None:
     """Write usage.json from the records of the stages; usage of rented machines is kept as it is."""
     file = folder / USAGE_FILE
     if file.is_file() and not read_use(file).own_machine:
         return
-    records, _ = finished(folder)
-    attempts = [*(each.stages for each in read_earlier(folder)), tuple(records.values())]
-    used = own_use(folder.name, day, run.budget.priced_as, attempts)
+    used = own_use(folder, run.budget.priced_as)
     if used is None:
         file.unlink(missing_ok=True)
     else:

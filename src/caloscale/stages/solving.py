@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import CaloscaleError
-from caloscale.planning.catalogue.prices import today
 from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.solution import residual_table, solution_facts, solution_page
@@ -211,7 +210,7 @@ def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | Non
             figures[FAILURE] = error
             on_a_cluster = any(record.attempt for record in records.values())
             if not on_a_cluster:
-                reporting.keep_use(run, folder, today())
+                reporting.keep_use(run, folder)
             counted = (folder / USAGE_FILE).is_file() or not on_a_cluster
             money = reporting.billed(folder) if counted else ON_A_CLUSTER
             file = folder / SUMMARY_FILE

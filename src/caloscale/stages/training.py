@@ -15,7 +15,6 @@ from typing import Any
 
 from caloscale.errors import ConfigurationError, InputError, PeerLostError, TrainingError
 from caloscale.models.card import read_start
-from caloscale.planning.catalogue.prices import today
 from caloscale.ports import free_ports
 from caloscale.processor import available_cores, core_shares
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
@@ -194,7 +193,7 @@ def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[
     metrics = train(run, workspace, dataset, model).metrics
     with open_workspace(workspace, shared=True) as folder:
         try:
-            metrics["usd"] = training_usd(run, folder, today())
+            metrics["usd"] = training_usd(run, folder)
         except InputError as missing:
             log.warning("the US dollars of the training are not known: %s", missing.sentence)
     return metrics

@@ -1,6 +1,5 @@
 """What a run on one's own machine used, as the bill reads it."""
 
-import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,26 +9,32 @@ from caloscale.planning.billing.usage import Attempt, NodeUse, RunUse
 from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import PricedMachine, Run
-from caloscale.stages.record import StageRecord, read_earlier, read_records
+from caloscale.stages.record import STAGES, StageRecord, read_earlier, read_records
 
 
-def own_use(
-    name: str, day: dt.date, priced_as: PricedMachine, attempts: Sequence[Sequence[StageRecord]]
-) -> RunUse | None:
-    """Seconds of the stages of all attempts, the present one last, on one machine; None when no stage ran.
+def own_use(folder: Path, priced_as: PricedMachine, stages: Sequence[str] = STAGES[:-1]) -> RunUse | None:
+    """Seconds of the stages in all attempts of a run's folder, on one machine; None when none of them ran.
 
-    The first step of a training is start-up as far as its record states it; the rest is training.
+    The first step of a training is start-up as far as its record states it; the rest is training. The day is that of
+    the first stage. Raises InputError for a record that is damaged.
     """
-    epochs = next((r.figures.get("epochs", 0) for r in attempts[-1] if r.stage in ("train", "solve")), 0)
-    tries = tuple(_attempt(records, priced_as) for records in attempts if records)
-    return RunUse(name=name, day=day, attempts=tries, own_machine=True, epochs=epochs) if tries else None
-
-
-def training_usd(run: Run, folder: Path, day: dt.date) -> float:
-    """US dollars of the training of a run in all its attempts, as budget.pricedAs. InputError: there is no price."""
     attempts = [*(each.stages for each in read_earlier(folder)), tuple(read_records(folder).values())]
-    trained = [[record for record in stages if record.stage == "train"] for stages in attempts]
-    use = own_use(folder.name, day, run.budget.priced_as, trained)
+    used = [[record for record in records if record.stage in stages] for records in attempts]
+    epochs = next((r.figures.get("epochs", 0) for r in used[-1] if r.stage in ("train", "solve")), 0)
+    if not any(used):
+        return None
+    return RunUse(
+        name=folder.name,
+        day=min(record.started for records in used for record in records).date(),
+        attempts=tuple(_attempt(records, priced_as) for records in used if records),
+        own_machine=True,
+        epochs=epochs,
+    )
+
+
+def training_usd(run: Run, folder: Path) -> float:
+    """US dollars of the training of a run in all its attempts, as budget.pricedAs. InputError: there is no price."""
+    use = own_use(folder, run.budget.priced_as, ["train"])
     return 0.0 if use is None else bill(use, load_prices()).usd
 
 

@@ -111,7 +111,7 @@ class RunUse(Block):
 
     name: str = Field(min_length=1)
     day: dt.date
-    """Day for which prices are taken; on a cluster that of the first launch."""
+    """Day for which prices are taken: that of the first launch on a cluster, else of the first stage."""
     attempts: tuple[Attempt, ...] = Field(min_length=1)
     """First start and restarts."""
     own_machine: bool = False
