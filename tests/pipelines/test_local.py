@@ -43,8 +43,10 @@ def test_the_pipeline_ends_with_report_and_summary(home: Path, by_pipeline: subp
     assert summary["outcome"] == "succeeded"
     assert summary["data"]["source"] == "geant4"
     assert set(summary["stages"]) == {"simulate", "preprocess", "train", "validate"}
+    simulated = json.loads((folder / "stages" / "simulate.json").read_text())
+    cores = simulated["machine"]["cores"] / simulated["figures"]["processes"]  # of each process: there are four files
     assert summary["generate"]["speedupOverGeant4"] == pytest.approx(
-        summary["generate"]["showersPerSecond"] / summary["simulation"]["showersPerSecond"]
+        summary["generate"]["showersPerSecond"] / summary["simulation"]["showersPerSecond"] / cores
     )
     assert "<html" in (folder / "report.html").read_text()
     assert "report: runs/pipeline/report.html" in by_pipeline.stdout

@@ -12,9 +12,9 @@ from caloscale import spec, stages
 from caloscale.errors import InputError
 from caloscale.report.bill import NO_SPEED
 from caloscale.stages import training
-from caloscale.stages.planning import bill_of, read_plan, read_use
-from caloscale.stages.record import StageRecord, read_earlier, recorded, this_machine, write_record
-from caloscale.stages.reporting import keep_use
+from caloscale.stages.planning import bill_of, local_speed, read_plan, read_use
+from caloscale.stages.record import StageRecord, finished, read_earlier, recorded, this_machine, write_record
+from caloscale.stages.reporting import _generation, keep_use
 from caloscale.stages.solving import report_solution
 from caloscale.stages.usage import training_usd
 
@@ -285,3 +285,18 @@ def test_a_bill_is_of_the_days_and_stages_of_the_run_whenever_it_is_reported(tmp
     assert again is not None and again.parts == bill_of(tmp_path).parts
     (tmp_path / "stages" / "train.json").write_text("{}")
     assert bill_of(tmp_path).usd == pytest.approx(3 * USD_PER_HOUR, abs=1e-4)  # as the report has it
+
+
+def test_the_monte_carlo_has_all_cores_as_the_generator_has(tmp_path: Path) -> None:
+    """A simulation by one process, as its own remedy for too little memory says, is no measure of the machine."""
+    (tmp_path / "run.yaml").write_text(spec.dump_run(COMPACT))
+    cores, showers = this_machine().cores, {**SIMULATED, "showers": 1000, "source": "geant4"}
+    keep(tmp_path, "simulate", 100, **showers, showersPerSecond=10.0, processes=1)
+    keep(tmp_path, "train", 100, showersPerSecond=50.0, epochs=1)
+    keep(tmp_path, "validate", 100, showersPerSecond=500.0, generated=10)
+    keep_use(COMPACT, tmp_path)
+    million, (records, _) = bill_of(tmp_path).per_million_showers, finished(tmp_path)
+    assert million is not None and million.monte_carlo_usd is not None and million.generated_usd is not None
+    assert million.monte_carlo_usd / million.generated_usd == pytest.approx(500 / (10 * cores), rel=1e-3)
+    assert local_speed(tmp_path, read_use(tmp_path)).simulated_per_second == 10 * cores
+    assert _generation(records["validate"], records["simulate"].figures).speedup_over_geant4 == 500 / (10 * cores)

@@ -1,7 +1,7 @@
 """The plan before a run, and what a run leaves for its bill and for later plans."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -140,10 +140,17 @@ def _speeds(folder: Path, use: RunUse, prices: Prices) -> dict[str, Any]:
         with nullcontext() if own else suppress(InputError):  # rented nodes are billed without a price of this machine
             rates_of_use(node_as(priced), prices, use.day)
             processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
-            known["monte_carlo"] = (node_as(priced), figures["showersPerSecond"] * processors)
+            known["monte_carlo"] = (node_as(priced), rate_on(cores, figures) * processors)
         billed = any(record.stage == "simulate" and not record.figures.get("reused") for record in earlier)
         known["reused_showers"] = figures["showers"] if figures.get("reused") and not billed else 0
     return known
+
+
+def rate_on(cores: int, figures: Mapping[str, Any]) -> float:
+    """Showers per second of a stage on all of these cores, by its figures; a simulation may have had fewer processes,
+    as `data.simulation.processes` or the number of files limits them."""
+    rate: float = figures["showersPerSecond"] * cores / min(figures.get("processes", cores), cores)
+    return rate
 
 
 def speeds_file() -> Path:
@@ -220,9 +227,9 @@ def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
 
     def speed(stage: str) -> float | None:
         record = records.get(stage)
-        if record is None or record.machine != trained.machine:
+        if record is None or record.machine != trained.machine or not record.figures.get("showersPerSecond"):
             return None
-        return record.figures.get("showersPerSecond") or None
+        return rate_on(record.machine.cores, record.figures)
 
     simulated = records.get("simulate")
     fresh = simulated is not None and simulated.figures.get("source") == "geant4" and not simulated.figures["reused"]

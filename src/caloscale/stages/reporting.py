@@ -37,7 +37,7 @@ from caloscale.report.run import (
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, PHYSICS_FILE, USAGE_FILE
-from caloscale.stages.planning import bill_of, read_plan, read_use
+from caloscale.stages.planning import bill_of, rate_on, read_plan, read_use
 from caloscale.stages.record import RESULT_FILES, StageRecord, ended_well, finished, recorded
 from caloscale.stages.summary import (
     DataSummary,
@@ -231,7 +231,7 @@ def _summarise(
         if "showersPerSecond" in simulated
         else None,
         train=TrainSummary.model_validate(trained, extra="ignore") if trained else None,
-        generate=_generation(validated, simulated) if "showersPerSecond" in validated else None,
+        generate=_generation(records["validate"], simulated) if "showersPerSecond" in validated else None,
         physics=_physics(evaluation) if evaluation else None,
         amplification=worth,
         stages={
@@ -242,10 +242,11 @@ def _summarise(
     )
 
 
-def _generation(validated: dict[str, Any], simulated: dict[str, Any]) -> GenerateSummary:
-    rate, monte_carlo = validated["showersPerSecond"], simulated.get("showersPerSecond")
-    comparable = bool(monte_carlo) and simulated.get("source") == "geant4"
-    return GenerateSummary(showers_per_second=rate, speedup_over_geant4=rate / monte_carlo if comparable else None)
+def _generation(validated: StageRecord, simulated: dict[str, Any]) -> GenerateSummary:
+    rate, speedup = validated.figures["showersPerSecond"], None
+    if simulated.get("showersPerSecond") and simulated["source"] == "geant4":
+        speedup = rate / rate_on(validated.machine.cores, simulated)
+    return GenerateSummary(showers_per_second=rate, speedup_over_geant4=speedup)
 
 
 def _physics(evaluation: Evaluation) -> PhysicsSummary:
