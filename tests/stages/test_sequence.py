@@ -142,7 +142,8 @@ def test_a_training_that_its_time_ended_says_so(
         steps=90, showers_per_second=50.0, seconds=300.0, epochs=41, stopped=stopped, selected_epoch=40
     )
     made = Summary(run="one", outcome="succeeded", train=train, stages={}, bill=None, no_price="no row")
-    (tmp_path / "summary.json").write_text(made.as_json())
+    with recorded("report", tmp_path):
+        (tmp_path / "summary.json").write_text(made.as_json())
     assert print_outcome(tmp_path) == 0
     assert ("41 epochs; ended by train.maxMinutes" in capsys.readouterr().out) is shown
 
@@ -151,6 +152,12 @@ def test_a_run_whose_step_was_killed_without_a_record_has_failed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = Summary(run="one", outcome="failed", error="a step failed", stages={}, bill=None, no_price="no row")
-    (tmp_path / "summary.json").write_text(made.as_json())
+    with recorded("report", tmp_path):
+        (tmp_path / "summary.json").write_text(made.as_json())
     assert print_outcome(tmp_path) == 1
     assert "error: a step failed" in capsys.readouterr().err
+    with recorded("validate", tmp_path):  # again, and then the step of the report is killed
+        pass
+    assert print_outcome(tmp_path) == 1
+    said = capsys.readouterr()
+    assert "stage report has no record" in said.err and not said.out

@@ -91,11 +91,13 @@ def run_all(run: Run, folder: Path) -> None:
 
 def print_outcome(folder: Path) -> int:
     """Print the summary of a run and the path of its report; returns the exit code of the run."""
-    failed = next((r for r in read_records(folder).values() if r.outcome != "succeeded"), None)
+    records, summary_file = read_records(folder), folder / "summary.json"
+    failed = next((r for r in records.values() if r.outcome != "succeeded"), None)
     if failed is not None:
         print(f"error: stage {failed.stage} {failed.outcome}: {failed.error}", file=sys.stderr)
-    summary_file = folder / "summary.json"
-    if not summary_file.is_file():
+    elif "report" not in records:
+        print("error: stage report has no record: its step was killed or did not begin", file=sys.stderr)
+    if "report" not in records or not summary_file.is_file():
         return failed.exit_code if failed else 1
     summary = read_block(Summary, summary_file, remedy=f"report again: caloscale report -w {folder}")
     print_rows(folder, _rows(summary))
