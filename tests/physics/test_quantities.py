@@ -193,6 +193,8 @@ def test_what_cannot_be_measured_has_its_reason(pair):
     assert nothing.value is None and nothing.reason.startswith("not measurable here: a sample has no response")
     few = found("hits", first_of(reference, 12))
     assert "fewer than 8: there are 12 and 300 Monte Carlo and generated showers" in few.reason
+    single = found("transverseWidth", first_of(reference, 1), first_of(generated, 1))  # all its bootstraps are equal
+    assert single.value is single.uncertainty is None and "fewer than 8" in single.reason
     # Half of the bootstraps have no shower.
     halved = [replace(s, weights=np.repeat([1.0, 0.0], 10)[:, None] * np.ones(len(s.observed))) for s in pair]
     lacking = found("hits", *halved)

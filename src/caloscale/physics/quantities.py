@@ -288,9 +288,8 @@ def _transverse_widths(reference: Weighted, generated: Weighted) -> Floats:
     """Ratio of the mean root-mean-square widths in x and y: (1 + B, 2)."""
     means = []
     for sample in (_filled(reference), _filled(generated)):
-        widths = np.column_stack([sample.observed.moments_x[:, 1], sample.observed.moments_y[:, 1]])
-        with np.errstate(divide="ignore", invalid="ignore"):
-            means.append(sample.weights @ widths / sample.weights.sum(axis=1, keepdims=True))
+        one_bin, moments = np.ones((len(sample.observed), 1)), (sample.observed.moments_x, sample.observed.moments_y)
+        means.append(np.hstack([binned_moments(sample.weights, of_axis[:, 1], one_bin).mean for of_axis in moments]))
     return _ratio(*means)
 
 
