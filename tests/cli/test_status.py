@@ -22,10 +22,13 @@ def there(request: pytest.FixtureRequest) -> Iterator[str]:
     time.tzset()
 
 
-def test_the_end_is_shown_in_local_time(there: str) -> None:
+def test_the_end_of_a_run_that_makes_steps_is_shown_in_local_time(there: str) -> None:
     progress = RunProgress(eta=dt.datetime(2026, 11, 21, 23, 30, tzinfo=dt.UTC))
-    row = _row(RunOnCluster("gan", "physics", {}, RunStatus(progress=progress), ""))
-    assert row[COLUMNS.index("ends")] == there
+    rows = [
+        _row(RunOnCluster("gan", "physics", {}, RunStatus(phase=phase, progress=progress), ""))
+        for phase in ("Running", "Suspended", "Waiting", "Failed")
+    ]
+    assert [row[COLUMNS.index("ends")] for row in rows] == [there, "", "", ""]
 
 
 def test_a_run_that_no_operator_sees_says_so(command, monkeypatch):

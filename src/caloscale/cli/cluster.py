@@ -286,6 +286,7 @@ def _table(runs: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
 
 def _row(run: RunOnCluster) -> tuple[str, ...]:
     status, progress, cost = run.status, run.status.progress, run.status.cost
+    ends = progress.eta if progress and status.phase in ("Running", "Succeeded") else None  # others make no steps
     return (
         run.name,
         status.phase,
@@ -293,7 +294,7 @@ def _row(run: RunOnCluster) -> tuple[str, ...]:
         f"{progress.step}/{progress.steps}" if progress else "",
         f"{progress.epoch:.1f}/{progress.epochs}" if progress else "",
         f"{progress.showers_per_second:.0f}" if progress and progress.showers_per_second else "",
-        f"{progress.eta.astimezone():%Y-%m-%d %H:%M %Z}" if progress and progress.eta else "",
+        f"{ends.astimezone():%Y-%m-%d %H:%M %Z}" if ends else "",
         f"{cost.usd:.2f}" if cost and cost.usd is not None else "",
         str(sum(attempt.count for attempt in status.attempts)),
         status.message,
