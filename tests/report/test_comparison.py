@@ -129,7 +129,7 @@ def test_speed_and_money_of_a_run_are_those_of_its_verdict(
     """Trained in two attempts, and a later validation that no report has."""
     trained = {"steps": 90, "epochs": 3, "showersPerSecond": 50.0, "seconds": 600.0, "selectedEpoch": 3}
     monkeypatch.setattr("caloscale.stages.reporting._draw", lambda *_: [])
-    both = [tmp_path / "one", tmp_path / "two"]
+    both = [tmp_path / "one" / "flow", tmp_path / "two" / "flow"]
     for folder in both:
         write_text(folder / PHYSICS_FILE, undistorted.evaluation.as_json())
         write_text(folder / "validation" / FIGURE_DATA_FILE, figure_data(undistorted.comparison).as_json())
@@ -137,7 +137,7 @@ def test_speed_and_money_of_a_run_are_those_of_its_verdict(
             with recorded(stage, folder) as kept:
                 kept.update(figures)
         stages.report(load_run(preset="compact"), folder)
-    assert [each.training_seconds for each in compare_runs(both)] == [600, 600]
+    assert [(each.name, each.training_seconds) for each in compare_runs(both)] == [(str(one), 600) for one in both]
     with recorded("validate", both[1]):
         pass
     with pytest.raises(InputError, match=r"again after its report(.|\n)*two"):

@@ -1,6 +1,7 @@
 """Finished runs in one comparison, and files of other generators judged as a run is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 
 def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> tuple[Compared, ...]:
     """What runs found, in the order given; a file of showers is judged by the first run's gates and held-out showers.
+    Those of one name are named by their paths.
 
     dataset: the shards of the first run, for files; None: `dataset_of` it. Raises InputError for fewer than two
     sources, the same one twice, no run among them, a run that was not validated, or whose report is older than its
@@ -58,7 +60,9 @@ def compare_runs(sources: Sequence[Path], dataset: str | Path | None = None) -> 
                 evaluation=evaluation,
                 figures=figures,
             )
-    return tuple(by_source[source] for source in sources)
+    compared = [by_source[source] for source in sources]
+    names = [each.name for each in compared]
+    return tuple(each if names.count(each.name) == 1 else replace(each, name=each.folder) for each in compared)
 
 
 def judge_file(file: Path, run: Run, dataset: str | Path) -> tuple[Evaluation, FigureData]:
