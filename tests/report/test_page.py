@@ -293,6 +293,9 @@ def test_cost_and_speed_are_shown():
         assert text in html
     assert "ab" * 32 in html and "preset: compact" in html
     assert any(f"**{billed.usd:.4f}**" in line for line in markdown(*bill_blocks(billed)).splitlines())
+    spot = attempts[0].model_copy(update={"nodes": (held.model_copy(update={"capacity_type": "spot"}),)})
+    both = money_section(bill(use.model_copy(update={"attempts": (*attempts, spot)}), load_prices()))
+    assert len(both.blocks[-1].blocks[0].values) == 2  # a rate of each capacity type
     many = bill(use.model_copy(update={"epochs": 1e6}), load_prices()).model_copy(update={"co2_kg": 0.001})
     text = markdown(*bill_blocks(many))
     assert (

@@ -95,7 +95,9 @@ def money_section(money: Bill | str) -> Section:
     """What the run cost, or why it has no price."""
     if isinstance(money, str):
         return Section("Bill", (Notice(f"There is no bill: {money}"),))
-    prices = {n.title: [part.as_values() for part in n.rate_parts] for n in money.nodes}
+    prices = {
+        f"{n.title}, {n.region}, {n.capacity_type}": [part.as_values() for part in n.rate_parts] for n in money.nodes
+    }
     blocks = (*bill_blocks(money), Details("The prices that the rates come from", (Values(prices),)))
     return Section("Cost on a rented machine" if money.own_machine else "Bill", blocks)
 
