@@ -12,7 +12,7 @@ import pytest
 
 from caloscale import spec
 from caloscale.errors import InputError, PeerLostError, ShowerFileError, Terminated
-from caloscale.stages.record import ENVIRONMENT, ended_well, read_earlier, read_records, recorded
+from caloscale.stages.record import ENVIRONMENT, adopt_records, ended_well, read_earlier, read_records, recorded
 from caloscale.stages.solving import report_solution
 from tests.processes import UNTIL_STOPPED, running, wait_for
 
@@ -198,3 +198,20 @@ def test_what_is_no_fault_of_the_stage_is_an_interruption(
         raise error
     record = read_records(tmp_path)["train"]
     assert (record.outcome, record.exit_code) == (outcome, code) and says in str(record.error)
+
+
+def test_records_of_a_run_that_continues_another_are_adopted_once_with_those_of_its_retries(tmp_path: Path) -> None:
+    """A step of a pipeline that was retried twice; the report is made more than once."""
+    own, continued = tmp_path / "own", tmp_path / "continued"
+    with recorded("simulate", continued):
+        pass
+    with pytest.raises(Terminated), recorded("simulate", own):
+        raise Terminated
+    for _ in range(2):
+        with recorded("simulate", own):
+            pass
+        adopt_records(own, continued)
+        adopt_records(own, continued)
+    records = [record for attempt in read_earlier(continued) for record in attempt.stages]
+    assert [record.outcome for record in records].count("interrupted") == 1 and len(records) == 3
+    assert read_records(continued) == read_records(own)

@@ -226,7 +226,11 @@ def _set_aside(stages: Sequence[str], folder: Path) -> None:
 
 
 def adopt_records(source: Path, folder: Path) -> None:
-    """Take over the records of another folder: what was recorded of these stages before is set aside."""
+    """Take over the records of another folder, with those of its earlier attempts, once: what was recorded of these
+    stages before is set aside."""
+    earlier = read_earlier(folder)
+    if others := tuple(attempt for attempt in read_earlier(source) if attempt not in earlier):
+        write_text(folder / "stages" / EARLIER_FILE, Attempts(attempts=(*earlier, *others)).as_json())
     for stage, record in read_records(source).items():
         if read_records(folder).get(stage) != record:
             _set_aside((stage,), folder)
