@@ -300,3 +300,13 @@ def test_the_monte_carlo_has_all_cores_as_the_generator_has(tmp_path: Path) -> N
     assert million.monte_carlo_usd / million.generated_usd == pytest.approx(500 / (10 * cores), rel=1e-3)
     assert local_speed(tmp_path, read_use(tmp_path)).simulated_per_second == 10 * cores
     assert _generation(records["validate"], records["simulate"].figures).speedup_over_geant4 == 500 / (10 * cores)
+
+
+def test_figures_of_an_earlier_report_are_removed_and_others_stay(tmp_path: Path) -> None:
+    """A training that was continued is not validated yet: the folder shows nothing of the verdict before."""
+    keep(tmp_path, "train", 60)
+    (tmp_path / "figures").mkdir()
+    for name in ("response.png", "response.pdf", "training_curves.png", "own.png"):
+        (tmp_path / "figures" / name).touch()
+    stages.report(COMPACT, tmp_path)
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["own.png"]

@@ -186,7 +186,7 @@ def _notices(summary: Summary, evaluation: Evaluation | None, records: dict[str,
 
 
 def _draw(folder: Path, evaluation: Evaluation | None, profile: Profile | None) -> list[Figure]:
-    """All figures of the report, in figures/."""
+    """All figures of the report, in figures/; those that an earlier report had and this one has not are removed."""
     drawings: list[Callable[[], Drawing | None]] = []
     if evaluation is not None:
         file = folder / "validation" / FIGURE_DATA_FILE
@@ -197,7 +197,12 @@ def _draw(folder: Path, evaluation: Evaluation | None, profile: Profile | None) 
         drawings.append(partial(training_curves, read_json(losses, remedy="delete it: the report then has no losses")))
     if profile is not None:
         drawings.append(partial(step_profile, profile))
-    return save_figures(folder / "figures", drawings) if drawings else []
+    figures = save_figures(folder / "figures", drawings) if drawings else []
+    drawn = [figure.name for figure in figures]
+    for name in (draw.__name__ for draw in (*FIGURES, training_curves, step_profile)):  # as its figure is called
+        for kind in ("png", "pdf") if name not in drawn else ():
+            (folder / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
+    return figures
 
 
 def billed(folder: Path) -> Bill | str:
