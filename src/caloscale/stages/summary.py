@@ -167,6 +167,6 @@ def speeds(summary: Summary) -> list[Fact]:
     if generate := summary.generate:
         facts.append(Fact("generation", f"{generate.showers_per_second:.4g} showers/s"))
         if generate.speedup_over_geant4:
-            detail = "generated over simulated showers per second, this machine"
+            detail = "generated over simulated showers per second, all cores of this machine"
             facts.append(Fact("speed-up over Geant4", f"{generate.speedup_over_geant4:.3g} times", detail))
     return facts
