@@ -248,6 +248,26 @@ def test_a_retry_does_not_spend_a_budget_twice(tmp_path: Path, volume: str, reas
     assert node_hours(Path(volume)) == pytest.approx(2) and "delete" not in server.steps
 
 
+def test_a_run_that_continues_another_in_its_folder_bills_both(tmp_path: Path, volume: str) -> None:
+    """Of another pipeline run, so that the TrainingRun has another name; what was used before is counted once."""
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
+    write_object(b"weights", f"{volume}/training/model/generator.keras")
+    server: Any = Cluster(billed("Failed", "Budget"), billed("Succeeded", day=22))
+    for raw, step in zip((server.there, server.answers[0]), ("run-7", "run-8")):
+        raw["metadata"]["name"] = run_name(run, step)
+
+    def train(step: str) -> None:
+        places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
+        train_on_cluster(run, step=step, connection=server, namespace="physics", **places)
+
+    with pytest.raises(ClusterError, match="failed"):
+        train("run-7")
+    server.there = None  # under the name of the other
+    for _ in range(2):
+        train("run-8")
+        assert node_hours(Path(volume)) == pytest.approx(4)
+
+
 def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:
     """The exit handler asks the cluster: the step that followed the run had no time to."""
     server: Any = Server(billed("Suspended"))

@@ -67,7 +67,7 @@ class StageTime(NamedTuple):
 def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequence[StageTime] = ()) -> list[str]:
     """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
 
-    What runs of its name used before it is added (`keep_earlier_use`).
+    What runs used before it in the same folder is added (`keep_earlier_use`).
     stages: see `use_of`. Returns what could not be written, a sentence each. Raises InputError where the file of what
     they used is damaged; StorageError.
     """
@@ -77,7 +77,7 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     plan = None if isinstance(planned, str) else planned
     used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)
     before = _read_use(f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
-    if used is not None and before is not None and before.name == run.name:
+    if used is not None and before is not None and not before.own_machine:
         used = used.model_copy(update={"day": before.day, "attempts": (*before.attempts, *used.attempts)})
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
@@ -87,7 +87,7 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
 
 
 def keep_earlier_use(folder: str) -> None:
-    """Have what a run used, which is deleted by now, in the use of the next one of its name; again changes nothing.
+    """Have what a run used, which is deleted or continued by now, in the use of the next one; again changes nothing.
 
     Raises InputError where the file of what it used is damaged; StorageError.
     """
@@ -98,7 +98,7 @@ def keep_earlier_use(folder: str) -> None:
 
 def _read_use(file: str) -> RunUse | None:
     content = read_object(file)
-    remedy = "delete it: what earlier runs of this name used is then not in the bill"
+    remedy = "delete it: what earlier runs used is then not in the bill"
     return None if content is None else parse_block(RunUse, content, file, remedy=remedy)
 
 
