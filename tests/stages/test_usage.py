@@ -310,3 +310,16 @@ def test_figures_of_an_earlier_report_are_removed_and_others_stay(tmp_path: Path
         (tmp_path / "figures" / name).touch()
     stages.report(COMPACT, tmp_path)
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["own.png"]
+
+
+def test_a_report_that_is_made_again_does_not_forget_that_a_step_was_killed(tmp_path: Path) -> None:
+    """A step that was killed has no record: nothing else knows of it, until a stage begins again."""
+    keep(tmp_path, "preprocess", 60)
+    stages.report(COMPACT, tmp_path, failure="step train: killed")
+    again = stages.report(COMPACT, tmp_path).summary
+    assert (again.outcome, again.error) == ("failed", "step train: killed")
+    assert stages.report(COMPACT, tmp_path, failure="").summary.outcome == "succeeded"
+    stages.report(COMPACT, tmp_path, failure="step train: killed")
+    with recorded("train", tmp_path):
+        pass
+    assert stages.report(COMPACT, tmp_path).summary.outcome == "succeeded"

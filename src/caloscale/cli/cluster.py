@@ -366,6 +366,6 @@ def fetch(
     for problem in fetch(run, folder):
         typer.echo(f"not brought: {problem}", err=True)
     if run.status.phase in FINISHED and (folder / "stages").is_dir():
-        failure = None if run.status.phase == "Succeeded" else run.status.message
+        failure = "" if run.status.phase == "Succeeded" else run.status.message
         report_any(build_any_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} shows what it cost")
