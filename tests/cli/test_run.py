@@ -1,6 +1,8 @@
 """How a run that was stopped is resumed, and which showers preprocess leaves out, as their user reads it."""
 
+import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,22 @@ from caloscale import stages
 from caloscale.errors import TrainingError
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
+from caloscale.spec import dump_run, load_solver_run
 from caloscale.stages import solving
+from caloscale.stages.record import recorded
 from tests.inference.model_folders import COMPACT
+
+
+@pytest.mark.parametrize("end", [None, TrainingError("a rank is lost")])
+def test_a_run_of_the_solver_is_reported_again(command: Callable, tmp_path: Path, end: TrainingError | None) -> None:
+    """As after a retry of its pipeline, which has removed page and bill; with or without a solution."""
+    (tmp_path / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy")))
+    with suppress(TrainingError), recorded("solve", tmp_path):
+        if end is not None:
+            raise end
+    done = command("report", "-w", tmp_path)
+    assert done.code == 0 and ("a rank is lost" if end else "nothing was solved") in done.err
+    assert "usd" in json.loads((tmp_path / "bill.json").read_text()) and (tmp_path / "report.html").is_file()
 
 
 @pytest.mark.parametrize("name", [None, "mine"])

@@ -23,7 +23,7 @@ from caloscale.cli.options import (
     warn_of_schedule,
 )
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
-from caloscale.spec import Data, Run, SolverRun, load_run, load_solver_run, parse_any_run
+from caloscale.spec import Data, Run, SolverRun, load_any_run, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
 from caloscale.tensorflow_import import load_tensorflow_quietly
 
@@ -223,13 +223,22 @@ def validate(
 
 
 def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
-    """Write report.html, summary.json and bill.json from what the stages left."""
-    run = load_run(folder_of(workspace) / "run.yaml")
-    outcome = stages.report(run, workspace)
-    if as_json:
-        typer.echo(outcome.summary.as_json())
+    """Write report.html, summary.json and bill.json from what the stages left; of a solver run page and bill."""
+    from caloscale.stages.record import finished
+    from caloscale.stages.solving import print_solution, report_any
+
+    folder = folder_of(workspace)
+    run, summary = load_any_run(folder / "run.yaml"), folder / "summary.json"
+    report_any(run, workspace)
+    _, failed = finished(folder)
+    if isinstance(run, SolverRun) and (failed or not summary.is_file()):
+        print(f"error: {failed or 'nothing was solved'}\nreport: {folder / 'report.html'}", file=sys.stderr)
+    elif as_json:
+        typer.echo(summary.read_text(encoding="utf-8"))
+    elif isinstance(run, SolverRun):
+        print_solution(folder)
     else:
-        stages.print_outcome(Path(workspace))
+        stages.print_outcome(folder)
 
 
 def worker() -> None:
