@@ -15,6 +15,7 @@ from caloscale.showers.hdf5.writer import write_showers
 from caloscale.spec import dump_run, load_solver_run
 from caloscale.stages import solving
 from caloscale.stages.record import recorded
+from caloscale.stages.solving import report_solution
 from tests.inference.model_folders import COMPACT
 
 
@@ -27,6 +28,10 @@ def test_a_run_of_the_solver_is_reported_again(command: Callable, tmp_path: Path
             raise end
     done = command("report", "-w", tmp_path)
     assert done.code == 0 and ("a rank is lost" if end else "nothing was solved") in done.err
+    killed = "step solve: killed"
+    report_solution(load_solver_run(preset="proxy"), tmp_path, failure=killed)
+    command("report", "-w", tmp_path)
+    assert (killed in (tmp_path / "report.html").read_text()) == (end is None)
     assert "usd" in json.loads((tmp_path / "bill.json").read_text()) and (tmp_path / "report.html").is_file()
 
 

@@ -182,6 +182,16 @@ def ended_well(folder: Path) -> bool:
     return "validate" in records and records["validate"].outcome == "succeeded" and "report" not in records
 
 
+def known_failure(folder: Path, failure: str | None) -> str | None:
+    """Why a run failed, where its records do not state it; None once it has ended well.
+
+    failure: why, as far as is known; empty: it did not fail; None: as its report has it, until a stage begins again.
+    """
+    if failure is None and (reported := read_records(folder).get("report")) is not None:
+        failure = reported.figures.get(FAILURE)
+    return None if ended_well(folder) else failure
+
+
 def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
     """What earlier attempts of the stages used, as far as recorded. Raises InputError when the list is damaged."""
     path = folder / "stages" / EARLIER_FILE

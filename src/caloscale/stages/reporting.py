@@ -38,7 +38,7 @@ from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, PHYSICS_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, rate_on, read_plan, read_use
-from caloscale.stages.record import FAILURE, RESULT_FILES, StageRecord, ended_well, finished, read_records, recorded
+from caloscale.stages.record import FAILURE, RESULT_FILES, StageRecord, finished, known_failure, recorded
 from caloscale.stages.summary import (
     DataSummary,
     GenerateSummary,
@@ -87,16 +87,13 @@ class Report:
 def report(run: Run, workspace: str | Path, *, failure: str | None = None) -> Report:
     """Write report.html, summary.json, bill.json and usage.json of a run, also of one that failed.
 
-    failure: why the run failed where neither a record nor a step states it; empty: it did not; None: that is not known,
-    and it is as the report before has it, unless a stage has begun since. Where there is no price there is no bill,
-    never one of zero: summary, page and bill.json state why.
+    failure: see `known_failure`. Where there is no price there is no bill, never one of zero: summary, page and
+    bill.json state why.
     """
     if failure:
         failure = read_failure(str(workspace)) or failure
     with open_workspace(workspace, run, shared=True) as folder:
-        if failure is None and (before := read_records(folder).get("report")) is not None:
-            failure = before.figures.get(FAILURE)
-        failure = None if ended_well(folder) else failure
+        failure = known_failure(folder, failure)
         with recorded("report", folder) as figures:
             figures[FAILURE] = failure
             keep_use(run, folder)

@@ -31,7 +31,7 @@ from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
 from caloscale.stages import reporting
-from caloscale.stages.record import FAILURE, ended_well, finished, recorded
+from caloscale.stages.record import FAILURE, finished, known_failure, recorded
 from caloscale.stages.sequence import folder_name, print_rows
 from caloscale.stages.workspace import hold, keep_configuration, open_workspace
 from caloscale.storage.atomic import make_folder, write_text
@@ -202,10 +202,10 @@ def report_any(
 
 
 def report_solution(run: SolverRun, workspace: str | Path, *, failure: str | None = None) -> SolutionReport:
-    """Write bill.json, report.html and figures, also of a run that failed. failure: why, where no record says it."""
+    """Write bill.json, report.html and figures, also of a run that failed. failure: see `known_failure`."""
     with open_workspace(workspace, shared=True) as folder:
         records, error = finished(folder)
-        error = error or (None if ended_well(folder) else failure)
+        error = error or known_failure(folder, failure)
         with recorded("report", folder) as figures:
             figures[FAILURE] = error
             on_a_cluster = any(record.attempt for record in records.values())
