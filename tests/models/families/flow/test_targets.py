@@ -147,3 +147,15 @@ def test_an_empty_shower_stays_empty(detector):
         found = hold_moments(above, cells.of(none), sums, tf.zeros((1, 12)), axis, cells, detector)
         found = hold_hits(found, cells.of(none), tf.zeros((1, 12)), cells, detector)
         assert cells.whole(found).shape == (1, *detector.shape) and not found.numpy().any()
+
+
+def test_a_layer_with_nothing_above_its_faintest_cell_has_a_finite_gradient():
+    """As of the layers behind a shower, through all corrections: inverse problems follow gradients."""
+    above, sums = tf.zeros((1, 1, 2, 2)), tf.constant([[3.0]])
+    cells = AllCells(above)
+    with tf.GradientTape() as tape:
+        tape.watch(sums)
+        for _ in range(7):
+            above = hold_sums(above, sums, cells)
+        total = tf.reduce_sum(above)
+    assert np.isfinite(tape.gradient(total, sums).numpy()).all()

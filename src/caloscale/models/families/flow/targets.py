@@ -116,7 +116,9 @@ def hold_moments(
 
 def hold_sums(above: tf.Tensor, sums: tf.Tensor, cells: AllCells) -> tf.Tensor:
     """Cells whose layers have these sums (B, L)."""
-    return above * cells.of_layers(sums / (cells.sum_layers(above) + _TINY))
+    total = cells.sum_layers(above)
+    # Without a cell above the faintest one the gradients of several corrections would be infinite.
+    return above * cells.of_layers(tf.where(total > 0, sums / (total + _TINY), 0.0))
 
 
 def _widen(above: tf.Tensor, hits: tf.Tensor, radius: tf.Tensor, moments: tf.Tensor, cells: AllCells) -> tf.Tensor:
