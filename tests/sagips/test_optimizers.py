@@ -51,6 +51,14 @@ def test_toy_problem_is_solved_by_bayesian_optimisation() -> None:
     assert optimizer.step(18).gradient.size == 0  # nothing to exchange
 
 
+def test_members_of_an_ensemble_are_compared_at_equal_noise() -> None:
+    """They differ in the seed: with equal weights they propose the same."""
+    first, second = (make_optimizer(solver(f"solver.seed={seed}"), 0) for seed in (1, 2))
+    assert (first.propose() != second.propose()).any()
+    second.restore(first.state())
+    np.testing.assert_array_equal(first.propose(), second.propose())
+
+
 def test_a_restored_optimizer_repeats_the_steps_of_the_first() -> None:
     first = run(solver(), 3)
     state = {name: value.copy() for name, value in first.state().items()}

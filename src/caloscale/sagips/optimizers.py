@@ -53,7 +53,8 @@ class Optimizer(Protocol):
         ...
 
     def propose(self) -> Floats:
-        """Normalised parameters (analysisSamples, parameters), from the same noise on all ranks and in all epochs."""
+        """Normalised parameters (analysisSamples, parameters), from the same noise on all ranks, with all seeds and in
+        all epochs."""
         ...
 
     def generator(self) -> dict[str, NDArray[Any]]:
@@ -150,7 +151,8 @@ class GeneratorOptimizer:
         self._rate = settings.learning_rate
         if solver.learning_rate_scaling == "linear":
             self._rate *= solver.ranks
-        noise = random_of(solver, _ANALYSIS).standard_normal((solver.analysis_samples, settings.noise))
+        # Not of the seed: members of an ensemble, which differ in it, are compared at equal noise.
+        noise = np.random.default_rng(_ANALYSIS).standard_normal((solver.analysis_samples, settings.noise))
         self._analysis_noise = tf.constant(noise, tf.float32)
         self._step = tf.function(self._compute)
         self._update = tf.function(self.network.apply)
