@@ -27,9 +27,9 @@ SAMPLING = {
 }
 """By absorber and active medium: the response to electromagnetic showers over that to minimum-ionising particles, and
 the sampling term a in sigma/E = a sqrt(GeV / E) of layers of 0.7 radiation lengths, both as the project's Geant4 gives
-them for sensors of 0.5 mm silicon or 3 mm scintillator (docs/simulation.md). The paper's rule of thumb for the first,
-`Medium.e_over_mip`, gives 0.70 for tungsten and silicon; it stays in the formulas of the shapes, which were fitted with
-it."""
+them for sensors of 0.5 mm silicon or 3 mm scintillator (docs/simulation-checks.md). The paper's rule of thumb for the
+first, `Medium.e_over_mip`, gives 0.70 for tungsten and silicon; it stays in the formulas of the shapes, which were
+fitted with it."""
 _LAYER_X0 = 0.7
 
 

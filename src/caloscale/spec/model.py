@@ -32,8 +32,8 @@ class Model(Block):
     """Family of generators: compact, flow, variable-angle, fixed-angle, or one of an installed package (entry points
     caloscale.families). Absent: that of the preset."""
     settings: dict[str, Any] = {}
-    """Parameters of the family, by its own names; those of flow are in docs/flow.md, the other families of this package
-    have none but the fields here."""
+    """Parameters of the family, by its own names; those of flow are in `caloscale.models.families.flow.FlowSettings`,
+    the other families of this package have none but the fields here."""
     latent_size: int = Field(256, ge=3)
     """Length of the generator's input: energy, angle and noise (published: 256; fixed angle 200)."""
     dropout: float = Field(0.2, ge=0, lt=1)

@@ -30,10 +30,10 @@ class LossWeights(Block):
     bins: float = Field(0.1, ge=0)
     """Mean absolute percentage error of the cell counts per range; counts only with model.binCounts."""
     layers: float = Field(0.0, ge=0)
-    """Distance of the energies per layer, percent of the shower's energy (root of the sum of squares).
-    This and the next four: of the outputs that only the compact network has, see docs/training.md."""
+    """Distance of the energies per layer: Euclidean, of the roots of their shares of the shower's energy, percent.
+    This and the next four: of the outputs that only the compact network has, see docs/compact.md."""
     transverse: float = Field(0.0, ge=0)
-    """Distance of the profiles along x and y, percent of the shower's energy."""
+    """The same of the profiles along x and y."""
     depth: float = Field(0.0, ge=0)
     """Distance of the cumulative longitudinal profiles, percentage points."""
     counts: float = Field(0.0, ge=0)
