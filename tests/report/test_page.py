@@ -280,6 +280,17 @@ def test_a_run_without_physics_is_not_assessed():
     assert ">not assessed</span>" in html and ">failed</td>" in html
 
 
+def test_shares_of_a_small_bill_add_up():
+    """A purpose whose money is rounded to nothing has a tenth of this bill."""
+    held = NodeUse(machine_type="n1-standard-2", region="us-central1", capacity_type="on-demand", nodes=1, seconds=25)
+    spent = {"training_seconds": 1.6, "evaluation_seconds": 2.8, "start_up_seconds": 20.6}
+    use = RunUse(name="mine", day=dt.date(2026, 6, 1), attempts=(Attempt(nodes=(held,), **spent),), epochs=2)
+    billed = bill(use, load_prices())
+    assert 0.0 in [part.usd for part in billed.parts if part.share > 0.05]
+    shares = re.findall(r"(\d+\.\d)%", markdown(*bill_blocks(billed)))
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.2)
+
+
 def test_cost_and_speed_are_shown():
     node = {"machine_type": "n1-standard-2", "region": "us-central1", "capacity_type": "on-demand"}
     held = NodeUse(**node, nodes=1, seconds=150)

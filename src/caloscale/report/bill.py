@@ -16,6 +16,8 @@ OWN_MACHINE = (
     "training does not time (comparisons during it, saving) is in training."
 )
 """What the bill of a run on a machine at hand is."""
+LEAST_SHARE = 0.0005
+"""Of a bill from which on a purpose is shown whose money is rounded to nothing: .1% as it is printed."""
 
 
 def bill_blocks(bill: Bill) -> tuple[Block, ...]:
@@ -38,7 +40,8 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
         for n in bill.nodes
     ]
     nodes.append(("all", f"{sum(n.node_hours for n in _machines(bill)):.4f}", "", f"{bill.usd:.{digits}f}"))
-    parts = [(p.purpose, f"{p.usd:.{digits}f}", f"{p.share:.1%}", p.meaning) for p in bill.parts if p.usd]
+    shown = [part for part in bill.parts if part.usd or part.share >= LEAST_SHARE]
+    parts = [(part.purpose, f"{part.usd:.{digits}f}", f"{part.share:.1%}", part.meaning) for part in shown]
     held = "Machine that the run is priced as" if bill.own_machine else "Machines that the run held"
     against, million = bill.against_estimate, bill.per_million_showers
     others = not_billed({part.kind for n in bill.nodes for part in n.rate_parts})
