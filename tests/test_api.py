@@ -16,10 +16,12 @@ import pytest
 import caloscale
 from caloscale import stages
 from caloscale.errors import InputError, ShowerFileError
+from caloscale.planning.search.own_machine import reference_speeds
 from caloscale.showers.arrays import Showers
 from caloscale.showers.sources import detector_of
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.stages.comparison import compare_runs
+from caloscale.stages.planning import keep_speeds
 from caloscale.stages.validation import monte_carlo
 from tests.physics.conftest import DATA, make_showers
 from tests.pipelines.conftest import OVERRIDES
@@ -130,6 +132,14 @@ def test_a_run_in_a_line() -> None:
     assert repr(run) == "Run(compact, 300 showers, 2 epochs, this machine)"
     with pytest.raises(InputError, match="generate: must be at least 1"):
         caloscale.plan(run, generate=-1)
+
+
+def test_a_plan_counts_the_measured_machine_as_the_command_does() -> None:
+    run, reference = caloscale.load_run(preset="compact"), reference_speeds()[0]
+    keep_speeds([reference.model_copy(update={"source": "measured here"})])
+    found = caloscale.plan(run, generate=1000)
+    assert found.own_training.source == "measured here"
+    assert all(offer.basis.startswith("measured here") for offer in found.making.offers)
 
 
 def test_showers_in_a_line_and_in_a_notebook() -> None:

@@ -84,13 +84,17 @@ def bill(workspace: str | Path) -> Bill:
 def plan(run: Run, *, as_of: dt.date | None = None, generate: int | None = None) -> Plan:
     """Choose machines for a run by the catalogue's prices: ``chosen`` has machines, layout, seconds and US dollars.
 
+    This machine counts, too, when it was measured (``own_training``), as in ``caloscale plan``.
+
     as_of: day of the prices; None: today. generate: number of showers that the trained generator makes, whose cost is
     added. Nothing is read from or written to the folder of a run. `hardware` of the run restricts the choice.
     Raises ConfigurationError and PriceError, which name the field or the price that is missing.
     """
     if generate is not None and generate < 1:
         raise InputError("must be at least 1", field="generate", value=generate, remedy="give a number of showers")
-    return plan_at(run, load_prices(), load_measurements(), as_of or today(), generate=generate)
+    from caloscale.stages.planning import load_speeds
+
+    return plan_at(run, load_prices(), load_measurements(), as_of or today(), speeds=load_speeds(), generate=generate)
 
 
 def read_showers(path: str | Path, run: Run, *, start: int = 0, stop: int | None = None) -> Showers:
