@@ -56,6 +56,25 @@ def test_the_current_folder_and_those_above_are_not_replaced(
     assert [path.name for path in tmp_path.rglob("*")] == ["a"]
 
 
+def test_what_a_link_leads_to_is_replaced(tmp_path: Path) -> None:
+    """A link to another disk: its owner reads there, and wants the bytes there."""
+    disk = tmp_path / "disk"
+    (disk / "folder").mkdir(parents=True)
+    (disk / "file").write_text("old")
+    for name in ("file", "folder", "absent"):
+        (tmp_path / f"link-{name}.h5").symlink_to(disk / name)
+    for name in ("file", "absent"):
+        with atomic_writer(tmp_path / f"link-{name}.h5") as temporary:
+            assert temporary.suffix == ".h5"
+            temporary.write_text("new")
+        assert (disk / name).read_text() == "new"
+    with atomic_writer(tmp_path / "link-folder.h5", replace_folder=True) as temporary:
+        temporary.mkdir()
+        (temporary / "one").touch()
+    assert (disk / "folder/one").exists()
+    assert all(path.is_symlink() for path in tmp_path.glob("link-*"))
+
+
 def test_folder_is_replaced_as_a_whole_only_when_asked(tmp_path: Path) -> None:
     target = tmp_path / "dataset"
     for name in ("one", "two"):

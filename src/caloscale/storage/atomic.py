@@ -45,20 +45,21 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
 
     The block creates a file or a folder there; its parents are made. When the block fails, whatever was written is
     removed and ``path`` is unchanged. A file replaces a file; a folder replaces an empty folder, and with
-    ``replace_folder`` also a full one. What killed processes of this machine left of the same file goes when the block
-    has succeeded. OSError becomes StorageError with the file and a remedy; other errors pass. A device, a pipe or a
-    link to an open file (/dev/stdout) is a StorageError, too: a file would take its name; and so are "." and "..".
+    ``replace_folder`` also a full one. A link stays, what it leads to is replaced. What killed processes of this
+    machine left of the same file goes when the block has succeeded. OSError becomes StorageError with the file and a
+    remedy; other errors pass. A device, a pipe, a link to an open file (/dev/stdout), whose name a file would take, and
+    the working directory and those above it are a StorageError, too.
     """
     refuse_address(path)
-    path = Path(path)
-    if path.name in ("", ".."):
-        problem = "is the folder of this process or one above it, which cannot be replaced"
-        raise StorageError(problem, file=path, remedy="give the name of a file or folder in it")
-    temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{path.name}")
+    given, path = Path(path), Path(os.path.realpath(path))
+    temporary = path.with_name(f"{PARTIAL}{machine()}.{os.getpid()}.{secrets.token_hex(4)}-{given.name}")
     try:
-        leads_to_process = path.is_symlink() and path.readlink().is_relative_to("/proc")
+        leads_to_process = given.is_symlink() and given.readlink().is_relative_to("/proc")
         if leads_to_process or (path.exists() and not path.is_file() and not path.is_dir()):
-            raise StorageError("is a device, a pipe or an open file", file=path, remedy="give the name of a file")
+            raise StorageError("is a device, a pipe or an open file", file=given, remedy="give the name of a file")
+        if Path.cwd().is_relative_to(path):
+            problem = "is the folder of this process or one above it, which cannot be replaced"
+            raise StorageError(problem, file=given, remedy="give the name of a file or folder in it")
         path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         _synchronise(temporary)
@@ -67,9 +68,9 @@ def atomic_writer(path: str | Path, *, replace_folder: bool = False) -> Iterator
         else:
             temporary.replace(path)
         _synchronise(path.parent, deep=False)
-        _remove_abandoned(path)
+        _remove_abandoned(path.with_name(given.name))
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise storage_error(error, given) from error
     finally:
         _remove(temporary)
 
