@@ -181,6 +181,16 @@ def test_minutes_end_a_training(shards, tmp_path, eagerly):
     assert (again.steps, again.stopped, again.resumed_from_step) == (record.steps, "maxMinutes", record.steps)
 
 
+@pytest.mark.usefixtures("eagerly")
+def test_the_selection_knows_when_minutes_end_a_training(shards, tmp_path, monkeypatch):
+    """Of steps that take 1.5 s, five an epoch, half a minute ends after four epochs and a step."""
+    monkeypatch.setattr(trainer.Trainer, "seconds", property(lambda self: 1.5 * self.state.steps_made))
+    ends = []
+    monkeypatch.setattr(trainer, "is_selected", lambda *given: ends.append(given[3]))
+    record = train(small_run(*QUICK, "train.epochs=20", "train.maxMinutes=0.5"), shards, tmp_path)
+    assert (record.stopped, ends) == ("maxMinutes", [4] * 4)
+
+
 def test_a_checkpoint_of_another_network(whole, shards):
     with pytest.raises(CheckpointError, match=r"model.latentSize: is a checkpoint of another network.*got 6"):
         train(small_run(*QUICK, "model.latentSize=7"), shards, whole[1])

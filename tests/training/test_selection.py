@@ -85,13 +85,13 @@ def test_showers_in_the_order_of_their_energies_select_by_all_energies(shards):
 
 def test_later_epochs_are_preferred_within_the_noise():
     train = load_run(preset="compact", overrides=["train.epochs=8", "train.decay=constant"]).train
-    assert is_selected(0.5, {}, train)
-    assert is_selected(0.3, {1: 0.5}, train)
-    assert is_selected(0.55, {1: 0.5}, train)
-    assert not is_selected(0.8, {1: 0.5}, train)
+    assert is_selected(0.5, {}, train, 8)
+    assert is_selected(0.3, {1: 0.5}, train, 8)
+    assert is_selected(0.55, {1: 0.5}, train, 8)
+    assert not is_selected(0.8, {1: 0.5}, train, 8)
     for bad in (float("nan"), float("inf")):  # a generator whose cells are not finite
-        assert not is_selected(bad, {1: 0.5}, train) and not is_selected(bad, {}, train)
-        assert is_selected(0.6, {1: bad, 2: 0.5}, train) and not is_selected(0.8, {1: bad, 2: 0.5}, train)
+        assert not is_selected(bad, {1: 0.5}, train, 8) and not is_selected(bad, {}, train, 8)
+        assert is_selected(0.6, {1: bad, 2: 0.5}, train, 8) and not is_selected(0.8, {1: bad, 2: 0.5}, train, 8)
 
 
 def test_an_epoch_before_the_learning_rate_has_decayed_is_not_selected_by_chance():
@@ -99,6 +99,8 @@ def test_an_epoch_before_the_learning_rate_has_decayed_is_not_selected_by_chance
     train = load_run(preset="compact", overrides=["train.epochs=28"]).train
     assert train.decay == "cosine"
     chance = {13: 0.15}
-    assert is_selected(0.38, chance, train)
-    assert not is_selected(0.38, {**chance, 22: 0.2}, train)
-    assert is_selected(0.29, {**chance, 22: 0.2}, train)
+    assert is_selected(0.38, chance, train, 28)
+    assert not is_selected(0.38, {**chance, 22: 0.2}, train, 28)
+    assert is_selected(0.29, {**chance, 22: 0.2}, train, 28)
+    # Of a training that its minutes end with epoch 14 the cosine has run over these.
+    assert not is_selected(0.38, chance, train, 14) and is_selected(0.38, {10: 0.15}, train, 14)

@@ -23,7 +23,7 @@ SHARE = 0.25
 TOLERANCE = 0.5
 """Relative difference of two deviations that is not significant with so few showers."""
 SETTLED = 0.75
-"""Fraction of the epochs behind which a learning rate that decays as a cosine is below 15%: before, the networks swing
+"""Part of a training behind which a learning rate that decays as a cosine is below 15%: before, the networks swing
 around each other, and the few showers that select would choose an epoch by chance."""
 ENERGY_BINS = 3
 """Ranges of energy, with equal numbers of showers."""
@@ -48,13 +48,13 @@ def selection_showers(shards: Sequence[int]) -> NDArray[np.intp]:
     return np.sort(np.random.default_rng(0).choice(pool, count, replace=False))
 
 
-def is_selected(deviation: float, earlier: Mapping[int, float], train: Train) -> bool:
+def is_selected(deviation: float, earlier: Mapping[int, float], train: Train, last: int) -> bool:
     """Whether the newest generator replaces the one that is selected so far.
 
-    earlier: deviations of earlier epochs. A later epoch is preferred unless it is significantly worse than one whose
-    learning rate has decayed as well.
+    earlier: deviations of earlier epochs; last: the epoch with which the training ends. A later epoch is preferred
+    unless it is significantly worse than one whose learning rate has decayed as well.
     """
-    begin = SETTLED * train.epochs if train.decay == "cosine" else -1
+    begin = SETTLED * last if train.decay == "cosine" else -1
     settled = (value for epoch, value in earlier.items() if epoch > begin and math.isfinite(value))
     lowest = min(settled, default=None)
     return math.isfinite(deviation) and (lowest is None or deviation <= (1 + TOLERANCE) * lowest)

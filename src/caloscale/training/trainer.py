@@ -186,7 +186,9 @@ class Trainer:
         add_point(curves, {"epoch": epoch, **figures})
         self._write_scalars(step, "validation", figures)
         self.write_history()
-        if self.selected is None or is_selected(figures["deviation"], earlier, self.run.train):
+        train = self.run.train
+        last = round(epoch / self.calendar.progress(step, self.seconds, train.max_minutes))
+        if self.selected is None or is_selected(figures["deviation"], earlier, train, last):
             self.selected = self._progress().model_copy(
                 update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
             )
