@@ -25,8 +25,9 @@ from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
 from caloscale.stages.record import recorded
 from caloscale.stages.showers import figures_of
 from caloscale.stages.usage import training_usd
-from caloscale.stages.workspace import open_workspace
+from caloscale.stages.workspace import hold, open_workspace
 from caloscale.status import PROGRESS_FILE_VARIABLE
+from caloscale.storage.atomic import make_folder
 from caloscale.storage.objects import is_remote
 from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import end_with_parent, ended_by_sigterm
@@ -170,6 +171,8 @@ def train(
     check_start(run, workspace)
     with ExitStack() as opened:
         folder = opened.enter_context(open_workspace(workspace, run))
+        if run.checkpoint.uri is not None and not is_remote(run.checkpoint.uri):
+            opened.enter_context(hold(make_folder(run.checkpoint.uri)))
         train_networks = _train_networks(run)
         figures = opened.enter_context(recorded("train", folder))
         shards = opened.enter_context(open_shards(dataset))
