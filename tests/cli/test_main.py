@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,16 @@ def test_every_public_function_of_the_modules_of_commands_is_a_command() -> None
         if inspect.isfunction(made) and made.__module__ == module.__name__ and not name.startswith("_")
     }
     assert {*COMMANDS, "import-prices"} == functions  # the last is prices import
+
+
+def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Their disks are full: TensorFlow, for one, cannot be imported then."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nonexistent"])
+    monkeypatch.setattr(program, "app", tempfile.gettempdir)
+    with pytest.raises(SystemExit, match="2"):
+        program.main()
+    assert "/nonexistent" in (error := capsys.readouterr().err) and "remedy: free space, or let TMPDIR" in error
 
 
 def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from functools import partial
 
@@ -250,6 +251,14 @@ def test_a_loop_that_ends_early_leaves_the_profiler_free(tmp_path):
     profiler.close()
     tf.profiler.experimental.start(str(tmp_path))
     tf.profiler.experimental.stop(save=False)
+
+
+def test_a_profile_without_a_folder_for_temporary_files_ends_no_training(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "removed"))
+    profiler = StepProfiler(pytest.fail, first=0, count=1)
+    profiler.batch_ready()
+    profiler.step_done()
+    assert "no profile" in caplog.text
 
 
 def test_a_profile_that_cannot_be_made_ends_no_training(tmp_path, caplog):

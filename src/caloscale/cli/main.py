@@ -242,6 +242,10 @@ def main() -> None:
         if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.ELOOP):
             print(f"error: {error.filename}: {error.strerror}\n  remedy: give another path", file=sys.stderr)
             sys.exit(2)
+        if error.filename is None and error.errno == errno.ENOENT:  # of the module tempfile
+            remedy = "free space, or let TMPDIR name a folder that you may write to"
+            print(f"error: {error.strerror}\n  remedy: {remedy}", file=sys.stderr)
+            sys.exit(2)
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
             raise
         problem = f"error: standard output: cannot be written: {error.strerror}"

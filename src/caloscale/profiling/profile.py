@@ -211,7 +211,7 @@ class StepProfiler:
     def _start(self) -> None:
         try:
             self._recording = Recording()
-        except tf.errors.OpError as error:
+        except (OSError, tf.errors.OpError) as error:
             log.warning("no profile: %s", error)
         self._annotate(INPUT)
 
