@@ -232,14 +232,20 @@ def test_what_limits():
     run = small_run()
     networks = build(run.model, run.data)
 
+    def limits(operations, wait=10, run=run):
+        return describe(trace(operations, ((0, wait),), ((wait, 100),)), run, networks, 8, 100.0)
+
     def limit(operations, wait=10):
-        return describe(trace(operations, ((0, wait),), ((wait, 100),)), run, networks, 8, 100.0).limit
+        return limits(operations, wait).limit
 
     assert limit([operation(10, 95, kind="Conv2D")]) == "compute"
     assert limit([operation(10, 95, kind="Mul")]) == "memory"
     assert limit([operation(10, 40)]) == "idle"
     assert limit([operation(60, 95)], wait=60) == "input"
     assert limit([operation(10, 50), operation(50, 95, kind="CollectiveReduceV2")]) == "communication"
+    assert "showers" not in limits([operation(10, 40)]).statement
+    by_keras = small_run("train.loop=builtin")  # takes its batches within the step
+    assert "or waiting for showers" in limits([operation(10, 40)], run=by_keras).statement
 
 
 def test_a_loop_that_ends_early_leaves_the_profiler_free(tmp_path):

@@ -117,7 +117,7 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak_gflops
         "matrix_gflops": gflop * steps / matrix if matrix else 0.0,
         "peak_gflops": peak_gflops,
     }
-    limit, statement = _judge(figures)
+    limit, statement = _judge(figures, run.train.loop)
     return Profile(
         preset=run.model.network,
         precision=run.train.precision,
@@ -132,8 +132,8 @@ def describe(trace: Trace, run: Run, networks: Networks, batch: int, peak_gflops
     )
 
 
-def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:
-    """What limits, by what takes most of the step."""
+def _judge(figures: dict[str, Any], loop: str) -> tuple[Limit, str]:
+    """What limits, by what takes most of the step. loop: Keras takes a batch within its step."""
     waits, idle, matrix = (figures[name] for name in ("input_wait", "idle", "matrix_share"))
     all_reduce = sum(share.share for share in figures["shares"] if share.part == "allReduce")
     busy = sum(share.share for share in figures["shares"])
@@ -143,7 +143,8 @@ def _judge(figures: dict[str, Any]) -> tuple[Limit, str]:
     elif all_reduce > MUCH_ALL_REDUCE:
         limit, reason = "communication", f"communication: {all_reduce:.0%} of a step are all-reduces"
     elif idle > MUCH_IDLE:
-        limit, reason = "idle", f"starting operations: {idle:.0%} of a step is idle"
+        hidden = " or waiting for showers, which train.loop builtin does not tell apart" if loop == "builtin" else ""
+        limit, reason = "idle", f"starting operations{hidden}: {idle:.0%} of a step is idle"
     elif matrix > MUCH_MATRIX:
         products = f"convolutions and matrix products, which run at {figures['matrix_gflops']:.0f} GFLOP/s"
         limit, reason = "compute", f"computing: {matrix:.0%} of the busy time are {products}"
