@@ -8,8 +8,10 @@ import yaml
 
 from caloscale import spec, stages
 from caloscale.errors import ConfigurationError, InputError
+from caloscale.planning.billing.usage import RunUse
 from caloscale.planning.search.own_machine import reference_speeds
-from caloscale.stages.planning import keep_speeds, load_speeds, read_plan
+from caloscale.stages.planning import keep_speeds, load_speeds, local_speed, read_plan
+from caloscale.stages.record import StageMachine, recorded
 
 HARDWARE = (
     "hardware.accelerator=nvidia-tesla-v100",
@@ -76,3 +78,17 @@ def test_machines_that_are_measured_at_the_same_time_are_all_kept(tmp_path):
         list(pool.map(lambda one: keep_speeds([one], file), measured))
     assert sorted(load_speeds(file), key=lambda row: row.source) == measured
     assert [path.name for path in file.parent.iterdir()] == ["machines.csv"]
+
+
+def test_a_speed_of_training_is_of_the_machine_that_made_the_steps(tmp_path, monkeypatch):
+    """A run that was validated again elsewhere: its training had ended and made no step there."""
+    (tmp_path / "run.yaml").write_text(spec.dump_run(spec.load_run(preset="compact")))
+    for processor, resumed in (("one", None), ("other", 30)):
+        machine = StageMachine(processor=processor, cores=2, memory_gib=8)
+        monkeypatch.setattr("caloscale.stages.record.this_machine", lambda machine=machine: machine)
+        with recorded("train", tmp_path) as figures:
+            figures.update(steps=30, resumedFromStep=resumed, showersPerSecond=70.0, globalBatchSize=32)
+        with recorded("validate", tmp_path) as figures:
+            figures["showersPerSecond"] = 900.0
+    measured = local_speed(tmp_path, RunUse.model_construct(name="run"))
+    assert (measured.processor, measured.trained_per_second, measured.generated_per_second) == ("one", 70.0, None)

@@ -214,10 +214,15 @@ def calibrate_runs(
 
 
 def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
-    """The speeds that a run on a machine at hand measured, all stages on the same; Geant4 showers that came from the
-    cache are no measurement of it. Raises InputError when its training did not succeed.
+    """The speeds that a run on a machine at hand measured, all stages on that of its training; Geant4 showers that came
+    from the cache are no measurement of it. Raises InputError when its training did not succeed.
     """
     records = {stage: record for stage, record in read_records(folder).items() if record.outcome == "succeeded"}
+    attempts = [*(one for attempt in read_earlier(folder) for one in attempt.stages), *records.values()]
+    trainings = [one for one in attempts if one.stage == "train"]
+    made = [one for one in trainings if one.figures.get("steps") != one.figures.get("resumedFromStep")]
+    if made and "train" in records:
+        records["train"] = made[-1]  # a later one made no step, perhaps on another machine
     trained = records.get("train")
     file = folder / "run.yaml"
     if trained is None or not trained.figures.get("showersPerSecond") or not file.is_file():
