@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from caloscale.errors import ConfigurationError, HeldError, ShowerFileError, SimulationError, StorageError
+from caloscale.processor import cores, processor_name
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_file
@@ -85,6 +86,7 @@ def test_the_record_is_complete(complete: tuple[Data, Path]) -> None:
     record = json.loads((folder / "simulation.json").read_text())
     assert (record["source"], record["showers"], record["processes"]) == (data.simulation.engine, 16, 1)
     assert record["fingerprint"] == fingerprint(data)
+    assert (record["processor"], record["cores"]) == (processor_name(), cores())
     assert record["showersPerSecond"] == pytest.approx(16 / record["seconds"])
     assert record["coreSecondsPerShower"] == pytest.approx(record["coreSeconds"] / 16)
     assert 0 < record["coreSeconds"] < 10 * record["seconds"]

@@ -11,7 +11,7 @@ import pytest
 from caloscale import spec, stages
 from caloscale.errors import InputError
 from caloscale.report.bill import NO_SPEED
-from caloscale.stages import training
+from caloscale.stages import reporting, training
 from caloscale.stages.planning import bill_of, local_speed, read_plan, read_use
 from caloscale.stages.record import StageRecord, finished, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import _generation, keep_use
@@ -234,6 +234,23 @@ def test_showers_from_the_cache_count_for_the_break_even(tmp_path: Path) -> None
         assert million is not None and million.break_even_showers is not None
         found.append(million.break_even_showers)
     assert found == [pytest.approx((7200 + 100) / (1 / 10 - 1 / 500), rel=1e-3)] * 3
+
+
+def test_showers_that_another_machine_simulated_are_no_speed_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a cache in a home folder that many machines have."""
+    monkeypatch.setattr(reporting, "_evaluation", lambda *_: None)
+    here, found = this_machine(), []
+    for cores in (0, here.cores, here.cores + 62):
+        where = {"processor": here.processor, "cores": cores} if cores else {}  # an older version recorded nothing
+        simulated = {**SIMULATED, **where, "showers": 1000, "reused": True, "source": "geant4"}
+        keep(tmp_path, "simulate", 1, showersPerSecond=10.0, **simulated)
+        keep(tmp_path, "validate", 100, showersPerSecond=500.0)
+        made = stages.report(COMPACT, tmp_path).summary
+        assert made.generate is not None and made.bill is not None and made.bill.per_million_showers is not None
+        found.append((made.generate.speedup_over_geant4, made.bill.per_million_showers.monte_carlo_usd is None))
+    assert found == [(50.0, False), (50.0, False), (None, True)]
 
 
 def test_parametrised_showers_are_not_priced_as_monte_carlo(tmp_path: Path) -> None:

@@ -40,6 +40,10 @@ class SimulationRecord(Block):
     """Hash of everything that determines the showers."""
     versions: dict[str, str]
     """Versions of the software that made the showers."""
+    processor: str = ""
+    """Model of the processor that it ran on (in the last attempt); empty: not recorded."""
+    cores: int = 0
+    """Cores of it that it might use."""
     reused: bool = False
     """True when nothing was simulated because all files were there."""
 

@@ -22,7 +22,7 @@ import numpy as np
 import caloscale
 from caloscale import errors, progress
 from caloscale.errors import ConfigurationError, SimulationError
-from caloscale.processor import cores, free_memory
+from caloscale.processor import cores, free_memory, processor_name
 from caloscale.simulation.files import Order, exclusive, file_name, pending_files, refuse_foreign
 from caloscale.simulation.primaries import file_count, showers_in_file
 from caloscale.simulation.record import RECORD_NAME, FileLog, SimulationRecord, read_record
@@ -177,6 +177,8 @@ def _summarise(data: Data, folder: Path, identity: str, processes: int) -> Simul
         seed=data.seed,
         fingerprint=identity,
         versions=versions,
+        processor=processor_name(),
+        cores=cores(),
     )
 
 

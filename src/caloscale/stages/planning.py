@@ -140,7 +140,8 @@ def _speeds(folder: Path, use: RunUse, prices: Prices) -> dict[str, Any]:
         with nullcontext() if own else suppress(InputError):  # rented nodes are billed without a price of this machine
             rates_of_use(node_as(priced), prices, use.day)
             processors = 1.0 if own else find_machine(priced.machine_type).vcpus / cores
-            known["monte_carlo"] = (node_as(priced), rate_on(cores, figures) * processors)
+            if simulated.machine.has_simulated(figures):
+                known["monte_carlo"] = (node_as(priced), rate_on(cores, figures) * processors)
         billed = any(record.stage == "simulate" and not record.figures.get("reused") for record in earlier)
         known["reused_showers"] = figures["showers"] if figures.get("reused") and not billed else 0
     return known

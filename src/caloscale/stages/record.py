@@ -5,7 +5,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -41,6 +41,12 @@ class StageMachine(Block):
     cores: int
     """Logical cores that the process may use."""
     memory_gib: float
+
+    def has_simulated(self, figures: Mapping[str, Any]) -> bool:
+        """Whether a machine like this has simulated the showers of these figures, as far as they state it: those of a
+        cache, or of shards in a bucket, may be of another."""
+        processor, cores = figures.get("processor") or self.processor, figures.get("cores") or self.cores
+        return (processor, cores) == (self.processor, self.cores)
 
 
 ENVIRONMENT = (

@@ -250,7 +250,8 @@ def _summarise(
 
 def _generation(validated: StageRecord, simulated: dict[str, Any]) -> GenerateSummary:
     rate, speedup = validated.figures["showersPerSecond"], None
-    if simulated.get("showersPerSecond") and simulated["source"] == "geant4":
+    measured = simulated.get("showersPerSecond") and simulated.get("source") == "geant4"
+    if measured and validated.machine.has_simulated(simulated):
         speedup = rate / rate_on(validated.machine.cores, simulated)
     return GenerateSummary(showers_per_second=rate, speedup_over_geant4=speedup)
 

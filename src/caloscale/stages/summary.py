@@ -62,7 +62,7 @@ class GenerateSummary(Block):
     """Showers generated per second of wall time on this machine."""
     speedup_over_geant4: float | None
     """Generated over simulated showers per second, same machine, all cores each; null when no Geant4
-    simulation was measured (own data, parametrised showers)."""
+    simulation was measured there (own data, parametrised showers, showers of a cache from another machine)."""
 
 
 class ObservableSummary(Block):
