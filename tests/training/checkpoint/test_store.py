@@ -5,7 +5,7 @@ import logging
 import numpy as np
 import pytest
 
-from caloscale.errors import CheckpointError, StorageError
+from caloscale.errors import CheckpointError, InputError, StorageError
 from caloscale.storage.objects import delete_object, download, read_object, write_object
 from caloscale.training.checkpoint.format import encode
 from caloscale.training.checkpoint.metadata import Progress
@@ -48,15 +48,13 @@ def test_no_checkpoint_is_a_beginning(tmp_path):
     assert nothing.selected() is None
 
 
-@pytest.mark.parametrize("fault", ["truncated", "changed", "empty", "another version"])
+@pytest.mark.parametrize("fault", ["truncated", "changed", "empty"])
 def test_a_damaged_one_is_passed_over_with_a_warning(folder, caplog, fault):
     """Lost: the steps since the checkpoint before it."""
     path = folder.path / "step-000000003.safetensors"
     content = path.read_bytes()
     if fault == "changed":
         path.write_bytes(content[:200] + bytes([content[200] ^ 1]) + content[201:])
-    elif fault == "another version":
-        path.write_bytes(encode(weights(3), '{"format": 0}'))
     else:
         path.write_bytes(content[: len(content) // 2] if fault == "truncated" else b"")
     with caplog.at_level(logging.WARNING):
@@ -67,6 +65,20 @@ def test_a_damaged_one_is_passed_over_with_a_warning(folder, caplog, fault):
     assert "the checkpoint before it" in caplog.text
     folder.write(weights(7), progress(2))
     assert names(folder) == ["step-000000002.safetensors"], "what the training was taken back behind does not come back"
+
+
+def test_one_of_another_version_is_no_damaged_one(folder, bucket, tmp_path):
+    """Training from the beginning, or from one before it, would remove it."""
+    path = folder.path / "step-000000003.safetensors"
+    path.write_bytes(encode(weights(3), '{"format": 0}'))
+    with pytest.raises(InputError, match=r"(?s)of another version.*remedy: train with that version"):
+        folder.newest()
+    copy = BucketCopy(bucket, keep=2)
+    copy.claim()
+    copy.upload(path, path.read_bytes())
+    with pytest.raises(InputError, match="of another version"):
+        BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path))
+    assert len(pointer(bucket).checkpoints) == 1 and not (tmp_path / "elsewhere").exists()
 
 
 def test_all_damaged(folder):

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from pydantic import ValidationError
 
-from caloscale.errors import ChangedError, CheckpointError, HeldError, StorageError, SupersededError
+from caloscale.errors import ChangedError, CheckpointError, HeldError, InputError, StorageError, SupersededError
 from caloscale.spec.block import Block
 from caloscale.status import ATTEMPT_VARIABLE, attempt_of
 from caloscale.storage.atomic import PARTIAL, atomic_writer, machine
@@ -93,7 +93,8 @@ class CheckpointFolder:
     def newest(self) -> Saved | None:
         """The newest intact checkpoint; None when there is none at all. A damaged one is passed over with a warning.
 
-        Raises CheckpointError: all are damaged, or they belong to another network, run configuration or dataset.
+        Raises CheckpointError: all are damaged, or they belong to another network, run configuration or dataset; and
+        InputError: another version wrote it.
         """
         paths = self.steps()
         for path in paths:
@@ -149,13 +150,16 @@ class CheckpointFolder:
 
 
 def read_content(content: bytes, path: Path | str) -> Saved:
-    """A checkpoint from the bytes of its file; CheckpointError when they are damaged."""
+    """A checkpoint from the bytes of its file. CheckpointError when they are damaged, by which one before it may be
+    used; InputError when another version wrote it, which can resume from it."""
     try:
         arrays, state = decode(content)
         return Saved(arrays, Progress.model_validate_json(state, by_alias=True, by_name=False), path)
-    except (DamagedError, ValidationError) as error:
-        problem = str(error) if isinstance(error, DamagedError) else "was written by another version"
-        raise CheckpointError(problem, file=path, remedy="delete it") from error
+    except DamagedError as error:
+        raise CheckpointError(str(error), file=path, remedy="delete it") from error
+    except ValidationError as error:
+        remedy = "train with that version, or into another folder or checkpoint.uri"
+        raise InputError("is a checkpoint of another version of caloscale", file=path, remedy=remedy) from error
 
 
 def _put(content: bytes, path: Path) -> None:
@@ -340,7 +344,8 @@ class BucketCopy:
     def fetch(self, folder: CheckpointFolder) -> None:
         """Bring what is newer in the bucket into the folder.
 
-        Raises StorageError, and CheckpointError, with nothing changed: it has the checkpoints of another run.
+        Raises StorageError, and with nothing changed CheckpointError: it has the checkpoints of another run, and
+        InputError: of another version.
         """
         present = {path.name: path for path in folder.steps()}
         needs_selected = not (folder.path / SELECTED).exists()
