@@ -178,6 +178,11 @@ def test_a_damaged_object_is_passed_over(folder, bucket, tmp_path, caplog, fault
     BucketCopy(bucket, keep=2).fetch(other)
     assert other.newest().progress.step == 4
     assert "step-000000005" in caplog.text
+    delete_object(object_of(bucket, "step-000000004.safetensors"))
+    with pytest.raises(CheckpointError, match="all checkpoints are damaged"):  # as in a folder
+        BucketCopy(bucket, keep=2).fetch(elsewhere(tmp_path / "another"))
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert other.newest().progress.step == 4
 
 
 def test_what_is_not_pointed_to_does_not_count(folder, bucket, tmp_path):

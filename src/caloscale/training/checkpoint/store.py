@@ -344,8 +344,8 @@ class BucketCopy:
     def fetch(self, folder: CheckpointFolder) -> None:
         """Bring what is newer in the bucket into the folder.
 
-        Raises StorageError, and with nothing changed CheckpointError: it has the checkpoints of another run, and
-        InputError: of another version.
+        Raises StorageError, and with nothing changed CheckpointError: it has the checkpoints of another run, or
+        all are damaged and the folder has none; and InputError: of another version.
         """
         present = {path.name: path for path in folder.steps()}
         needs_selected = not (folder.path / SELECTED).exists()
@@ -359,6 +359,10 @@ class BucketCopy:
                 _put(content, folder.path / entry.file)
                 needs_selected = True
             break
+        else:
+            if pointer.checkpoints and not present:
+                found, remedy = [entry.name for entry in pointer.checkpoints], "choose another checkpoint.uri"
+                raise CheckpointError("all checkpoints are damaged", file=self.uri, value=found, remedy=remedy)
         selected = self._read(pointer.selected, folder) if needs_selected and pointer.selected is not None else None
         if selected is not None:
             _put(selected, folder.path / SELECTED)
