@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.errors import CheckpointError, ShowerFileError, Terminated
+from caloscale.errors import CheckpointError, ConfigurationError, ShowerFileError, Terminated
 from caloscale.inference.generator import load_generator
 from caloscale.models.optimizers import PackedOptimizer
 from caloscale.training import trainer
@@ -189,6 +189,12 @@ def test_the_selection_knows_when_minutes_end_a_training(shards, tmp_path, monke
     monkeypatch.setattr(trainer, "is_selected", lambda *given: ends.append(given[3]))
     record = train(small_run(*QUICK, "train.epochs=20", "train.maxMinutes=0.5"), shards, tmp_path)
     assert (record.stopped, ends) == ("maxMinutes", [4] * 4)
+
+
+def test_checkpoints_of_more_epochs(whole, shards):
+    """The model would be of these, and its card of fewer."""
+    with pytest.raises(ConfigurationError, match=f"set train.epochs to {EPOCHS} or more"):
+        train(small_run(*QUICK, f"train.epochs={EPOCHS - 1}"), shards, whole[1])
 
 
 def test_a_checkpoint_of_another_network(whole, shards):

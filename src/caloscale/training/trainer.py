@@ -3,6 +3,7 @@ reports while it runs: progress bar, curves for TensorBoard, progress file, prof
 
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from caloscale.errors import ConfigurationError
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.families.step import Losses
 from caloscale.profiling.profile import StepProfiler, keeper
@@ -79,12 +81,24 @@ class Trainer:
         self._writer: tf.summary.SummaryWriter | None = None
 
     def resume(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
-        """Restore the newest checkpoint, if there is one. The checkpoints are a context around the loop."""
+        """Restore the newest checkpoint, if there is one. The checkpoints are a context around the loop.
+
+        Raises ConfigurationError, too: for fewer epochs than it has.
+        """
         identity = identity_of(self.run, self.manifest, self.showers.batch)
         folder = self.output / "checkpoints"
         self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
         restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
+            if restored.step > self.calendar.steps:
+                trained = math.ceil(restored.step / self.calendar.steps_per_epoch)
+                raise ConfigurationError(
+                    f"is less than the {trained} epochs of the checkpoints",
+                    file=self.checkpoints.folder.path,
+                    field="train.epochs",
+                    value=self.calendar.epochs,
+                    remedy=f"set train.epochs to {trained} or more, or choose another folder or checkpoint.uri",
+                )
             self.before, self.resumed_from = restored, restored.step
             self.history = restored.history or self.history
             self.selected = restored if restored.selected_epoch is not None else None
