@@ -406,6 +406,11 @@ def test_prices_of_disks_and_the_control_plane_count_on_own_machines_that_have_a
         assert without.chosen == plan_of(*own).chosen and without.prices.parts == ()
 
 
+def test_own_machines_may_have_more_accelerators_than_those_of_clouds():
+    made = plan_of("hardware.cloud=none", "hardware.perNode=72", "hardware.nodes=2", *V100)
+    assert (made.chosen.count, made.chosen.workers) == (144, 2)
+
+
 def test_the_fixed_cost_of_an_epoch_of_another_network_may_be_none():
     """Most of an epoch of 1,440 showers would be that of the study's epochs of a hundred thousand."""
     chosen = plan_of(V100[0], "hardware.count=1", preset="compact").chosen

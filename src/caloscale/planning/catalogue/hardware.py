@@ -152,7 +152,7 @@ class Machine(SourcedRow):
     machine_type: str = Field(min_length=1)
     accelerator: str = ""
     """GPU model, as in the GKE label; empty: none."""
-    per_node: int = Field(default=0, ge=0, le=64)
+    per_node: int = Field(default=0, ge=0)
     """GPUs of the node."""
     vcpus: int = Field(gt=0)
     """Virtual processors (two to a core on most machines)."""
