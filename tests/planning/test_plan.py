@@ -406,6 +406,20 @@ def test_prices_of_disks_and_the_control_plane_count_on_own_machines_that_have_a
         assert without.chosen == plan_of(*own).chosen and without.prices.parts == ()
 
 
+@pytest.mark.parametrize(
+    ("field", "sold"), [("diskGib=100", "disk_gib,boot,gib"), ("controlPlane=true", "control_plane,cluster,cluster")]
+)
+def test_regions_without_a_price_of_disks_or_the_control_plane_are_left_out(tmp_path, field, sold):
+    (tmp_path / "more.csv").write_text(
+        "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
+        f"gcp,europe-west4,{sold},on-demand,0.1,2026-01-01,2026-11-01,Compute Engine pricing\n"
+    )
+    made = plan_of(*V100, f"hardware.{field}", prices=load_prices([tmp_path / "more.csv"]))
+    assert {c.region for c in plan_of(*V100).candidates} == {"europe-west4", "us-central1"}
+    assert {c.region for c in made.candidates} == {"europe-west4"}
+    assert made.prices.parts[-1].usd_per_unit_hour == 0.1
+
+
 def test_own_machines_may_have_more_accelerators_than_those_of_clouds():
     made = plan_of("hardware.cloud=none", "hardware.perNode=72", "hardware.nodes=2", *V100)
     assert (made.chosen.count, made.chosen.workers) == (144, 2)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from caloscale.errors import ConfigurationError, InvalidValueError
 from caloscale.planning.catalogue.hardware import network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, cluster_rate, usd_of
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, usd_of
 from caloscale.planning.search.offers import Offer, find_offers
 from caloscale.planning.search.spot import NEVER_SECONDS, expected
 from caloscale.planning.step_time.layout import memory_problem
@@ -234,7 +234,7 @@ class Money:
         self._usd_per_node_hour = column(lambda o: o.rate.usd_per_hour if o.rate else o.hardware.per_node)
         self._missing = np.where(column(lambda offer: offer.hardware.topology is not None), nodes, 1.0)
         """Nodes that are not paid while one is replaced: a slice is replaced as a whole."""
-        self._control_plane = column(lambda offer: _control_plane_usd(basis, offer))
+        self._control_plane = column(lambda offer: offer.control_plane.usd_per_hour if offer.control_plane else 0.0)
         self.usd_per_hour = nodes * self._usd_per_node_hour + self._control_plane
         """All nodes and the control plane, US dollars per hour."""
 
@@ -267,13 +267,6 @@ class Money:
             checkpoint_seconds=np.where(np.isfinite(run.checkpoint_seconds), run.checkpoint_seconds, every_seconds),
             interruptions=np.where(unknown, np.nan, run.interruptions),
         )
-
-
-def _control_plane_usd(basis: Basis, offer: Offer) -> float:
-    """US dollars per hour of the control plane, where the run configuration counts it and the nodes have a price."""
-    if not basis.hardware.control_plane or offer.rate is None:
-        return 0.0
-    return cluster_rate(basis.prices, offer.hardware.provider, offer.region, basis.as_of).usd_per_hour
 
 
 def _interruption_rate(basis: Basis, offer: Offer) -> float:

@@ -20,7 +20,7 @@ from caloscale.planning.catalogue.hardware import (
     load_slices,
     own_machine,
 )
-from caloscale.planning.catalogue.prices import CapacityType, Prices, Rate, node_rate
+from caloscale.planning.catalogue.prices import CapacityType, Prices, Rate, cluster_rate, node_rate
 from caloscale.spec import Hardware
 
 
@@ -35,6 +35,8 @@ class Offer:
     capacity_type: CapacityType
     rate: Rate | None
     """Of a node: a TPU slice is divided among its hosts; None: one's own machines without a price."""
+    control_plane: Rate | None
+    """Of the cluster's control plane; None: it is not counted, or the machines have no price."""
     node_counts: tuple[int, ...]
     """Numbers of nodes to consider."""
     notes: tuple[str, ...]
@@ -76,14 +78,16 @@ def find_offers(
                 continue
             try:
                 rate = node_rate(prices, kind, region, capacity_type, as_of, hardware.disk_gib)
+                cluster = cluster_rate(prices, kind.provider, region, as_of) if hardware.control_plane else None
             except PriceError as error:
                 missing.setdefault(kind.title, error)
                 if error.field == "budget.maxPriceAge":
                     old.add(kind.title)
                 note = f"{error.problem}: node hours and accelerator hours are counted"
-                without.append(Offer(chip, kind, region, capacity_type, None, counts, (note,)))
+                without.append(Offer(chip, kind, region, capacity_type, None, None, counts, (note,)))
                 continue
-            offers.append(Offer(chip, kind, region, capacity_type, rate, counts, _notes(hardware, kind, rate)))
+            notes = _notes(hardware, kind, rate)
+            offers.append(Offer(chip, kind, region, capacity_type, rate, cluster, counts, notes))
     if not kinds:
         value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
         remedy = "leave some of its fields out"

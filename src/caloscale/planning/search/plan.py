@@ -11,7 +11,7 @@ import numpy as np
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import SPOT_ONLY, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
-from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, cluster_rate, node_rate, usd_of
+from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, node_rate, usd_of
 from caloscale.planning.search.candidates import (
     Basis,
     Candidates,
@@ -183,7 +183,7 @@ def plan(
     best, binding = choose(usd, seconds, candidates.eligible, **limits)
     front = pareto_front(usd, seconds, candidates.eligible)
     offer = None if best is None else candidates.offer_of(best)
-    rate, rented = (None, ()) if offer is None else (offer.rate, (offer.hardware.machine_type,))
+    rented = () if offer is None else (offer.hardware.machine_type,)
     on_front = {int(i): _describe(candidates, int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(candidates, best)}, key=lambda i: (usd[i], seconds[i], i))
     own = plan_training(basis, speeds)
@@ -195,9 +195,8 @@ def plan(
     if generate is not None:
         cost, planned = (None, False) if trained is None else (trained.usd, True)
         making = plan_making(basis, generate, speeds, rented=rented, training_usd=cost, is_planned=planned)
-    rates = ([] if rate is None else [rate]) + rates_used(basis, own, making)
-    if offer is not None and rate is not None and basis.hardware.control_plane:
-        rates.append(cluster_rate(prices, offer.hardware.provider, offer.region, as_of))
+    of_choice = () if offer is None else (offer.rate, offer.control_plane)
+    rates = [rate for rate in of_choice if rate is not None] + rates_used(basis, own, making)
     return Plan(
         network=run.model.network,
         showers=run.data.showers or 0,
