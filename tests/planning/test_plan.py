@@ -139,6 +139,14 @@ def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
     assert (asked.chosen.count, asked.chosen.nodes, asked.chosen.accelerators_per_worker) == (16, 4, 4)
     assert any("one-host slices only" in reason for reason in asked.chosen.reasons)
     assert asked.chosen.steps_per_epoch == 124_950 // (32 * 128)  # two cores a chip
+    any_kind = plan_of("hardware.count=16", "train.batchPerReplica=96")
+    assert "tpu-v3" in {c.accelerator for c in any_kind.candidates} and any_kind.chosen.topology is None
+    two_hosts = plan_of("hardware.accelerator=tpu-v5e", "hardware.nodes=2").chosen
+    assert (two_hosts.topology, two_hosts.nodes) == ("2x4", 2)
+    pods = plan_of("hardware.machineType=ct3p-hightpu-4t", "train.batchPerReplica=128")
+    assert pods.chosen is None and pods.notes == (
+        "slices of several hosts alone are left: name hardware.topology, count or nodes to choose one",
+    )
 
 
 def test_interruptions_are_configured_or_unknown_and_never_invented():

@@ -210,9 +210,11 @@ def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setu
 
 
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
-    """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for."""
+    """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for: a number alone may be
+    one of GPUs."""
     named = hardware.accelerator is not None or hardware.machine_type is not None
-    asked_for = hardware.topology is not None or hardware.count is not None
+    numbered = hardware.count is not None or hardware.nodes is not None
+    asked_for = hardware.topology is not None or (named and numbered)
     return (named or timings.of(*offer.key).measured) and (asked_for or offer.hardware.hosts == 1)
 
 

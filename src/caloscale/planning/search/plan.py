@@ -407,10 +407,13 @@ def _notes(candidates: Candidates, binding: Limit | None) -> tuple[str, ...]:
             f"{endless} of {len(candidates)} candidates take ten years, or are interrupted before they make progress, "
             "and are never chosen (train.epochs, hardware.interruptionsPerNodeHour, or own bills)"
         )
+    hardware = candidates.basis.hardware
     if not candidates.eligible.any() and endless < len(candidates):
         notes.append(
             "no accelerator was measured and none named: name hardware.accelerator to choose an estimate; caloscale "
             "plan --measure measures the machine at hand"
+            if hardware.accelerator is None and hardware.machine_type is None
+            else "slices of several hosts alone are left: name hardware.topology, count or nodes to choose one"
         )
     if binding == "both":  # each limit can be met, but not with the other; or neither can
         max_usd = candidates.basis.run.budget.max_usd or 0
