@@ -4,10 +4,11 @@ import math
 
 import pytest
 
+from caloscale.errors import ConfigurationError
 from caloscale.models import build
 from caloscale.models.arithmetic import flops
 from caloscale.models.families.family import family_of
-from caloscale.planning.catalogue.hardware import load_networks
+from caloscale.planning.catalogue.hardware import load_networks, network_of
 from caloscale.spec import PRESETS, load_run
 from caloscale.spec.model import family_of_preset
 
@@ -16,12 +17,17 @@ from caloscale.spec.model import family_of_preset
 def test_arithmetic_and_gradients_are_those_of_the_networks(preset):
     run = load_run(preset=preset)
     networks = build(run.model, run.data)
-    row = load_networks()[preset]
+    row = network_of(run)
     forward = 7 * flops(networks["generator"]) + 10 * flops(networks["discriminator"])
     assert row.gflop_per_shower == pytest.approx(forward / 1e9, rel=0.05)
     both = (networks["generator"], networks["discriminator"])
-    parameters = sum(math.prod(weight.shape) for network in both for weight in network.trainable_weights)
-    assert row.reduced_mb == pytest.approx(2 * 4 * parameters / 1e6, rel=0.01)  # twice a step, 4 bytes each
+    parameters = [sum(math.prod(weight.shape) for weight in network.trainable_weights) for network in both]
+    assert row.reduced_mb == pytest.approx(2 * 4 * sum(parameters) / 1e6, rel=0.01)  # twice a step, 4 bytes each
+    more = run.model_copy(update={"train": run.train.model_copy(update={"generator_updates": 9})})
+    assert network_of(more).gflop_per_shower == pytest.approx(
+        family_of(run.model).step_flops(more, networks, folded=False) / 1e9, rel=0.05
+    )
+    assert network_of(more).reduced_mb == pytest.approx(4 * (9 * parameters[0] + 2 * parameters[1]) / 1e6, rel=0.01)
     outputs = sum(
         math.prod(layer.output.shape[1:])
         for network in both
@@ -53,6 +59,11 @@ def test_arithmetic_of_the_flow_is_that_of_its_network(preset, overrides):
 def test_a_flow_of_other_settings_is_not_planned():
     run = load_run(preset="flow", overrides=["model.settings.width=256"])
     assert family_of(run.model).arithmetic(run.model, run.data) is None
+
+
+def test_networks_of_other_filters_are_not_planned():
+    with pytest.raises(ConfigurationError, match=r"model\.filters out"):
+        network_of(load_run(preset="variable-angle", overrides=["model.filters=multiples-of-16"]))
 
 
 @pytest.mark.parametrize("rebin", ["[1, 3, 1]", "[1, 1, 1]"])

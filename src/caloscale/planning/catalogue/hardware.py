@@ -43,20 +43,26 @@ class Network(SourcedRow):
     """Arithmetic of a training step per shower, GFLOP."""
     reduced_mb: float = Field(gt=0)
     """Gradients that are summed over the replicas in a step, MB, all all-reduces together."""
+    update_gflop: float = Field(default=0.0, ge=0)
+    """Part of the arithmetic that each of the two updates of the generator has, GFLOP."""
+    update_mb: float = Field(default=0.0, ge=0)
+    """The same of the gradients, MB."""
     activation_mib: float = Field(gt=0)
     """Smallest memory that a step needs per shower of the batch, MiB: the layers' outputs stored once in float32."""
     cells: int = Field(gt=0)
     """Cells of a shower for which arithmetic and memory are valid."""
 
-    def on(self, cells: int) -> Self:
-        """The network on showers of this many cells: arithmetic and memory grow with those of a layer.
+    def on(self, cells: int, updates: int = 2) -> Self:
+        """The network on showers of this many cells, with so many updates of the generator in a step: arithmetic and
+        memory grow with the cells of a layer.
 
         Fewer layers save less than this: a compact network on a fifth of them does half of the arithmetic.
         """
-        ratio = cells / self.cells
+        ratio, more = cells / self.cells, updates - 2
         return self.model_copy(
             update={
-                "gflop_per_shower": ratio * self.gflop_per_shower,
+                "gflop_per_shower": ratio * (self.gflop_per_shower + more * self.update_gflop),
+                "reduced_mb": self.reduced_mb + more * self.update_mb,
                 "activation_mib": ratio * self.activation_mib,
                 "cells": cells,
             }
@@ -99,12 +105,13 @@ def network_of(run: Run) -> Network:
     Raises ConfigurationError where neither is known.
     """
     name, cells, known = run.model.network, math.prod(run.data.shape), load_networks()
-    if name in known:
-        return known[name].on(cells)
+    if name in known and run.model.filters is None:
+        return known[name].on(cells, run.train.generator_updates)
     stated = find_family(run.model.family).arithmetic(run.model, run.data)
     if stated is None:
         problem = "the family states no arithmetic of a step with these settings, and the planner knows no other"
-        remedy = f"leave model.settings out, plan one of: {', '.join(known)}, or extend the family's method arithmetic"
+        remedy = "leave model.settings and model.filters out, "
+        remedy += f"plan one of: {', '.join(known)}, or extend the family's method arithmetic"
         raise ConfigurationError(problem, field="model.family", value=name, remedy=remedy)
     return Network(
         network=name,
