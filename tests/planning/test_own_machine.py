@@ -13,6 +13,7 @@ from caloscale.planning.search.own_machine import (
     MachineSpeed,
     cells_of,
     detector_of,
+    name_of_network,
     plan_making,
     plan_training,
     reference_speeds,
@@ -107,6 +108,20 @@ def test_what_was_measured_replaces_the_reference() -> None:
     other = load_run(preset="compact", overrides=["data.energyGev=[1, 2]"])
     of_other = {o.method: o for o in plan_making(basis(other), 1000, []).offers}
     assert of_other["generator"].reference and of_other["Monte Carlo"].showers_per_second is None  # another detector
+
+
+@pytest.mark.parametrize("change", ["model.latentSize=128", "train.generatorUpdates=5"])
+def test_speeds_of_other_settings_are_not_those_of_the_preset(change: str) -> None:
+    """Only Geant4, which has no network, is as fast."""
+    usual, other = run_of(), run_of(change)
+    rows = [speed_of(usual), speed_of(other, network=name_of_network(other), trained_per_second=10.0, source="run b")]
+    for run, row in zip((usual, other), rows):
+        trained = plan_training(basis(run), rows)
+        assert trained is not None and trained.seconds == pytest.approx(run.train.epochs * 1e6 / row.trained_per_second)
+        assert plan_training(basis(run), [each for each in rows if each is not row]) is None
+    made = plan_making(basis(other), 1000, rows[:1])
+    assert {o.method: o.showers_per_second for o in made.offers} == {"Monte Carlo": 10.0, "generator": None}
+    assert name_of_network(usual) == "compact" != name_of_network(other)
 
 
 def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> None:

@@ -11,7 +11,7 @@ from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, describ
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, SimulationError
 from caloscale.inference.runtime import suitable_streams
-from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, priced_machine
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, name_of_network, priced_machine
 from caloscale.simulation import simulate
 from caloscale.spec import Run
 from caloscale.tensorflow_import import load_tensorflow_quietly
@@ -142,7 +142,7 @@ def measure_machine(run: Run) -> MachineSpeed:
         machine_type=priced.machine_type,
         processor=machine.processor,
         cores=machine.cores,
-        network=run.model.network,
+        network=name_of_network(run),
         cells=cells_of(run.data),
         detector=detector_of(run.data),
         batch=batch,

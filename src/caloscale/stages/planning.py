@@ -17,7 +17,7 @@ from caloscale.planning.catalogue.hardware import find_machine
 from caloscale.planning.catalogue.measurements import Measurement, load_measurements
 from caloscale.planning.catalogue.prices import Prices, load_prices, node_rate, today
 from caloscale.planning.catalogue.rows import read_rows, rows_csv
-from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of
+from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, name_of_network
 from caloscale.planning.search.plan import Plan
 from caloscale.planning.search.plan import plan as make_plan
 from caloscale.report.blocks import markdown
@@ -243,7 +243,7 @@ def local_speed(folder: Path, use: RunUse) -> MachineSpeed:
         machine_type=run.budget.priced_as.machine_type,
         processor=trained.machine.processor,
         cores=trained.machine.cores,
-        network=run.model.network,
+        network=name_of_network(run),
         cells=cells_of(run.data),
         detector=detector_of(run.data),
         batch=trained.figures.get("globalBatchSize", run.train.replica_batch(1)),

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from functools import cache
@@ -13,7 +14,7 @@ from caloscale.planning.catalogue.hardware import Machine, find_machine
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, CapacityType, Rate, node_rate, usd_of
 from caloscale.planning.catalogue.rows import SourcedRow, builtin_rows
 from caloscale.planning.search.candidates import Basis
-from caloscale.spec import Data, Run
+from caloscale.spec import Data, Run, load_run
 from caloscale.spec.block import Block
 
 METHODS = GENERATOR, MONTE_CARLO = "generator", "Monte Carlo"
@@ -27,7 +28,7 @@ class MachineSpeed(SourcedRow):
     processor: str
     cores: int = Field(ge=1)
     network: str = Field(min_length=1)
-    """Preset."""
+    """`name_of_network` of the run."""
     cells: str = Field(pattern=r"^\d+x\d+x\d+$")
     """`cells_of` the showers."""
     detector: str = ""
@@ -105,6 +106,20 @@ class Making(Block):
     """Monte Carlo showers for training and validation, US dollars; 0: the run configuration names finished ones."""
     offers: tuple[MakingOffer, ...]
     """By generator and by Monte Carlo on each machine; the cheapest first, those that were not measured last."""
+
+
+def name_of_network(run: Run) -> str:
+    """The preset or family, and six digits where other settings than the preset's change the time of a shower."""
+    own, usual = (
+        json.dumps([one.model.model_dump(exclude={"preset", "family"}), one.train.generator_updates], sort_keys=True)
+        for one in (run, _run_of_preset(run.model.preset))
+    )
+    return run.model.network + ("" if own == usual else f" {hashlib.sha256(own.encode()).hexdigest()[:6]}")
+
+
+@cache
+def _run_of_preset(preset: str) -> Run:
+    return load_run(preset=preset)
 
 
 def cells_of(data: Data) -> str:
@@ -246,8 +261,11 @@ def _break_even(
 
 
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
-    """Measurements of this network on showers of these cells."""
-    return [s for s in speeds if (s.network, s.cells) == (run.model.network, cells_of(run.data))]
+    """Measurements of this network on showers of these cells; with other settings Geant4's speed alone counts."""
+    name, network, cells = name_of_network(run), run.model.network, cells_of(run.data)
+    other = {"trained_per_second": None, "generated_per_second": None}
+    alike = [s for s in speeds if (s.network.split()[0], s.cells) == (network, cells)]
+    return [s if s.network == name else s.model_copy(update=other) for s in alike]
 
 
 def _speed(run: Run, row: MachineSpeed, method: str) -> float | None:
