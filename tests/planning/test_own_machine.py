@@ -138,6 +138,23 @@ def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> 
         assert any("--measure --set budget.pricedAs.machineType=a2-highgpu-1g" in o.basis for o in absent)
 
 
+@pytest.mark.parametrize(
+    ("hardware", "listed"),
+    [
+        (("accelerator=nvidia-tesla-a100",), True),
+        (("accelerator=nvidia-tesla-v100",), False),  # n1 would be priced without its GPU
+        (("accelerator=tpu-v3",), False),
+        (("cloud=none", "accelerator=nvidia-tesla-v100", "perNode=1"), False),
+    ],
+)
+def test_a_rented_machine_is_listed_where_its_type_alone_has_its_price(hardware: tuple[str, ...], listed: bool) -> None:
+    run = run_of(*(f"hardware.{field}" for field in hardware))
+    made = plan(run, PRICES, load_measurements(), DAY, generate=1000)
+    assert made.chosen is not None and made.making is not None
+    types = {offer.machine_type for offer in made.making.offers}
+    assert types == {"n1-standard-2", *([made.chosen.machine_type] if listed else [])}
+
+
 def test_a_machine_type_that_does_not_exist_is_refused_where_seconds_are_priced_as_it() -> None:
     run = run_of("budget.pricedAs.machineType=n1-standrd-2")
     assert plan(run, PRICES, load_measurements(), DAY).making is None
