@@ -313,6 +313,7 @@ def test_cost_and_speed_are_shown():
         f"{150 / 3600 * billed.nodes[0].usd_per_node_hour / 1e6:.4g} USD an epoch, at most 0.1 kg CO2" in text
         and " 0.000" not in text.splitlines()[0]
     )
+    assert "at most 4.6 kg" in markdown(*bill_blocks(many.model_copy(update={"co2_kg": 4.53})))
 
 
 def test_what_is_absent_is_called_absent(degenerate):

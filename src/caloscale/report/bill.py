@@ -1,5 +1,7 @@
 """A bill in words and tables, for a terminal, for Markdown and for the page of a run; the plan compared with it."""
 
+import math
+
 from caloscale.planning.billing.bill import SMALL_BILL_USD, AgainstEstimate, Bill, BilledNodes, PerMillionShowers
 from caloscale.planning.search.plan import Candidate, Plan
 from caloscale.report.blocks import Block, Details, Notice, Section, Table, Text, Values, markdown
@@ -24,7 +26,7 @@ def bill_blocks(bill: Bill) -> tuple[Block, ...]:
     """The sum, the machines, what the money was spent on, why that differs from the estimate, what is not in it."""
     digits = 4 if bill.usd < SMALL_BILL_USD else 2
     epoch = "no epoch finished" if bill.usd_per_epoch is None else f"{bill.usd_per_epoch:.4g} USD an epoch"
-    co2 = "" if bill.co2_kg is None else f", at most {max(bill.co2_kg, 0.1):.1f} kg CO2 of the accelerators"
+    co2 = "" if bill.co2_kg is None else f", at most {math.ceil(10 * bill.co2_kg) / 10:.1f} kg CO2 of the accelerators"
     whole = (
         f"run {bill.name}: {bill.usd:.{digits}f} USD at the prices of {bill.as_of} (seen on "
         f"{bill.prices_observed_on}), {bill.attempts} {'start' if bill.attempts == 1 else 'starts'}, "
