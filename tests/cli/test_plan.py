@@ -402,6 +402,9 @@ def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document
         assert done.code == 0 and "warning: run second: 3 interruptions in 8 hours of spot nodes" in done.err
         sources = [row["source"] for row in csv.DictReader(file.read_text().splitlines())]
         assert sources == ["run own", "run second"]
+    (folder / "usage.json").write_text(json.dumps({**other, "day": "2026-11-22"}))  # another run of the same name
+    assert command("calibrate", folder, "-o", file).code == 0
+    assert [line.split(",")[0] for line in file.read_text().splitlines()[1:]] == ["run own", "run second", "run second"]
     assert command("calibrate", folder, folder / "usage.json", "-o", file).code == 2
     made, again = (
         json.loads(command("calibrate", folder, "-o", file, "--json", *more).out)

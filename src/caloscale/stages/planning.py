@@ -201,12 +201,12 @@ def calibrate_runs(
         if file is None:
             remedy = "name a CSV, such as -o mine.csv"
             raise InputError("is needed for runs on rented machines", field="--output", remedy=remedy)
-        sources = {f"run {name}" for name in names}
+        new = {(f"run {use.name}", use.day) for use in rented}  # a run of another day is another one
         with one_at_a_time(file.parent):
             held = [row for _, row in read_rows(file, Measurement, InputError)] if file.exists() else []
-            others = [row for row in held if row.source not in sources]
+            others = [row for row in held if (row.source, row.observed_on) not in new]
             known = dict.fromkeys((*load_measurements(measurements), *others))
-            calibration = calibrate(rented, [row for row in known if row.source not in sources])
+            calibration = calibrate(rented, [row for row in known if (row.source, row.observed_on) not in new])
             rows = [row for row in map(measurement_of, rented) if row is not None]
             write_text(file, rows_csv(Measurement, [*others, *rows]))
     if own:
