@@ -146,7 +146,7 @@ def test_a_cap_on_the_training_stands_in_the_first_line(command):
     accelerator = ("--set", "hardware.accelerator=nvidia-a100-80gb")
     shown = command("plan", "--preset", "compact", "--set", "data.showers=10000000", *accelerator)
     assert shown.code == 0
-    assert shown.out.startswith("train.maxMinutes ends the training after 0.46 of 42 epochs; chosen: ")
+    assert shown.out.startswith("train.maxMinutes ends the training after 0.41 of 42 epochs; chosen: ")
     whole = command("plan", "--preset", "compact", *accelerator, "--set", "train.maxMinutes=600", "--json")
     assert json.loads(whole.out)["chosen"]["epochs"] == 42
 

@@ -242,9 +242,11 @@ def test_what_never_ends_is_not_chosen_and_says_why():
 def test_max_minutes_ends_the_training():
     base = (*V100, "hardware.count=1", "hardware.capacityType=on-demand", "hardware.region=us-central1")
     chosen = plan_of(*base, "train.maxMinutes=30").chosen
-    assert chosen.total_seconds == pytest.approx(chosen.start_up_seconds + 1800)
+    assert chosen.total_seconds == pytest.approx(1800)  # the trainer's clock begins with the start-up, too
     assert chosen.usd == pytest.approx(chosen.usd_per_hour * chosen.total_seconds / 3600)
-    assert chosen.usd_per_epoch == pytest.approx(chosen.usd * chosen.epoch_seconds / 1800)
+    assert chosen.usd_per_epoch == pytest.approx(chosen.usd * chosen.epoch_seconds / (1800 - chosen.start_up_seconds))
+    short = plan_of(*base, "train.maxMinutes=0.1").chosen
+    assert (short.epochs, short.total_seconds) == (0, pytest.approx(short.start_up_seconds))
     assert any("train.maxMinutes ends the training after 0.5 of 60 epochs" in reason for reason in chosen.reasons)
     whole = plan_of(*base).chosen
     assert plan_of(*base, "train.maxMinutes=100000").chosen == whole

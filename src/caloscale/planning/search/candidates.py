@@ -155,7 +155,7 @@ def find_candidates(basis: Basis, *, unpriced: bool = False) -> Candidates:
     times = _predict(run.data.showers, offers, index, setups, timings)
     money = Money(basis, offers, index, setups.nodes)
     expectation, low, high = (
-        money.spend(times.start_up_seconds, work_seconds(run, epoch))
+        money.spend(times.start_up_seconds, work_seconds(run, times.start_up_seconds, epoch))
         for epoch in (times.epoch_seconds, times.epoch_low, times.epoch_high)
     )
     return Candidates(
@@ -188,10 +188,10 @@ def _trainable(basis: Basis, offers: list[Offer]) -> tuple[list[Offer], list[str
     return kept, [problem] if len(kept) < len(offers) else []
 
 
-def work_seconds(run: Run, epoch_seconds: Numbers) -> Numbers:
-    """Training of all epochs, or as much of it as train.maxMinutes allows, s."""
+def work_seconds(run: Run, start_up: Numbers, epoch_seconds: Numbers) -> Numbers:
+    """Training of all epochs, or as much of it as train.maxMinutes, which begin with the start-up, allow, s."""
     most = np.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
-    return np.minimum(run.train.epochs * epoch_seconds, most)
+    return np.minimum(run.train.epochs * epoch_seconds, np.maximum(most - start_up, 0.0))
 
 
 def micro_batch(run: Run, batch: int) -> int:

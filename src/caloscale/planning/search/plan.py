@@ -326,8 +326,10 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
 
 
 def _epochs(candidates: Candidates, index: int) -> float:
-    run, epoch_seconds = candidates.basis.run, candidates.times.epoch_seconds[index]
-    return min(round(float(work_seconds(run, epoch_seconds) / epoch_seconds), 6), run.train.epochs)
+    run, times = candidates.basis.run, candidates.times
+    epoch_seconds = times.epoch_seconds[index]
+    work = work_seconds(run, times.start_up_seconds[index], epoch_seconds)
+    return min(round(float(work / epoch_seconds), 6), run.train.epochs)
 
 
 def _break_even(candidates: Candidates, index: int) -> float | None:
@@ -344,7 +346,7 @@ def _break_even(candidates: Candidates, index: int) -> float | None:
 
     def usd(money: Money, per_node_hour: float) -> float:
         money.rate = np.array([per_node_hour])
-        work = work_seconds(basis.run, times.epoch_seconds[one])
+        work = work_seconds(basis.run, times.start_up_seconds[one], times.epoch_seconds[one])
         return float(money.spend(times.start_up_seconds[one], work).usd[0])
 
     spot, on_demand = (
