@@ -253,6 +253,27 @@ def test_max_minutes_ends_the_training():
     assert not any("maxMinutes" in reason for reason in whole.reasons)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "fits"),
+    [
+        ("one-device", lambda c: c.count == 1 and c.topology is None),
+        ("mirrored", lambda c: c.workers == 1 and c.topology is None),
+        ("multi-worker", lambda c: c.topology is None),
+        ("tpu", lambda c: c.topology is not None),
+        ("auto", lambda c: True),
+    ],
+)
+def test_a_strategy_is_planned_where_it_trains_on_all_accelerators(strategy, fits):
+    """Others would be rented and idle, or the training refuses them when they are paid."""
+    whole = plan_of("train.batchPerReplica=96", "hardware.maxNodes=3").candidates
+    made = plan_of("train.batchPerReplica=96", "hardware.maxNodes=3", f"train.strategy={strategy}")
+    assert {c.accelerator for c in made.candidates} <= {c.accelerator for c in whole}
+    assert made.candidates and all(map(fits, made.candidates))
+    if strategy == "one-device":
+        with pytest.raises(ConfigurationError, match=r"train\.strategy one-device does not train on all"):
+            plan_of(*FOUR_NODES, "train.strategy=one-device")
+
+
 @pytest.mark.parametrize("field", ["maxBatchPerReplica=64", "accumulate=32"])
 def test_memory_holds_a_micro_batch(field):
     base = (V100[0], "hardware.count=1", "train.globalBatchSize=2048")

@@ -304,20 +304,33 @@ def _divide(
             if problem:
                 dropped[problem] = None
                 continue
-            rows += [
-                (index, replicas, count // part, nodes, batch)
-                for part in parts
-                if hardware.workers in (None, count // part)
-            ]
+            workers = [count // part for part in parts if hardware.workers in (None, count // part)]
+            suitable = [number for number in workers if _suits(basis.run, offer, replicas, number)]
+            if suitable != workers:
+                strategy = basis.run.train.strategy
+                dropped[f"train.strategy {strategy} does not train on all accelerators of every placement"] = None
+            rows += [(index, replicas, number, nodes, batch) for number in suitable]
     if not rows:
         raise ConfigurationError(
             "leaves nothing to run on: " + ("; ".join(dropped) or "no layout has that many workers"),
             field="hardware",
             value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
             remedy="change train.batchPerReplica, train.globalBatchSize, train.maxBatchPerReplica (micro-batches of a "
-            "batch that is too large for the memory), train.accumulate, data.showers or hardware",
+            "batch that is too large for the memory), train.accumulate, train.strategy, data.showers or hardware",
         )
     return rows, list(dropped)
+
+
+def _suits(run: Run, offer: Offer, replicas: int, workers: int) -> bool:
+    """Whether the strategy that the run configuration sets trains on all accelerators."""
+    on_tpu = offer.accelerator.kind == "tpu"
+    known = {
+        "one-device": not on_tpu and replicas == 1,
+        "mirrored": not on_tpu and workers == 1,
+        "multi-worker": not on_tpu,
+        "tpu": on_tpu,
+    }
+    return known.get(run.train.strategy, True)
 
 
 def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int, str | None]:
