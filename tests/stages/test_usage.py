@@ -114,6 +114,7 @@ def test_what_was_written_about_rented_machines_stays(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
     overrides = ["hardware.accelerator=nvidia-tesla-v100", "hardware.count=8", "hardware.region=europe-west4"]
+    overrides += ["hardware.perNode=2", "hardware.interruptionsPerNodeHour=5", "hardware.capacityType=spot"]
     run = spec.load_run(preset="compact", overrides=overrides)
     stages.plan(run, tmp_path)
     made = read_plan(tmp_path)
@@ -128,6 +129,7 @@ def test_the_page_shows_the_plan_beside_the_bill(tmp_path: Path) -> None:
     for text in (
         f"8 x nvidia-tesla-v100, {made.chosen.nodes} x {made.chosen.machine_type}",
         f"{made.chosen.usd:.2f} ({low:.2f} to {high:.2f})",
+        f">{made.chosen.node_hours:.3g} (",
         f"{made.chosen.workers} workers x {made.chosen.accelerators_per_worker}",
         f"{against.difference_usd:+.4f}",
         *(cause.cause for cause in against.causes),

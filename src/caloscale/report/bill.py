@@ -119,7 +119,8 @@ def plan_section(plan: Plan, bill: Bill | None) -> Section:
 
 
 def _planned_and_measured(best: Candidate, bill: Bill | None) -> Table:
-    hours = [best.nodes * seconds / 3600 for seconds in (best.total_seconds, *best.total_seconds_interval)]
+    paid = best.node_hours / best.total_seconds  # a node that is missing is not
+    hours = [paid * seconds for seconds in (best.total_seconds, *best.total_seconds_interval)]
     rows = [
         ("machines", f"{accelerators(best)}, {best.nodes} x {best.machine_type}"),
         ("region, capacity type", f"{best.region}, {best.capacity_type}"),
