@@ -247,9 +247,22 @@ def test_slices_do_not_shrink() -> None:
 def test_a_topology_that_is_none_is_no_slice() -> None:
     """The label of a node may say anything, and other pools are looked at all the same."""
     odd = ex.tpu_node("t0", "odd", "4x4-x", "tpu-v3-slice", "ct3p-hightpu-4t")
-    raw = [ex.tpu_node(f"t{i}", "v3", "4x4", "tpu-v3-slice", "ct3p-hightpu-4t") for i in range(1, 5)]
-    placed = choose_placement(ex.run_of("hardware.accelerator=tpu-v3"), ex.pools(odd, *raw), ex.CATALOGUE).placed
-    assert placed is not None and placed.pool == "v3"
+    placed = choose_placement(ex.run_of("hardware.accelerator=tpu-v3"), ex.pools(odd, ex.TPU_HOST), ex.CATALOGUE).placed
+    assert placed is not None and placed.pool == "v3-8"
+
+
+@pytest.mark.parametrize(
+    ("hardware", "pool"),
+    [([], "v100-8"), (["topology=4x4"], "v3"), (["accelerator=tpu-v3", "count=16"], "v3"), (["accelerator=v3"], None)],
+)
+def test_a_slice_of_several_hosts_is_taken_only_where_it_is_named(hardware: list[str], pool: str | None) -> None:
+    """As `caloscale plan` chooses: TensorFlow drives one host, and the others would be paid for nothing."""
+    run = ex.run_of(*(f"hardware.{field}" for field in hardware))
+    choice = choose_placement(run, ex.pools(*ex.TPU_V3, *ex.TWO_NODES), ex.CATALOGUE)
+    assert (choice.placed.pool if choice.placed is not None else None) == pool
+    assert (
+        choice.placed is not None or "pool v3 is a slice of 4 hosts, of which TensorFlow drives one" in choice.message
+    )
 
 
 def test_the_actual_placement_is_compared() -> None:

@@ -55,6 +55,9 @@ def test_placement(strategy, environment, devices, expected):
         ("multi-worker", {}, Devices(), "TF_CONFIG is not set"),
         ("tpu", {}, Devices(gpus=1), "TensorFlow sees no TPU"),
         ("auto", {"TPU_WORKER_HOSTNAMES": "a,b"}, Devices(tpus=4), "the slice has 2 hosts"),
+        # As the operator starts the hosts of a slice: not on their processors.
+        ("auto", {**tf_config(2), "TPU_WORKER_HOSTNAMES": "a,b"}, Devices(tpus=4), "the slice has 2 hosts"),
+        ("multi-worker", tf_config(2), Devices(tpus=4), "the slice has 2 hosts"),
     ],
 )
 def test_what_is_impossible_is_refused(strategy, environment, devices, words):

@@ -87,6 +87,8 @@ def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Place
     _check_accelerators(run, environment, devices, workers)
     setting = run.train.strategy
     name, reason = (setting, "set by train.strategy") if setting != "auto" else _choose(environment, devices, workers)
+    if workers > 1 and (devices.tpus or _tpu_is_announced(environment)):
+        raise _slice_of_several(workers)  # a strategy of several workers would take the processors of its hosts
     if name != "multi-worker" and workers > 1:
         raise _impossible(name, f"TF_CONFIG names {workers} workers", "use auto or multi-worker, or unset TF_CONFIG")
     if name == "tpu":
@@ -241,14 +243,15 @@ def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[f
 def _on_tpu(environment: Mapping[str, str], devices: Devices, reason: str) -> Placement:
     hosts = [host for host in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
     if len(hosts) > 1:
-        raise _impossible(
-            "tpu",
-            f"the slice has {len(hosts)} hosts; TensorFlow on GKE drives one",
-            "use a slice of one host (v4 2x2x1, v5e or v6e 1x1, 2x2, 2x4 on an 8t machine)",
-        )
+        raise _slice_of_several(len(hosts))
     if not devices.tpus and not _tpu_is_announced(environment):
         raise _impossible("tpu", "TensorFlow sees no TPU", "set train.strategy: auto")
     return Placement("tpu", "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
+
+
+def _slice_of_several(hosts: int) -> ConfigurationError:
+    why = f"the slice has {hosts} hosts; TensorFlow on GKE drives one"
+    return _impossible("tpu", why, "use a slice of one host (v4 2x2x1, v5e or v6e 1x1, 2x2, 2x4 on an 8t machine)")
 
 
 def _impossible(name: str, why: str, remedy: str) -> ConfigurationError:

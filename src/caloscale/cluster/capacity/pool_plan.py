@@ -87,7 +87,11 @@ def plan_on(run: AnyRun, pool: Pool, catalogue: Catalogue) -> Placed | str | Inp
     """
     if isinstance(run, SolverRun):
         return _for_ranks(run, pool, catalogue)
-    most = hardware_of(run).max_nodes
+    hardware, hosts = hardware_of(run), _given_nodes(run, pool) if pool.key.topology is not None else 1
+    if hardware.topology is hardware.count is hardware.nodes is None and hosts is not None and hosts > 1:
+        problem = f"is absent, and pool {pool.key.name} is a slice of {hosts} hosts, of which TensorFlow drives one"
+        return InputError(problem, field="hardware.topology", remedy="use a slice of one host, or other machines")
+    most = hardware.max_nodes
     there = most if run.cluster.add_nodes else max(min(most, len(pool.nodes)), 1)
     planned = _known(run, pool, catalogue, there)
     if not isinstance(planned, Placed) and there < most:
