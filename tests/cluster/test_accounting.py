@@ -378,3 +378,22 @@ def test_prices_are_those_of_the_first_launch() -> None:
     later = START + dt.timedelta(days=3)
     given = status(attempt(), attempt(number=2, launched=later))
     assert accounting.first_day(given, later) == START.date() and accounting.first_day(status(), later) == later.date()
+
+
+def test_the_time_of_many_nodes_is_not_found_by_comparing_each_with_each() -> None:
+    """A run of a thousand nodes is decided about while all others wait."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    held = tuple(usage(str(i), "", i, 100 + 2 * i).model_copy(update={"node": Name(f"n{i}")}) for i in range(100))
+    attempt = AttemptStatus(number=1, job="j", nodes=100, workers=100, launched=START, node_usage=held)
+    seconds = accounting._seconds_by_node(attempt, at(1000))
+    assert sorted(seconds) == [100.0 + i for i in range(100)] and compared < 1000

@@ -1,6 +1,7 @@
 """Nodes that a run used, and what they cost: the same figures for the status, the bill, the report and the planner."""
 
 import datetime as dt
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from caloscale.cluster.capacity.nodes import kind_of, node_use
@@ -289,8 +290,10 @@ def _covered(usages: Sequence[NodeUsage], now: dt.datetime) -> float:
 
 def _seconds_by_node(attempt: AttemptStatus, now: dt.datetime) -> list[float]:
     """Of each node that the attempt uses: seconds in which at least one worker does."""
-    nodes = sorted({usage.node for usage in attempt.node_usage})
-    return [_covered([usage for usage in attempt.node_usage if usage.node == node], now) for node in nodes]
+    usages = defaultdict[str, list[NodeUsage]](list)
+    for usage in attempt.node_usage:
+        usages[usage.node].append(usage)
+    return [_covered(usages[node], now) for node in sorted(usages)]
 
 
 def first_day(status: RunStatus, now: dt.datetime) -> dt.date:
