@@ -47,7 +47,8 @@ class Launch:
             names.WORKERS: str(self.placed.workers),
             names.NODES: str(self.placed.nodes),
             names.ACCELERATORS_PER_WORKER: str(self.placed.accelerators_per_worker),
-            names.ACCELERATOR: self.placed.accelerator,
+            # on GKE by its label there, which a table of one's own may give another name
+            names.ACCELERATOR: self.placed.node_selector.get(names.GKE_ACCELERATOR, self.placed.accelerator),
         }
         queue = {names.QUEUE_LABEL: self.queue} if self.queue else {}
         return {
