@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,37 @@ def test_workers_are_sent_to_the_emulator() -> None:
     (container,) = pod["spec"]["containers"]
     assert egress["ports"][0]["port"] == container["ports"][0]["containerPort"] == int(found[2])
     assert {each["metadata"].get("namespace", "caloscale-runs") for each in objects.values()} == {"caloscale-runs"}
+
+
+def admits(policy: Path, port: int, address: str = "", namespace: str = "other") -> bool:
+    """Whether a NetworkPolicy lets a pod reach a port at an address outside of the cluster, or in a namespace."""
+    peers = []
+    for rule in yaml.safe_load(policy.read_text(encoding="utf-8"))["spec"]["egress"]:
+        if "ports" not in rule or port in [each["port"] for each in rule["ports"]]:
+            peers += rule.get("to", [None])
+    return any(
+        peer is None
+        or (address and "ipBlock" in peer and ip_address(address) in ip_network(peer["ipBlock"]["cidr"]))
+        or (not address and {"kubernetes.io/metadata.name": namespace} in peer.get("namespaceSelector", {}).values())
+        for peer in peers
+    )
+
+
+@pytest.mark.parametrize("port", [443, 6443, 8443, 16443])
+def test_an_api_server_is_reached_at_its_own_port(port: int) -> None:
+    """Of managed clusters, kubeadm and OpenShift, minikube, MicroK8s: policies see it, not that of the service."""
+    for policy in ("base", "run-namespace"):
+        assert admits(ROOT / "manifests" / policy / "network-policy.yaml", port, "192.0.2.1")
+
+
+def test_workers_reach_their_credentials_and_the_store_of_kubeflow_and_no_other_port() -> None:
+    policy = ROOT / "manifests" / "run-namespace" / "network-policy.yaml"
+    # the metadata server of clouds and GKE's own, EKS Pod Identity
+    for address, port in (("169.254.169.254", 80), ("169.254.169.252", 988), ("169.254.170.23", 80)):
+        assert admits(policy, port, address)
+    for port in (9000, 8333):  # minio-service.kubeflow: MinIO, SeaweedFS
+        assert admits(policy, port, namespace="kubeflow") and not admits(policy, port)
+    assert not admits(policy, 80, "192.0.2.1") and not admits(policy, 22, namespace="kubeflow")
 
 
 @needs_kubectl
