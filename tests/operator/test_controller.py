@@ -257,6 +257,19 @@ def test_new_prices_concern_those_who_wait(controller: Controller, tmp_path: Pat
     assert [controller.queue.get(0.0) for _ in range(2)] == [other, RUN]
 
 
+def test_the_prices_of_a_new_day_concern_those_who_wait_also_when_a_reconcile_has_read_them(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller._refresh()
+    tomorrow = controller.catalogue().as_of + dt.timedelta(days=1)
+    monkeypatch.setattr(module, "today", lambda: tomorrow)
+    assert observe(controller).catalogue.as_of == tomorrow
+    controller._refresh()
+    assert controller.queue.get(0.0) == RUN
+    controller._refresh()
+    assert controller.queue.get(0.0) is None
+
+
 def test_a_run_with_a_queue_is_reconciled_again_when_kueue_is_removed_or_installed(
     controller: Controller, server: Server
 ) -> None:

@@ -74,7 +74,7 @@ class Controller:
         self._free_threads = threading.BoundedSemaphore(settings.threads)
         self._has_queues = self._may_boost = True
         self.lacking: list[str] = []
-        self.catalogue()  # before the nodes are listed: it says what their labels mean
+        self._offered = self.catalogue()  # before the nodes are listed: it says what their labels mean
 
     # --- events
 
@@ -102,14 +102,14 @@ class Controller:
         """Read what has no event, new prices and whether Kueue is installed, and forget what is not needed any more."""
         self.store.forget()
         self._may_boost = True
-        before, had_queues = self._catalogue, self._has_queues
-        self.catalogue()
+        offered, had_queues = self._offered, self._has_queues
+        self._offered = self.catalogue()  # on a new day a reconcile may have read it before
         try:
             self._has_queues = self.connection.serves(names.QUEUE_GROUP)
             self._compare(self.connection.schemas(names.API_VERSION))
         except (ApiException, HTTPError) as error:  # asked again at the next refresh
             log.warning("cannot read whether Kueue is installed and which custom resources: %s", message_of(error))
-        if (before is not None and before is not self._catalogue) or had_queues is not self._has_queues:
+        if offered is not self._offered or had_queues is not self._has_queues:
             for run in self.store.pending_runs():
                 self.queue.add(run, can_wait=True)
 
