@@ -31,6 +31,11 @@ def test_runs_accelerators_and_money() -> None:
     half["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] = "6"
     store.put("Pod", half)
     store.put("Pod", pod("gan-1-worker-1", 4, node="gone"))
+    store.put("Node", versioned(ex.node("n1"), 5))
+    launcher = pod("gan-1-launcher", 6, node="n1")
+    launcher["metadata"]["labels"]["app.kubernetes.io/component"] = "launcher"
+    del launcher["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]
+    store.put("Pod", launcher)
     metrics.count("PATCH", "TFJob", 200)
     metrics.events.labels("Pod").inc()
     text = generate_latest(metrics.registry).decode()

@@ -56,7 +56,7 @@ class RunsCollector(Collector):
         with self._store.lock:
             statuses = [known.status for known in self._store.runs.values()]
             unfinished = [each for each in self._store.runs.items() if each[1].status.phase not in FINISHED]
-            uses = [pod.use for pod in self._store.pods.values() if pod.use is not None]
+            uses = [pod.use for pod in self._store.pods.values() if pod.use is not None and pod.works]
             nodes = self._store.capacity.nodes
             on_nodes = sum(nodes[name].key.per_node for name in {use.node for use in uses} & nodes.keys())
             wasted = on_nodes - sum(use.accelerators for use in uses if use.node in nodes)
