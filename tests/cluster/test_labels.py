@@ -133,9 +133,7 @@ def test_a_label_map_of_ones_own_goes_before_the_table(tmp_path: Path) -> None:
 
 def test_a_job_is_admitted_on_gke_also_where_an_own_row_names_the_gpu(tmp_path: Path) -> None:
     """The policy caloscale-aligned-jobs compares the annotation with the node selector."""
-    row = (
-        "lab,cloud.google.com/gke-accelerator,accelerator,nvidia-tesla-v100,our-gpu,yes,administrators,2026-11-01,"
-    )
+    row = "lab,cloud.google.com/gke-accelerator,accelerator,nvidia-tesla-v100,our-gpu,yes,administrators,2026-11-01,"
     labels = load_labels([table(tmp_path / "labels.csv", LABELS_HEADER, row)])
     spec = {"model": {"preset": "variable-angle"}, "hardware": {"accelerator": "our-gpu", "count": 8}}
     w = World(ex.node("n0"), spec=spec, catalogue=replace(ex.CATALOGUE, labels=labels, known={}))

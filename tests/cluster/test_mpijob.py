@@ -46,7 +46,9 @@ def test_the_operator_launches_it_once_an_attempt_and_its_launcher_reports() -> 
     (rule,) = worker["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     apart = rule["labelSelector"]["matchLabels"].items()
     assert apart <= labels["Worker"].items()
-    assert not apart <= labels["Launcher"].items()  # it may share a worker's node
+    assert not apart <= labels["Launcher"].items()  # it may share a worker's node, and no other is kept for it
+    ((near,),) = (kind.values() for kind in launcher["affinity"].values())
+    assert near == [{"weight": 100, "podAffinityTerm": rule}] and list(launcher["affinity"]) == ["podAffinity"]
     node = ex.node("n0")["status"]["allocatable"]
     for resource in ("cpu", "memory"):  # whichever node the launcher comes to has room for it beside a worker
         asked = sum(

@@ -58,11 +58,16 @@ def _worker(launch: Launch) -> Manifest:
 
 
 def _launcher(launch: Launch) -> Manifest:
-    """A pod that starts the ranks and reports; it needs no accelerator and may run on any node."""
+    """A pod that starts the ranks and reports; it needs no accelerator and may run on any node.
+
+    It is rather on the node of a worker: an autoscaler keeps the node that it is on, and nobody would count that.
+    """
     template = _template(launch)
     template["metadata"]["labels"][names.COMPONENT] = names.LAUNCHER  # by which the rule that parts workers excepts it
     spec = template["spec"]
-    spec.pop("affinity", None)
+    (apart,) = spec["affinity"]["podAntiAffinity"].values()
+    together = [{"weight": 100, "podAffinityTerm": term} for term in apart]
+    spec["affinity"] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": together}}
     spec["nodeSelector"] = {}
     (container,) = spec["containers"]
     folder = {"name": WORKSPACE_VARIABLE, "value": f"{SHARED}/runs/{launch.owner.name}"}
