@@ -111,12 +111,15 @@ def not_running(context: str, namespace: str) -> InputError | None:
     reasons = [text for pod in found["items"] for text in _reasons(pod)]
     if found["items"] and not reasons:
         return None
-    remedy = f"kubectl --context={context} -n {namespace} describe deployment,pods; correct it, then deploy again"
+    where = f"kubectl --context={context} -n {namespace}"
+    remedy = (
+        f"{where} describe deployment,pods, and {where} logs deployment/{DEPLOYMENT}; correct it, then deploy again"
+    )
     return InputError(f"the operator does not run: {'; '.join(reasons) or 'it has no pod'}", remedy=remedy)
 
 
 def _reasons(pod: dict[str, Any]) -> list[str]:
-    """What keeps a pod from running: it has no node, or a container waits or has ended."""
+    """What keeps a pod from being ready: it has no node, or a container waits, has ended, or is not ready itself."""
     name, status = pod["metadata"]["name"], pod.get("status", {})
     conditions = [each for each in status.get("conditions", ()) if each["type"] == "PodScheduled"]
     reasons = [f"pod {name}: {each.get('message', '')}" for each in conditions if each["status"] == "False"]
@@ -125,6 +128,8 @@ def _reasons(pod: dict[str, Any]) -> list[str]:
         if state:
             said = [state.get("reason", ""), state.get("message", ""), f"{container['restartCount']} restarts"]
             reasons.append(f"pod {name}: {', '.join(filter(None, said))}")
+        elif not container.get("ready", True):
+            reasons.append(f"pod {name} runs and is not ready, and its log says why")
     return reasons
 
 

@@ -219,6 +219,11 @@ WAITING = {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}
             [pod_with(conditions=[{"type": "PodScheduled", "status": "False", "message": "0/3 nodes have memory"}])],
             "operator-1: 0/3 nodes",
         ),
+        # it cannot reach the API server, or read a namespace of runs
+        (
+            [pod_with(containerStatuses=[{"state": {"running": {}}, "ready": False}])],
+            "operator-1 runs and is not ready",
+        ),
     ],
 )
 def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
@@ -228,7 +233,8 @@ def test_a_rollout_that_takes_too_long_names_the_pods_and_the_next_command(
     server.pods = pods
     with pytest.raises(InputError, match=said) as caught:
         deploy.deploy(context="c")
-    assert "kubectl --context=c -n caloscale-system describe" in caught.value.remedy
+    for command in ("describe", "logs"):
+        assert f"kubectl --context=c -n caloscale-system {command}" in caught.value.remedy
 
 
 def test_a_trial_asks_the_server_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
