@@ -342,12 +342,20 @@ def test_without_a_price_hours_are_counted_and_the_reason_is_given() -> None:
         ({"progress": RunProgress()}, 77.0),
         ({"progress": None}, 77.0),
         ({"progress": RunProgress(eta=at(5400)), "finished": at(3600)}, 9.69),
+        # half an hour from its newest checkpoint, however long it waits
+        (
+            {
+                "progress": RunProgress(eta=at(60), step=60, steps=80, checkpoint_step=50, step_seconds=60),
+                "phase": "Suspended",
+            },
+            19.69,
+        ),
         ({"progress": RunProgress(eta=at(5400)), "placement": placed(estimate_usd=77.0)}, 77.0),
     ],
 )
 def test_the_cost_to_the_end(changes: dict[str, Any], expected: float) -> None:
     """An hour of a node is spent; two of them cost 20 USD an hour by the plan, which took 77 USD."""
-    known = {"placement": placed(usd_per_hour=20.0, estimate_usd=77.0), **changes}
+    known = {"placement": placed(usd_per_hour=20.0, estimate_usd=77.0), "phase": "Running", **changes}
     priced, _ = accounting.with_cost(status(attempt(node_totals=(totals(3600, nodes=1),)), **known), PRICES, at(3600))
     assert priced.cost is not None and priced.cost.estimate_usd == expected
 

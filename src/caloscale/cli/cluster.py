@@ -286,7 +286,8 @@ def _table(runs: list[RunOnCluster], namespace: str, *, wide: bool) -> Group:
 
 def _row(run: RunOnCluster) -> tuple[str, ...]:
     status, progress, cost = run.status, run.status.progress, run.status.cost
-    ends = progress.eta if progress and status.phase in ("Running", "Succeeded") else None  # others make no steps
+    # what was reported of the end holds while it runs
+    ends = progress.eta if progress and status.phase == "Running" else status.finished
     return (
         run.name,
         status.phase,
@@ -366,6 +367,6 @@ def fetch(
     for problem in fetch(run, folder):
         typer.echo(f"not brought: {problem}", err=True)
     if run.status.phase in FINISHED and (folder / "stages").is_dir():
-        failure = "" if run.status.phase == "Succeeded" else run.status.message
+        failure = None if run.status.phase == "Succeeded" else run.status.message
         report_any(build_any_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} shows what it cost")

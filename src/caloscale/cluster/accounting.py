@@ -227,9 +227,11 @@ def _to_the_end(status: RunStatus, usd: float | None, now: dt.datetime) -> float
         return usd
     if progress is None or progress.eta is None or placed.usd_per_hour is None:
         return placed.estimate_usd
-    # the clock of worker 0 may be ahead
-    left = max((progress.eta - max(progress.updated or now, now)).total_seconds(), 0.0)
-    return round(usd + usd_of(placed.usd_per_hour, left), 2)
+    if status.phase == "Running":  # the clock of worker 0 may be ahead
+        left = (progress.eta - max(progress.updated or now, now)).total_seconds()
+    else:  # the end is put off for as long as it does not run
+        left = (progress.steps - progress.checkpoint_step) * (progress.step_seconds or 0.0)
+    return round(usd + usd_of(placed.usd_per_hour, max(left, 0.0)), 2)
 
 
 def eviction_usd(status: RunStatus, now: dt.datetime) -> float | None:
