@@ -9,7 +9,9 @@ import pytest
 
 from caloscale.client.fetch import fetch
 from caloscale.client.runs import RunOnCluster, manifest_of
+from caloscale.cluster.accounting import with_cost
 from caloscale.errors import ClusterError
+from caloscale.planning.catalogue.prices import load_prices
 from caloscale.spec import Run, load_any_run
 from caloscale.stages.planning import bill_of, calibrate_runs
 from caloscale.status import RunStatus
@@ -61,6 +63,18 @@ def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_p
         missing = fetch(seen(run, other), tmp_path)
         assert any("estimate" in sentence for sentence in missing)
         assert bill_of(tmp_path).against_estimate is None
+
+
+def test_a_bill_by_prices_of_the_operator_alone_is_said_to_be_another(tmp_path: Path) -> None:
+    """Those of its ConfigMap caloscale-prices: `caloscale bill` knows them only when they are given."""
+    run = use.run_of()
+    status, _ = with_cost(use.status_of(run), load_prices(), use.END)
+    assert status.cost is not None and status.cost.usd is not None
+    assert not any("prices" in sentence for sentence in fetch(seen(run, status), tmp_path / "same"))
+    usd = bill_of(tmp_path / "same").usd
+    other = status.model_copy(update={"cost": status.cost.model_copy(update={"usd": 12.5})})
+    (said,) = [sentence for sentence in fetch(seen(run, other), tmp_path / "other") if "prices" in sentence]
+    assert f"12.50 USD (by those of this package: {usd:.2f})" in said and "--prices" in said
 
 
 @pytest.mark.parametrize("clock", [0, 9000], ids=["of the operator", "ahead"])

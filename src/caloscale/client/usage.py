@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from caloscale.client.runs import RunOnCluster
-from caloscale.cluster.accounting import PARTS, first_day, interruptions, is_report_of, node_totals
+from caloscale.cluster.accounting import PARTS, first_day, interruptions, is_report_of, node_totals, with_cost
 from caloscale.cluster.capacity.nodes import node_use
 from caloscale.cluster.capacity.pool_plan import cloud_of
 from caloscale.cluster.capacity.resizing import worker_configuration
@@ -68,8 +68,8 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
 
     What runs used before it in the same folder is added (`keep_earlier_use`).
-    stages: see `use_of`. Returns what could not be written, a sentence each. Raises InputError where the file of what
-    they used is damaged; StorageError.
+    stages: see `use_of`. Returns what could not be written, and whether a bill by the prices of this package is another
+    than the operator's, a sentence each. Raises InputError where the file of what they used is damaged; StorageError.
     """
     planned, cost = _estimate_of(configured, run.status), run.status.cost
     # the bill ends when the status counted the cost last: the clock of this machine may differ from the operator's
@@ -83,7 +83,13 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
-    return [block for block in (planned, used_or_reason) if isinstance(block, str)]
+    problems = [block for block in (planned, used_or_reason) if isinstance(block, str)]
+    priced = with_cost(run.status, load_prices(), now)[0].cost
+    if cost is not None and priced is not None and cost.usd is not None and cost.usd != priced.usd:
+        here = "none" if priced.usd is None else f"{priced.usd:.2f}"
+        prices = f"the operator's prices, by which the bill is {cost.usd:.2f} USD (by those of this package: {here}): "
+        return [*problems, f"{prices}give its rows to caloscale bill with --prices"]
+    return problems
 
 
 def keep_earlier_use(folder: str) -> None:

@@ -1,5 +1,6 @@
 """What a run on one's own machine used, as the bill reads it."""
 
+import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def own_use(folder: Path, priced_as: PricedMachine, stages: Sequence[str] = STAG
     """Seconds of the stages in all attempts of a run's folder, on one machine; None when none of them ran.
 
     The first step of a training is start-up as far as its record states it; the rest is training. The day is that of
-    the first stage. Raises InputError for a record that is damaged.
+    the first stage, in UTC. Raises InputError for a record that is damaged.
     """
     attempts = [*(each.stages for each in read_earlier(folder)), tuple(read_records(folder).values())]
     used = [[record for record in records if record.stage in stages] for records in attempts]
@@ -25,7 +26,7 @@ def own_use(folder: Path, priced_as: PricedMachine, stages: Sequence[str] = STAG
         return None
     return RunUse(
         name=folder.name,
-        day=min(record.started for records in used for record in records).date(),
+        day=min(record.started for records in used for record in records).astimezone(dt.UTC).date(),
         attempts=tuple(_attempt(records, priced_as) for records in used if records),
         own_machine=True,
         epochs=epochs,
