@@ -88,7 +88,7 @@ def plan_on(run: AnyRun, pool: Pool, catalogue: Catalogue) -> Placed | str | Inp
     if isinstance(run, SolverRun):
         return _for_ranks(run, pool, catalogue)
     hardware, hosts = hardware_of(run), _given_nodes(run, pool) if pool.key.topology is not None else 1
-    if hardware.topology is hardware.count is hardware.nodes is None and hosts is not None and hosts > 1:
+    if not (hardware.topology or hardware.count or hardware.nodes) and hosts is not None and hosts > 1:
         problem = f"is absent, and pool {pool.key.name} is a slice of {hosts} hosts, of which TensorFlow drives one"
         return InputError(problem, field="hardware.topology", remedy="use a slice of one host, or other machines")
     most = hardware.max_nodes
