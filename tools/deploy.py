@@ -242,8 +242,13 @@ def _namespaces_of_runs(objects: list[dict[str, Any]]) -> list[str]:
     """Those that the operator watches; none: all of the cluster."""
     pods = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "Deployment"]
     variables = [variable for pod in pods for container in pod["containers"] for variable in container.get("env", ())]
-    named = [each["value"].split(",") for each in variables if each["name"] == "CALOSCALE_NAMESPACES"]
-    return [name for names in named for name in names if name]
+    named = [split_names(each["value"]) for each in variables if each["name"] == "CALOSCALE_NAMESPACES"]
+    return [name for names in named for name in names]
+
+
+def split_names(text: str) -> list[str]:
+    """Names that are separated by commas, blanks or both, as the operator reads its variable."""
+    return text.replace(",", " ").split()
 
 
 def split_image(image: str) -> dict[str, str]:

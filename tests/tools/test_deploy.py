@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from caloscale.errors import InputError
+from caloscale.operator.settings import settings_of
 from tools import deploy
 
 ROOT = Path(__file__).parents[2]
@@ -184,6 +185,14 @@ def test_a_namespace_of_runs_that_is_not_there_is_refused_before_anything_change
     assert "apply --server-side -k manifests/run-namespace" in caught.value.remedy
     assert (caught.value.field, caught.value.value) == ("CALOSCALE_NAMESPACES", "caloscale-runs")
     assert all(words[0] == "get" for words in server.given)
+
+
+@pytest.mark.parametrize("text", ["physics,muons", "physics, muons", " physics muons,"])
+def test_namespaces_are_read_as_the_operator_reads_them(text: str) -> None:
+    container = {"env": [{"name": "CALOSCALE_NAMESPACES", "value": text}]}
+    deployment = {"kind": "Deployment", "spec": {"template": {"spec": {"containers": [container]}}}}
+    known = settings_of({"CALOSCALE_NAMESPACES": text}).namespaces
+    assert tuple(deploy._namespaces_of_runs([deployment])) == known == ("physics", "muons")
 
 
 @pytest.mark.usefixtures("kubectl")
