@@ -153,7 +153,8 @@ def undeploy(
         kubectl(context, "delete", "trainingruns.caloscale.dev", "--all", "--all-namespaces", "--timeout=120s")
     rendered = render(overlay, namespace=namespace)
     rendered += _of_other_overlays(overlay, rendered, namespace)
-    if not MADE.items() <= (_labels(context, namespace) or {}).items():
+    there = _labels(context, namespace)
+    if there is not None and not MADE.items() <= there.items():
         rendered = [each for each in rendered if _identity(each) != ("Namespace", "", namespace)]
         command = f"kubectl --context={context} delete namespace {namespace}"
         print(f"namespace {namespace} stays, because make deploy did not create it; to delete all in it: {command}")
@@ -161,20 +162,17 @@ def undeploy(
 
 
 def check_operator(context: str, namespace: str) -> None:
-    """Raise InputError unless the cluster's only operator is in a namespace: definition and rights are for all."""
+    """Raise InputError where another namespace of the cluster has an operator: definition and rights are for all."""
     found = operators(context)
-    if found == [namespace]:
-        return
     others = [each for each in found if each != namespace]
+    if not others:
+        return
     if namespace in found:
         problem = f"further operators would be left without their custom resource, in {', '.join(others)}"
         commands = [f"kubectl --context={context} -n {each} delete deployment {DEPLOYMENT}" for each in others]
         remedy = f"{'; '.join(commands)}; then undeploy again"
-    elif others:
-        problem, remedy = f"the operator is in {', '.join(others)}", f"NAMESPACE={others[0]}"
     else:
-        problem = "no namespace has the operator"
-        remedy = f"to remove what is left of one: kubectl --context={context} delete -k manifests/overlays/..."
+        problem, remedy = f"the operator is in {', '.join(others)}", f"NAMESPACE={others[0]}"
     raise InputError(problem, field="NAMESPACE", value=namespace, remedy=remedy)
 
 

@@ -92,7 +92,6 @@ def connect(server: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
     [
         (["other"], "the operator is in other", "NAMESPACE=other"),
         (["here", "other"], "left without their custom resource, in other", "-n other delete deployment"),
-        ([], "no namespace has the operator", "delete -k manifests/overlays"),
     ],
 )
 def test_an_operator_of_another_namespace_keeps_its_custom_resource(
@@ -108,14 +107,19 @@ def test_an_operator_of_another_namespace_keeps_its_custom_resource(
 OTHERS = {"team": "physics", "app.kubernetes.io/part-of": "caloscale"}
 
 
-@pytest.mark.parametrize("labels", [{}, OTHERS, deploy.MADE])
+@pytest.mark.parametrize("operators", [["here"], []])
+@pytest.mark.parametrize("labels", [{}, OTHERS, deploy.MADE, None])
 def test_the_only_operator_is_removed_and_a_namespace_that_deploy_did_not_make_stays(
-    labels: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    labels: dict[str, str] | None,
+    operators: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    server = connect(Server("here"), monkeypatch)
-    server.namespaces["here"] = labels
+    """So is what is left of an operator, as of a deployment that failed."""
+    server = connect(Server(*operators), monkeypatch)
+    server.namespaces = {} if labels is None else {"here": labels}
     deploy.undeploy(context="c", namespace="here")
-    made = labels == deploy.MADE
+    made = labels in (deploy.MADE, None)
     assert len(server.deletions) == 1
     kinds = [each["kind"] for each in yaml.safe_load_all(server.documents[-1])]
     assert kinds == (["Namespace", "Service"] if made else ["Service"])
