@@ -78,6 +78,16 @@ def test_a_gpu_node_is_not_for_processors() -> None:
     assert not node_of(tainted).open and node_of(ex.cpu_node("c1")).open
 
 
+@pytest.mark.parametrize("hardware", [(), ("hardware.accelerator=nvidia-tesla-v100", "hardware.count=8")])
+def test_a_node_whose_gpus_are_not_there_yet_is_none_without_gpus(hardware: tuple[str, ...]) -> None:
+    """Of a new node the kubelet is ready before the device plugin; the batch and the bill would be those of no GPU."""
+    run, new = ex.run_of(*hardware), ex.node("n0", gpus=0)
+    pools, refused = ex.pools_of(ex.nodes(new))
+    assert not pools and "pool v100-8 advertises no nvidia-tesla-v100: driver or device plugin" in refused[0]
+    placed = choose_placement(run, ex.pools(new, ex.node("n1")), ex.CATALOGUE).placed
+    assert placed is not None and (placed.per_node, placed.accelerators_per_worker, placed.global_batch) == (8, 8, 512)
+
+
 def test_shared_pools_are_refused_with_the_reason() -> None:
     shared = ex.node("n0", "cheap", labels={"cloud.google.com/gke-gpu-sharing-strategy": "mps"})
     found, refused = ex.pools_of([node_of(shared)], ())

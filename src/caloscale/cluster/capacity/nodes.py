@@ -197,6 +197,8 @@ def _refusal(said: Mapping[Concept, Meaning], key: PoolKey) -> str | None:
             f"pool {key.name} shares its GPUs ({means}; {row.label}={value}), so a worker would wait for other pods: "
             "use a pool without GPU sharing and partitions"
         )
+    if key.accelerator != CPU and not key.per_node:
+        return f"pool {key.name} advertises no {key.accelerator}: driver or device plugin of its nodes are not ready"
     if "count" in said and key.per_node > int(said["count"].means):
         return (
             f"pool {key.name} advertises {key.per_node} {GPU}, and {said['count'].row.label} is {said['count'].value}: "
