@@ -310,6 +310,12 @@ def test_a_solver_run_without_accelerators_divides_its_ranks_among_nodes(ranks: 
     assert (placed.placed.nodes, placed.placed.slots, placed.placed.accelerators_per_worker) == (count, slots, 0)
 
 
+def test_ranks_are_not_placed_on_the_processors_of_tpu_hosts() -> None:
+    choice = choose_placement(ex.solver_of("hardware.accelerator=tpu-v3", "solver.ranks=4"), ex.pools(ex.TPU_HOST),
+                              ex.CATALOGUE)  # fmt: skip
+    assert choice.placed is None and "pool v3-8 has TPUs" in choice.message and "name a GPU" in choice.message
+
+
 def test_ranks_that_do_not_fill_nodes_are_named() -> None:
     there = ex.pools(*(ex.node(f"n{i}", "X") for i in range(3)))
     run = ex.solver_of("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=12")

@@ -108,6 +108,9 @@ def plan_on(run: AnyRun, pool: Pool, catalogue: Catalogue) -> Placed | str | Inp
 
 def _for_ranks(run: SolverRun, pool: Pool, catalogue: Catalogue) -> Placed | InputError:
     """The placement of a solver run, which its configuration sets; how long an epoch takes was not measured."""
+    if pool.key.topology is not None:
+        problem = f"pool {pool.key.name} has TPUs, and the ranks of a solver would run on its processors"
+        return InputError(problem, field="hardware.accelerator", remedy="name a GPU, or leave it out")
     solver, per_node, given_nodes = run.solver, pool.key.per_node, _given_nodes(run, pool)
     nodes = solver.ranks // per_node if per_node else given_nodes or 1
     slots = per_node or math.ceil(solver.ranks / nodes)
