@@ -128,6 +128,13 @@ def test_what_the_server_refuses_is_listed_anew(error: Exception) -> None:
     assert Cluster(page(7), error, page(9)).versions == [None, "7", None]
 
 
+def test_what_is_forbidden_again_is_looked_for_later() -> None:
+    """The runs of a namespace that was deleted with its RoleBinding: they would fill the log."""
+    forbidden = ApiException(status=403)
+    seen = Cluster(forbidden, forbidden, forbidden, page(7), forbidden, page(9))
+    assert seen.pauses[:5] == [RETRY_SECONDS, NOT_INSTALLED_SECONDS, NOT_INSTALLED_SECONDS, 0.0, RETRY_SECONDS]
+
+
 def test_a_kind_that_the_cluster_does_not_know_is_looked_for_later() -> None:
     unknown = ApiException(status=404)
     unknown.body = "404 page not found\n"

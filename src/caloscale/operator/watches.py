@@ -18,7 +18,7 @@ RETRY_SECONDS = 2.0
 MOST_RESUMED = 3
 """Errors in a row after which a watch is still resumed; after more, everything is listed, as after GONE."""
 NOT_INSTALLED_SECONDS = 30.0
-"""Time between two looks for a kind that the cluster does not know, s."""
+"""Time between two looks for a kind that the cluster does not know, or that it refuses again, s."""
 OURS = names.RUN_LABEL
 WATCHED: dict[str, dict[str, str]] = {
     names.KIND: {},
@@ -112,6 +112,7 @@ class Watches:
                     log.warning("%s cannot be watched: %s", kind, message_of(error))
                     refused = isinstance(error, ApiException) and not is_passing(error)
                     if isinstance(error, ApiException) and error.status == FORBIDDEN:
+                        pause = NOT_INSTALLED_SECONDS if (kind, namespace) in self._refused else RETRY_SECONDS
                         self._refused.add((kind, namespace))
                     version = 0 if refused or errors > MOST_RESUMED else version
             except Exception:
