@@ -11,7 +11,7 @@ import pytest
 from caloscale import spec, stages
 from caloscale.errors import InputError
 from caloscale.report.bill import NO_SPEED
-from caloscale.stages import training
+from caloscale.stages import reporting, training
 from caloscale.stages.planning import bill_of, local_speed, read_plan, read_use
 from caloscale.stages.record import StageRecord, finished, read_earlier, recorded, this_machine, write_record
 from caloscale.stages.reporting import _generation, keep_use
