@@ -35,7 +35,7 @@ class TrainingRecord(Block):
     seconds: float
     """Wall time of all attempts, their start included, of earlier ones until their last checkpoint, s."""
     core_seconds: float
-    """Processor time of the same, s."""
+    """Processor time of the same, of worker 0 alone, s."""
     seconds_first_step: float
     """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
     showers_per_second: float

@@ -26,7 +26,7 @@ class Progress(Block):
     seconds: float
     """Wall time so far, s."""
     core_seconds: float
-    """Processor time so far, s."""
+    """Processor time of worker 0 so far, s."""
     showers_per_second: float = 0.0
     """Real showers per second, see `TrainingRecord`."""
     selected_epoch: int | None = None
