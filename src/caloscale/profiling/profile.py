@@ -143,7 +143,7 @@ def _judge(figures: dict[str, Any], loop: str) -> tuple[Limit, str]:
     elif all_reduce > MUCH_ALL_REDUCE:
         limit, reason = "communication", f"communication: {all_reduce:.0%} of a step are all-reduces"
     elif idle > MUCH_IDLE:
-        hidden = " or waiting for showers, which train.loop builtin does not tell apart" if loop == "builtin" else ""
+        hidden = " or waiting for showers, which train.loop builtin does not distinguish" if loop == "builtin" else ""
         limit, reason = "idle", f"starting operations{hidden}: {idle:.0%} of a step is idle"
     elif matrix > MUCH_MATRIX:
         products = f"convolutions and matrix products, which run at {figures['matrix_gflops']:.0f} GFLOP/s"
