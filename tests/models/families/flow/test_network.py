@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
 
 from caloscale.errors import ConfigurationError
 from caloscale.models.arithmetic import flops
@@ -203,6 +204,19 @@ def test_numbers_that_are_too_narrow_are_calibrated(run, network, showers, monke
     )
 
 
+def test_the_width_of_numbers_is_their_mean_absolute_deviation():
+    """Against scipy's for a width that depends on the primary: numbers of heavy tails and normal ones of equal mean
+    absolute deviation have the same width, though their standard deviations differ by a tenth."""
+    random = np.random.default_rng(3)
+    design = np.column_stack([np.ones(40_000), random.uniform(-1, 1, 40_000)])
+    heavy, normal = stats.t(5), stats.norm()
+    units = [one.rvs(40_000, random_state=random) / one.expect(np.abs) for one in (heavy, normal)]
+    numbers = np.stack(units, axis=1) * np.exp(design @ [0.3, 0.4])[:, None] + (design @ [2.0, 1.0])[:, None]
+    mean, log_width = training._fit(design, numbers)
+    np.testing.assert_allclose(mean, [[2, 2], [1, 1]], atol=0.04)
+    np.testing.assert_allclose(log_width - [[np.log(np.sqrt(np.pi / 2)) + 0.3], [0.4]], 0, atol=0.015)
+
+
 def test_finished_showers_have_the_moments_of_the_training_showers(run, network, monkeypatch):
     """Training showers are those of this network with other moments: calibrated without them, it makes the same."""
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(network.get_layer("flow")))
@@ -230,7 +244,7 @@ def test_finished_showers_have_the_moments_of_the_training_showers(run, network,
         weight.assign(value)
     found = moments_of(flow.cells_gev(latent(run, 1500, seed=7), sparse=True))
     width, first = np.exp(truth[1][0]), design.mean(axis=0)
-    for at, scale, most in ((0, width, 0.1), (1, 1.0, 0.06)):
+    for at, scale, most in ((0, width, 0.1), (1, 1.0, 0.08)):
         missing, without = (np.abs(first @ (one[at] - truth[at]) / scale)[held] for one in (found, plain))
         assert missing.max() < most and missing.mean() < 0.75 * without.mean(), (missing, without)
 
