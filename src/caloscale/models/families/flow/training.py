@@ -33,6 +33,7 @@ from caloscale.random import EventDraws
 from caloscale.spec import Data, Run
 
 Doubles = NDArray[np.float64]
+MomentsOf = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
 
 _CHUNK = 500
 """Showers that are measured at a time."""
@@ -48,8 +49,8 @@ _BATCH = 2000
 """Of them at a time."""
 _FINISHED = 1500
 """Showers that are finished, as the numbers, correlations and spreads of their cells are wanted."""
-_EXAMINED = 5000
-"""Showers that are finished, as their moments are wanted."""
+_EXAMINED = 2
+"""Showers of each primary that are finished, as their moments are wanted."""
 _CELLS = 4_000_000
 """Cells of the showers that are finished at a time."""
 _ROUNDS = 4
@@ -160,10 +161,11 @@ def calibrate(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
     missing = np.array([means[0] - means[1], log_widths[0] - log_widths[1]])
     most = _MOST_CALIBRATED * np.stack([np.exp(log_widths[0][:1]), np.ones_like(means[0][:1])])
     finish = _measure_finish(run, generator, {name: values[:_FINISHED] for name, values in showers.items()}, random)
-    examined = {name: values[:_EXAMINED] for name, values in showers.items()}
+    examined = {name: np.tile(values, _EXAMINED) for name, values in showers.items() if name != "cells"}
     correction, excess = missing.clip(-most, most), np.zeros((*missing.shape[:2], MOMENTS))
+    moments_of = _moments_of_finished(flow, finish)
     for _ in range(_ROUNDS):
-        excess += _RELAXATION * (_excess(run, generator, examined, finish, correction, random) - excess)
+        excess += _RELAXATION * (_excess(run, generator, examined, moments_of, correction, random) - excess)
         correction = (missing - np.pad(excess, ((0, 0), (0, 0), (flow.numbers - MOMENTS, 0)))).clip(-most, most)
     made = _corrected(flow, made, designs[1], correction)
     mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
@@ -292,11 +294,22 @@ def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Gen
     return tf.concat([columns, noise], axis=1)
 
 
+def _moments_of_finished(flow: ShowerFlow, finish: Finish) -> MomentsOf:
+    """Their moments (B, 12) from the generator's input (B, N) and stage 1's whitened numbers and numbers (B, D)."""
+    given = Finish(*(tf.constant(values, tf.float32) for values in finish))
+
+    def compute(latent: tf.Tensor, *numbers: tf.Tensor) -> tf.Tensor:
+        _, _, axis = describe_primary(latent, flow.detector)
+        return moments(flow.cells_gev(latent, sparse=True, finish=given, numbers=numbers), axis, flow.detector)
+
+    return tf.function(compute, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
+
+
 def _excess(
     run: Run,
     generator: tf.keras.Model,
     showers: Table,
-    finish: Finish,
+    moments_of: MomentsOf,
     correction: Doubles,
     random: np.random.Generator,
 ) -> Doubles:
@@ -307,13 +320,12 @@ def _excess(
     primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
-        _, primary, axis = describe_primary(latent, flow.detector)
+        _, primary, _ = describe_primary(latent, flow.detector)
         first = columns.shape[1]
         whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
         numbers = _corrected(flow, numbers.numpy(), _design(primary.numpy()), correction).astype(np.float32)
-        cells = flow.cells_gev(latent, sparse=True, finish=finish, numbers=(whitened, tf.constant(numbers)))
         primaries.append(primary.numpy())
-        parts.append((numbers[:, -MOMENTS:], moments(cells, axis, flow.detector).numpy()))
+        parts.append((numbers[:, -MOMENTS:], moments_of(latent, whitened, tf.constant(numbers)).numpy()))
     design = _design(np.concatenate(primaries))
     of_numbers, of_finished = (
         _fit(design, np.concatenate(values).astype(np.float64), _WIDTH_TERMS) for values in zip(*parts)
