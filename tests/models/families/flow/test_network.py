@@ -217,6 +217,23 @@ def test_the_width_of_numbers_is_their_mean_absolute_deviation():
     np.testing.assert_allclose(log_width - [[np.log(np.sqrt(np.pi / 2)) + 0.3], [0.4]], 0, atol=0.015)
 
 
+def test_widths_about_the_axis_of_the_window_are_those_of_the_observable(run, network):
+    """By NumPy: the rms of the deposits' places in the window, which contains the inclination."""
+    detector = network.get_layer("flow").detector
+    if detector.cylinder:
+        pytest.skip("places of a cylinder are no grid")
+    cells = np.random.default_rng(2).gamma(0.3, 1e-3, (20, *detector.shape)).astype(np.float32)
+    _, _, axis = describe_primary(latent(run, 20), detector)
+    made = training._describe(tf.constant(cells), axis, detector).numpy()
+    np.testing.assert_array_equal(made[:, :MOMENTS], moments(tf.constant(cells), axis, detector).numpy())
+    for column, dimension in ((MOMENTS, 1), (MOMENTS + 1, 2)):
+        profile = np.moveaxis(cells, dimension, 1).sum(axis=(2, 3), dtype=float)
+        place = np.arange(profile.shape[1])
+        mean = (profile @ place / profile.sum(axis=1))[:, None]
+        variance = (profile * (place - mean) ** 2).sum(axis=1) / profile.sum(axis=1)
+        np.testing.assert_allclose(made[:, column], np.sqrt(variance), rtol=1e-4)
+
+
 def test_finished_showers_have_the_moments_of_the_training_showers(run, network, monkeypatch):
     """Training showers are those of this network with other moments: calibrated without them, it makes the same."""
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(network.get_layer("flow")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -57,9 +57,11 @@ _ROUNDS = 4
 """Times that showers are finished: each time coefficients change by what is missing over their effect."""
 _RELAXATION = 1.5
 """Part of the missing moments by which stage 1 changes each time: the width and the mean radius follow by a third."""
-_WIDTH_TERMS = 2
-"""Terms of `expectation_terms` on which the missing widths of finished showers depend, a constant and ln E: the others,
-of some hundred showers near the ends of the energies, grew from round to round."""
+_WIDTH_TERMS = (0, 1, 4)
+"""Terms of `expectation_terms` on which the missing widths of finished showers depend, a constant, ln E and the
+inclination: others, of some hundred showers near the ends of the energies, grew from round to round."""
+_WIDTHS = (2, 6)
+"""Moments that are the logarithms of the rms along x and y."""
 _LEAST_MOVED, _LARGEST_GAIN = 0.01, 8.0
 """Change of a coefficient from which its effect on finished showers is known, and largest ratio of both."""
 _LARGEST = Finish(neighbours=0.7, core=0.7, counts=0.7, hazards=0.5)
@@ -163,9 +165,9 @@ def calibrate(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
     finish = _measure_finish(run, generator, {name: values[:_FINISHED] for name, values in showers.items()}, random)
     examined = {name: np.tile(values, _EXAMINED) for name, values in showers.items() if name != "cells"}
     correction, excess = missing.clip(-most, most), np.zeros((*missing.shape[:2], MOMENTS))
-    moments_of = _moments_of_finished(flow, finish)
+    moments_of, tilt = _moments_of_finished(flow, finish), _measure_tilt(run, flow, showers)
     for _ in range(_ROUNDS):
-        excess += _RELAXATION * (_excess(run, generator, examined, moments_of, correction, random) - excess)
+        excess += _RELAXATION * (_excess(run, generator, examined, moments_of, correction, tilt, random) - excess)
         correction = (missing - np.pad(excess, ((0, 0), (0, 0), (flow.numbers - MOMENTS, 0)))).clip(-most, most)
     made = _corrected(flow, made, designs[1], correction)
     mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
@@ -295,14 +297,37 @@ def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Gen
 
 
 def _moments_of_finished(flow: ShowerFlow, finish: Finish) -> MomentsOf:
-    """Their moments (B, 12) from the generator's input (B, N) and stage 1's whitened numbers and numbers (B, D)."""
+    """What `_describe` gives of them, from the generator's input (B, N), whitened numbers and numbers (B, D)."""
     given = Finish(*(tf.constant(values, tf.float32) for values in finish))
 
     def compute(latent: tf.Tensor, *numbers: tf.Tensor) -> tf.Tensor:
         _, _, axis = describe_primary(latent, flow.detector)
-        return moments(flow.cells_gev(latent, sparse=True, finish=given, numbers=numbers), axis, flow.detector)
+        return _describe(flow.cells_gev(latent, sparse=True, finish=given, numbers=numbers), axis, flow.detector)
 
     return tf.function(compute, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
+
+
+def _describe(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
+    """`moments` and the rms along x and y about the axis of the window (B, 14), as the observable is."""
+    upright = tf.exp(tf.gather(moments(cells, tf.zeros_like(axis), detector), _WIDTHS, axis=1))
+    return tf.concat([moments(cells, axis, detector), upright], axis=1)
+
+
+def _tilt_of(log_widths: Doubles) -> Doubles:
+    """Coefficients (T, 2) of the widths of the rms about the axis of the window over those of `_WIDTHS`, from all
+    (T, 14)."""
+    return log_widths[:, MOMENTS:] - log_widths[:, _WIDTHS]
+
+
+def _measure_tilt(run: Run, flow: ShowerFlow, showers: Table) -> Doubles:
+    """`_tilt_of` these showers."""
+    primaries, parts = [], []
+    for part, columns in _parts(run, flow, showers):
+        _, primary, axis = describe_primary(columns, flow.detector)
+        primaries.append(primary.numpy())
+        cells = energies(tf.constant(showers["cells"][part]), flow.detector)
+        parts.append(_describe(cells, axis, flow.detector).numpy().astype(np.float64))
+    return _tilt_of(_fit(_design(np.concatenate(primaries)), np.concatenate(parts), _WIDTH_TERMS)[1])
 
 
 def _excess(
@@ -311,11 +336,13 @@ def _excess(
     showers: Table,
     moments_of: MomentsOf,
     correction: Doubles,
+    tilt: Doubles,
     random: np.random.Generator,
 ) -> Doubles:
     """Coefficients (2, T, 12) of what the `moments` of finished showers exceed those by that stage 1 gave them with
     this correction (2, T, D), in mean and logarithm of the width; 0 for the concentration, which no part of `targets`
-    holds. The random numbers are others each time: the rounds average them."""
+    holds. The widths of an rms are those about the axis of the window, tilt: as `_measure_tilt`, which depend on
+    correlations, too. The random numbers are others each time: the rounds average them."""
     flow = generator.get_layer("flow")
     primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
@@ -328,9 +355,10 @@ def _excess(
         parts.append((numbers[:, -MOMENTS:], moments_of(latent, whitened, tf.constant(numbers)).numpy()))
     design = _design(np.concatenate(primaries))
     of_numbers, of_finished = (
-        _fit(design, np.concatenate(values).astype(np.float64), _WIDTH_TERMS) for values in zip(*parts)
+        np.array(_fit(design, np.concatenate(values).astype(np.float64), _WIDTH_TERMS)) for values in zip(*parts)
     )
-    return (np.array(of_finished) - np.array(of_numbers)) * (np.arange(MOMENTS) != CONCENTRATION)
+    of_numbers[1][:, _WIDTHS] += tilt - _tilt_of(of_finished[1])
+    return (of_finished[..., :MOMENTS] - of_numbers) * (np.arange(MOMENTS) != CONCENTRATION)
 
 
 def _corrected(flow: ShowerFlow, numbers: Doubles, design: Doubles, correction: Doubles) -> Doubles:
@@ -340,17 +368,18 @@ def _corrected(flow: ShowerFlow, numbers: Doubles, design: Doubles, correction: 
     return (numbers - design @ mean) * np.exp(design @ change) + design @ (mean + shift)
 
 
-def _fit(design: Doubles, numbers: Doubles, width_terms: int | None = None) -> tuple[Doubles, Doubles]:
+def _fit(design: Doubles, numbers: Doubles, width_terms: Sequence[int] | None = None) -> tuple[Doubles, Doubles]:
     """Coefficients (T, D) of the mean and of the logarithm of the width of numbers (N, D) in a design (N, T).
-    width_terms: number of its first terms on which the width depends; absent: all."""
+    width_terms: those on which the width depends; absent: all."""
     mean = np.asarray(np.linalg.lstsq(design, numbers, rcond=None)[0], np.float64)
     rest = numbers - design @ mean
     log_width = np.zeros_like(mean)
     log_width[0] = np.log(np.maximum(rest.std(axis=0), 1e-6))
-    of_width = design[:, :width_terms]
+    terms = list(range(design.shape[1]) if width_terms is None else width_terms)
+    of_width = design[:, terms]
     for _ in range(_FIT_STEPS):
         deviation = np.minimum(_GAUSSIAN * np.abs(rest) * np.exp(-design @ log_width), _LARGEST_DEVIATION)
-        log_width[: of_width.shape[1]] += np.linalg.lstsq(of_width, deviation - 1, rcond=None)[0] * _FIT_RATE
+        log_width[terms] += np.linalg.lstsq(of_width, deviation - 1, rcond=None)[0] * _FIT_RATE
     return mean, log_width
 
 
