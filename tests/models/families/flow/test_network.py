@@ -284,7 +284,8 @@ def with_finish(run, network, truth, logit, count=700):
     inputs = latent(run, count, seed=4)
     cells = flow.cells_gev(inputs, sparse=True, finish=truth).numpy()
     plain = flow.cells_gev(inputs, sparse=True).numpy()
-    found = training._measure_finish(run, network, table_of(run, cells, inputs), np.random.default_rng(5))
+    graph = training._graph_of_cells(flow)
+    found = training._measure_finish(run, network, table_of(run, cells, inputs), np.random.default_rng(5), graph)
     again = flow.cells_gev(latent(run, count, seed=6), sparse=True, finish=found).numpy()
     return found, (cells, plain, again)
 
@@ -312,7 +313,8 @@ def test_hazards_stay_without_a_faint_hit(run, network, showers):
     """Every cell of all showers is hit, and far above the threshold."""
     bright = {name: values[:30] for name, values in showers.items()}
     bright["cells"] = to_network(np.full(bright["cells"].shape, 0.05, np.float32), run.data.preprocessing)
-    found = training._measure_finish(run, network, bright, np.random.default_rng(5))
+    graph = training._graph_of_cells(network.get_layer("flow"))
+    found = training._measure_finish(run, network, bright, np.random.default_rng(5), graph)
     assert not found.hazards.any() and all(np.isfinite(values).all() for values in found)
 
 

@@ -33,7 +33,7 @@ from caloscale.random import EventDraws
 from caloscale.spec import Data, Run
 
 Doubles = NDArray[np.float64]
-MomentsOf = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]
+CellsOf = Callable[[tf.Tensor, tf.Tensor, tf.Tensor, Finish], tf.Tensor]
 
 _CHUNK = 500
 """Showers that are measured at a time."""
@@ -162,12 +162,16 @@ def calibrate(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
     means, log_widths = zip(*(_fit(design, numbers) for design, numbers in zip(designs, (real, made))))
     missing = np.array([means[0] - means[1], log_widths[0] - log_widths[1]])
     most = _MOST_CALIBRATED * np.stack([np.exp(log_widths[0][:1]), np.ones_like(means[0][:1])])
-    finish = _measure_finish(run, generator, {name: values[:_FINISHED] for name, values in showers.items()}, random)
+    cells_of = _graph_of_cells(flow)
+    finished = {name: values[:_FINISHED] for name, values in showers.items()}
+    finish = _measure_finish(run, generator, finished, random, cells_of)
     examined = {name: np.tile(values, _EXAMINED) for name, values in showers.items() if name != "cells"}
     correction, excess = missing.clip(-most, most), np.zeros((*missing.shape[:2], MOMENTS))
-    moments_of, tilt = _moments_of_finished(flow, finish), _measure_tilt(run, flow, showers)
+    made_with, tilt = _as_tensors(finish), _measure_tilt(run, flow, showers)
     for _ in range(_ROUNDS):
-        excess += _RELAXATION * (_excess(run, generator, examined, moments_of, correction, tilt, random) - excess)
+        excess += _RELAXATION * (
+            _excess(run, generator, examined, cells_of, made_with, correction, tilt, random) - excess
+        )
         correction = (missing - np.pad(excess, ((0, 0), (0, 0), (flow.numbers - MOMENTS, 0)))).clip(-most, most)
     made = _corrected(flow, made, designs[1], correction)
     mean, log_width = np.array([flow.whitening.mean, flow.whitening.log_width]) + correction
@@ -206,11 +210,27 @@ def _fit_faint(real: Doubles, made: Doubles, detector: Detector) -> Weights:
     return [values.astype(np.float32) for values in (least, knots, images)]
 
 
-def _measure_finish(run: Run, generator: tf.keras.Model, showers: Table, random: np.random.Generator) -> Finish:
+def _graph_of_cells(flow: ShowerFlow) -> CellsOf:
+    """Cells in GeV (B, X, Y, L) from the generator's input (B, N), whitened numbers, numbers (B, D) and a finish."""
+
+    def compute(latent: tf.Tensor, whitened: tf.Tensor, numbers: tf.Tensor, finish: Finish) -> tf.Tensor:
+        return flow.cells_gev(latent, sparse=True, finish=finish, numbers=(whitened, numbers))
+
+    return tf.function(compute, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
+
+
+def _as_tensors(finish: Finish) -> Finish:
+    return Finish(*(tf.constant(values, tf.float32) for values in finish))
+
+
+def _measure_finish(
+    run: Run, generator: tf.keras.Model, showers: Table, random: np.random.Generator, graph: CellsOf
+) -> Finish:
     """With which generated showers of these primaries have the correlations and spreads of these showers, and such
     parts of their faint cells in each bin: each follows from its own coefficient."""
     flow = generator.get_layer("flow")
     depth = flow.detector.shape[2]
+    scores_of = tf.function(flow.measure_scores, autograph=False, reduce_retracing=True)
     faint = np.arange(BINS) < FAINT_BINS
 
     def measured(cells_of: Callable[[slice, tf.Tensor], tf.Tensor]) -> tuple[Finish, Doubles]:
@@ -222,7 +242,7 @@ def _measure_finish(run: Run, generator: tf.keras.Model, showers: Table, random:
             cells = cells_of(part, columns)
             _, numbers = _numbers_of_cells(cells, columns, part.start, flow.detector)
             uniform = random.random((len(columns), depth, *flow.detector.shape[:2]), np.float32)
-            normal, logits, near, of_bins = flow.measure_scores(cells, numbers, columns, tf.constant(uniform))
+            normal, logits, near, of_bins = scores_of(cells, numbers, columns, tf.constant(uniform))
             hit = tf.cast(logistic_of_normal(normal) > -logits, tf.float32)
             pairs += correlations(normal, logits, near, cylinder=flow.detector.cylinder)
             core += _powers(normal, tf.sigmoid(logits) * near)
@@ -233,8 +253,11 @@ def _measure_finish(run: Run, generator: tf.keras.Model, showers: Table, random:
         return Finish(correlated, _log_spreads(core), _log_spreads(hits), hazards), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
-        given = Finish(*(tf.constant(values, tf.float32) for values in finish))
-        return flow.cells_gev(_latent(generator, columns, random), sparse=True, finish=given)
+        latent = _latent(generator, columns, random)
+        _, primary, _ = describe_primary(latent, flow.detector)
+        first = columns.shape[1]
+        whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
+        return graph(latent, whitened, numbers, _as_tensors(finish))
 
     wanted, counts = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
     finish = Finish(*(np.zeros(weight.shape) for weight in flow.finish))
@@ -296,17 +319,6 @@ def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Gen
     return tf.concat([columns, noise], axis=1)
 
 
-def _moments_of_finished(flow: ShowerFlow, finish: Finish) -> MomentsOf:
-    """What `_describe` gives of them, from the generator's input (B, N), whitened numbers and numbers (B, D)."""
-    given = Finish(*(tf.constant(values, tf.float32) for values in finish))
-
-    def compute(latent: tf.Tensor, *numbers: tf.Tensor) -> tf.Tensor:
-        _, _, axis = describe_primary(latent, flow.detector)
-        return _describe(flow.cells_gev(latent, sparse=True, finish=given, numbers=numbers), axis, flow.detector)
-
-    return tf.function(compute, autograph=False, reduce_retracing=True)  # type: ignore[no-any-return]
-
-
 def _describe(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
     """`moments` and the rms along x and y about the axis of the window (B, 14), as the observable is."""
     upright = tf.exp(tf.gather(moments(cells, tf.zeros_like(axis), detector), _WIDTHS, axis=1))
@@ -334,7 +346,8 @@ def _excess(
     run: Run,
     generator: tf.keras.Model,
     showers: Table,
-    moments_of: MomentsOf,
+    graph: CellsOf,
+    finish: Finish,
     correction: Doubles,
     tilt: Doubles,
     random: np.random.Generator,
@@ -347,12 +360,13 @@ def _excess(
     primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
         latent = _latent(generator, columns, random)
-        _, primary, _ = describe_primary(latent, flow.detector)
+        _, primary, axis = describe_primary(latent, flow.detector)
         first = columns.shape[1]
         whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
         numbers = _corrected(flow, numbers.numpy(), _design(primary.numpy()), correction).astype(np.float32)
         primaries.append(primary.numpy())
-        parts.append((numbers[:, -MOMENTS:], moments_of(latent, whitened, tf.constant(numbers)).numpy()))
+        cells = graph(latent, whitened, tf.constant(numbers), finish)
+        parts.append((numbers[:, -MOMENTS:], _describe(cells, axis, flow.detector).numpy()))
     design = _design(np.concatenate(primaries))
     of_numbers, of_finished = (
         np.array(_fit(design, np.concatenate(values).astype(np.float64), _WIDTH_TERMS)) for values in zip(*parts)
