@@ -253,10 +253,7 @@ def _measure_finish(
         return Finish(correlated, _log_spreads(core), _log_spreads(hits), hazards), bins[0]
 
     def finished(_: slice, columns: tf.Tensor) -> tf.Tensor:
-        latent = _latent(generator, columns, random)
-        _, primary, _ = describe_primary(latent, flow.detector)
-        first = columns.shape[1]
-        whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
+        latent, _, _, whitened, numbers = _draw(generator, columns, random)
         return graph(latent, whitened, numbers, _as_tensors(finish))
 
     wanted, counts = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
@@ -313,10 +310,14 @@ def _parts(run: Run, flow: ShowerFlow, showers: Table) -> Iterator[tuple[slice, 
         yield part, primaries_of({name: values[part] for name, values in showers.items()}, run.data)
 
 
-def _latent(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Generator) -> tf.Tensor:
-    """The generator's input (B, N): its first columns and normal numbers."""
-    noise = random.standard_normal((len(columns), generator.input_shape[1] - columns.shape[1]), np.float32)
-    return tf.concat([columns, noise], axis=1)
+def _draw(generator: tf.keras.Model, columns: tf.Tensor, random: np.random.Generator) -> tuple[tf.Tensor, ...]:
+    """The generator's input (B, N): its first columns and normal numbers; the primary (B, P) and axis of it, and what
+    stage 1 makes of it: whitened numbers and numbers (B, D)."""
+    flow, first = generator.get_layer("flow"), columns.shape[1]
+    noise = random.standard_normal((len(columns), generator.input_shape[1] - first), np.float32)
+    latent = tf.concat([columns, noise], axis=1)
+    _, primary, axis = describe_primary(latent, flow.detector)
+    return latent, primary, axis, *flow.make_numbers(latent[:, first : first + flow.numbers], primary)
 
 
 def _describe(cells: tf.Tensor, axis: tf.Tensor, detector: Detector) -> tf.Tensor:
@@ -359,10 +360,7 @@ def _excess(
     flow = generator.get_layer("flow")
     primaries, parts = [], []
     for _, columns in _parts(run, flow, showers):
-        latent = _latent(generator, columns, random)
-        _, primary, axis = describe_primary(latent, flow.detector)
-        first = columns.shape[1]
-        whitened, numbers = flow.make_numbers(latent[:, first : first + flow.numbers], primary)
+        latent, primary, axis, whitened, numbers = _draw(generator, columns, random)
         numbers = _corrected(flow, numbers.numpy(), _design(primary.numpy()), correction).astype(np.float32)
         primaries.append(primary.numpy())
         cells = graph(latent, whitened, tf.constant(numbers), finish)
