@@ -318,7 +318,7 @@ BAD = {
     "no document": (["plan"], "give a run configuration (YAML), or --preset, or run.yaml in this folder"),
     "machine without GPUs": (
         ["plan", "--preset", "variable-angle", "--set", "hardware.machineType=n1-standard-2"],
-        "hardware.machineType: has no accelerators",
+        "hardware.machineType: is no machine type with accelerators",
     ),
     "no such run": (["bill", "absent"], "does not exist"),
     "no usage": (["calibrate", ".", "-o", "m.csv"], "usage.json"),

@@ -1,6 +1,7 @@
 """Machines at hand: closed forms of what training, generating and simulating take on them."""
 
 import datetime as dt
+import shlex
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from caloscale.planning.search.own_machine import (
     name_of_network,
     plan_making,
     plan_training,
+    priced_machine,
     reference_speeds,
 )
 from caloscale.planning.search.plan import plan
@@ -141,18 +143,33 @@ def test_what_was_not_measured_is_listed_with_the_command_that_measures_it() -> 
 @pytest.mark.parametrize(
     ("hardware", "listed"),
     [
-        (("accelerator=nvidia-tesla-a100",), True),
-        (("accelerator=nvidia-tesla-v100",), False),  # n1 would be priced without its GPU
-        (("accelerator=tpu-v3",), False),
-        (("cloud=none", "accelerator=nvidia-tesla-v100", "perNode=1"), False),
+        (("machineType=a2-highgpu-2g",), ("a2-highgpu-2g",)),
+        (("accelerator=nvidia-tesla-t4", "perNode=1"), ("n1-standard-8 with 1 x nvidia-tesla-t4",)),
+        (("accelerator=tpu-v3",), ()),
+        (("cloud=none", "accelerator=nvidia-tesla-v100", "perNode=1"), ()),
     ],
 )
-def test_a_rented_machine_is_listed_where_its_type_alone_has_its_price(hardware: tuple[str, ...], listed: bool) -> None:
+def test_a_rented_machine_is_listed_by_the_name_that_has_its_price(
+    hardware: tuple[str, ...], listed: tuple[str, ...]
+) -> None:
     run = run_of(*(f"hardware.{field}" for field in hardware))
     made = plan(run, PRICES, load_measurements(), DAY, generate=1000)
     assert made.chosen is not None and made.making is not None
-    types = {offer.machine_type for offer in made.making.offers}
-    assert types == {"n1-standard-2", *([made.chosen.machine_type] if listed else [])}
+    offers = {offer.machine_type: offer for offer in made.making.offers}
+    assert offers.keys() == {"n1-standard-2", *listed}
+    for name in listed:
+        (*_, setting) = shlex.split(offers[name].basis)
+        assert priced_machine(run_of(setting)).per_node == made.chosen.count // made.chosen.nodes
+
+
+def test_gpus_that_are_added_to_a_machine_type_are_priced_with_it() -> None:
+    """By GPU, vCPU and GiB of the catalogue of 2026."""
+    run = run_of("train.epochs=9", "budget.pricedAs.machineType=n1-standard-8 with 1 x nvidia-tesla-t4")
+    speed = speed_of(run, machine_type=run.budget.priced_as.machine_type)
+    made = plan(run, PRICES, load_measurements(), DAY, speeds=[speed], generate=900_000).own_training
+    assert made is not None and made.usd == pytest.approx(5 * (N1_STANDARD_8 + 0.35))
+    with pytest.raises(InputError, match="did you mean 'n1-standard-8 with 1 x nvidia-tesla-t4'"):
+        priced_machine(run_of("budget.pricedAs.machineType=n1-standard-8 with nvidia-tesla-t4"))
 
 
 def test_a_machine_type_that_does_not_exist_is_refused_where_seconds_are_priced_as_it() -> None:

@@ -53,6 +53,17 @@ def rent(folder: Path, **node: Any) -> str:
     return text
 
 
+def test_a_machine_at_hand_is_billed_with_the_gpus_that_are_added_to_its_type(tmp_path: Path) -> None:
+    keep(tmp_path, "train", 3600, epochs=1)
+    priced = "budget.pricedAs.machineType=n1-standard-8 with 1 x nvidia-tesla-t4"
+    keep_use(spec.load_run(preset="compact", overrides=[priced]), tmp_path)
+    (node,) = bill_of(tmp_path).nodes
+    assert (node.title, node.usd) == (
+        "n1-standard-8 with 1 x nvidia-tesla-t4",
+        pytest.approx(4 * USD_PER_HOUR + 0.35, abs=1e-4),
+    )
+
+
 def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 30_000)
     keep(tmp_path, "preprocess", 1_000)

@@ -30,7 +30,8 @@ class PricedMachine(Block):
     """A machine type of the price catalogue."""
 
     machine_type: str = "n1-standard-2"
-    """Name of the machine type in the catalogue."""
+    """Name of the machine type in the catalogue. GPUs that are added to it (n1) are named with it:
+    n1-standard-8 with 1 x nvidia-tesla-t4."""
     region: str = "us-central1"
     """Region of the price."""
     capacity_type: Literal["on-demand", "spot"] = "on-demand"

@@ -67,6 +67,4 @@ def node_as(priced_as: PricedMachine, seconds: float = 0.0) -> NodeUse:
         machine = find_machine(priced_as.machine_type)
     except InputError:
         return node
-    return node.model_copy(
-        update={"provider": machine.provider, "accelerator": machine.accelerator, "per_node": machine.per_node}
-    )
+    return node.model_copy(update=machine.values_of("provider", "machine_type", "accelerator", "per_node"))

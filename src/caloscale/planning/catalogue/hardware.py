@@ -181,6 +181,11 @@ class Machine(SourcedRow):
         """Machine type and accelerators, such as ``n1-standard-64 with 8 x nvidia-tesla-v100``."""
         return self.machine_type + (f" with {self.per_node} x {self.accelerator}" if self.accelerator else "")
 
+    @property
+    def name(self) -> str:
+        """What `find_machine` has it by: its machine type or, where GPUs are added to that (n1), its title."""
+        return self.title if self.priced_by == "parts" else self.machine_type
+
 
 @functools.cache
 def load_machines() -> tuple[Machine, ...]:
@@ -218,19 +223,18 @@ def provider_of(machine_type: str, topology: str | None = None) -> Provider:
 
 
 def find_machine(machine_type: str, *, accelerator: str = "", per_node: int = 0) -> Machine:
-    """The node with a machine type and GPUs; a type whose GPUs are fixed needs no accelerator.
+    """The node with a machine type and GPUs; a type whose GPUs are fixed, and a name with them, needs no accelerator.
 
     Raises InputError with the nearest name, or with what the catalogue has.
     """
     machines = load_machines()
-    of_type = [machine for machine in machines if machine.machine_type == machine_type]
+    of_type = [machine for machine in machines if machine_type in (machine.machine_type, machine.name)]
     if not of_type:
         raise InputError(
             "is not a machine type of the catalogue",
             field="machineType",
             value=machine_type,
-            remedy=suggest(machine_type, {machine.machine_type for machine in machines})
-            or "see caloscale prices --machines",
+            remedy=suggest(machine_type, {machine.name for machine in machines}) or "see caloscale prices --machines",
         )
     if not accelerator and len(of_type) == 1:
         return of_type[0]

@@ -120,7 +120,7 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
     accelerated = {s.machine_type for s in load_slices()} | {m.machine_type for m in load_machines() if m.accelerator}
     if hardware.machine_type is not None and hardware.machine_type not in accelerated:
         find_machine(hardware.machine_type)
-        problem = "has no accelerators in the catalogue"
+        problem = "is no machine type with accelerators in the catalogue"
         remedy = "choose one that has (caloscale prices --machines), or remove it: accelerator and perNode suffice"
         raise ConfigurationError(problem, field="hardware.machineType", value=hardware.machine_type, remedy=remedy)
     fitting = [

@@ -4,6 +4,7 @@ import datetime as dt
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Sequence
 from functools import cache
 
@@ -288,7 +289,8 @@ def _offer(basis: Basis, showers: int, method: str, machine_type: str, rows: Seq
     """Making showers on a machine type by its fastest measurement, or the command that measures it."""
     speeds = [(speed, f"{row.source}, {row.observed_on}") for row in rows if (speed := _speed(basis.run, row, method))]
     if not speeds:
-        command = f"caloscale plan ... --measure --set budget.pricedAs.machineType={machine_type}"
+        setting = shlex.quote(f"budget.pricedAs.machineType={machine_type}")
+        command = f"caloscale plan ... --measure --set {setting}"
         extra = " (with the extra simulate)" if method == MONTE_CARLO else ""
         advice = f"not measured; on such a machine: {command}{extra}"
         return MakingOffer(method=method, machine_type=machine_type, basis=advice)

@@ -183,9 +183,7 @@ def plan(
     best, binding = choose(usd, seconds, candidates.eligible, **limits)
     front = pareto_front(usd, seconds, candidates.eligible)
     offer = None if best is None else candidates.offer_of(best)
-    # measured seconds are priced by the machine type alone: without GPUs where it exists without them
-    alike = [] if offer is None else [m for m in load_machines() if m.machine_type == offer.hardware.machine_type]
-    rented = [m.machine_type for m in alike if offer is not None and alike == [offer.hardware]]
+    rented = [machine.name for machine in load_machines() if offer is not None and machine == offer.hardware]
     on_front = {int(i): _describe(candidates, int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(candidates, best)}, key=lambda i: (usd[i], seconds[i], i))
     own = plan_training(basis, speeds)
