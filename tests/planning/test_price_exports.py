@@ -188,6 +188,16 @@ def test_what_is_no_list_is_refused(page, message, export) -> None:
         import_prices([export(page).with_name("absent.json")])
 
 
+def test_an_on_demand_price_below_the_spot_price_of_the_catalogue_names_the_list(export, command, tmp_path) -> None:
+    """It is 1.0885 USD; with the spot price of the same list it is none of a contradiction."""
+    cheap, spot = sku(GOOGLE[0]["description"], "OnDemand", 1.0), sku(GOOGLE[1]["description"], "Preemptible", 0.9)
+    done = command("prices", "import", export({"skus": [cheap]}), "-o", tmp_path / "google.csv")
+    assert done.code == 2 and "not above spot (1.0885)" in done.err and not (tmp_path / "google.csv").exists()
+    assert f"{tmp_path / 'list.json'}, Cloud Billing Catalog, SKU 0000-1111-2222" in done.err
+    both = command("prices", "import", export({"skus": [cheap, spot]}), "-o", tmp_path / "google.csv")
+    assert both.code == 0 and command("prices", "--prices", tmp_path / "google.csv").code == 0
+
+
 def test_a_list_of_the_future_is_refused_with_the_option(export) -> None:
     day = dt.date.today() + dt.timedelta(days=3)
     for file, seen in ((export({"Items": AZURE}, day=day), None), (export({"Items": AZURE}, name="b.json"), day)):

@@ -174,14 +174,12 @@ def import_prices(
     Example: caloscale prices import skus.json -o google.csv
     """
     from caloscale.planning.catalogue.price_exports import import_prices
-    from caloscale.planning.catalogue.prices import PriceRow, load_prices
+    from caloscale.planning.catalogue.prices import PriceRow
     from caloscale.planning.catalogue.rows import rows_csv
-    from caloscale.storage.atomic import atomic_writer
+    from caloscale.storage.atomic import write_text
 
     imported = import_prices(files, seen.date() if seen else None)
-    with atomic_writer(output) as temporary:
-        temporary.write_text(rows_csv(PriceRow, imported.rows), encoding="utf-8")
-        load_prices([temporary])
+    write_text(output, rows_csv(PriceRow, imported.rows))
     days = sorted({row.observed_on for row in imported.rows})
     typer.echo(f"{output}: {len(imported.rows)} prices, seen on {' and '.join(map(str, days))}; use --prices {output}")
     for reason, number in imported.left_out.most_common():

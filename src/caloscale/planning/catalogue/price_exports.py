@@ -16,8 +16,8 @@ from typing import Any
 
 from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import load_machines
-from caloscale.planning.catalogue.prices import UNITS, Key, Kind, PriceRow
-from caloscale.planning.catalogue.rows import tomorrow
+from caloscale.planning.catalogue.prices import CATALOGUE, UNITS, Key, Kind, PriceRow, Prices
+from caloscale.planning.catalogue.rows import read_rows, tomorrow
 
 _GPUS = {
     "Nvidia Tesla P100": "nvidia-tesla-p100",
@@ -52,9 +52,10 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     """The rows of exported price lists, which may be pages of one list.
 
     observed_on: day on which they were fetched; None: the day on which each file was written last. Raises PriceError
-    for a file that is no such list, for another currency and where nothing is known.
+    for a file that is no such list, for another currency, where nothing is known, and for a price on demand that is not
+    above the spot price of the catalogue.
     """
-    imported = Imported()
+    imported, named = Imported(), ", ".join(map(str, files))
     for file in files:
         pages = list(_pages(file))
         day = observed_on or dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC).date()
@@ -75,10 +76,15 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     if not imported.rows:
         raise PriceError(
             "has no price of a machine in the catalogue",
-            file=", ".join(map(str, files)),
+            file=named,
             remedy="export Compute Engine (service 6F81-5844-456A) or the serviceName Virtual Machines; "
             "caloscale prices --machines lists what is known",
         )
+    try:
+        Prices([read_rows(CATALOGUE, PriceRow, PriceError), [(f"{named}, {row.source}", row) for row in imported.rows]])
+    except PriceError as error:
+        error.remedy = "import a list with its spot price, too"
+        raise
     return imported
 
 

@@ -28,6 +28,8 @@ UNITS: dict[Kind, str] = {
     "disk_gib": "gib", "control_plane": "cluster",
 }  # fmt: skip
 """What one unit of a kind is: prices of other units, such as a second of a GPU, are not converted."""
+CATALOGUE = builtin("prices.csv")
+"""Prices that come with the package."""
 WITH_FILE = "with --prices FILE"
 """How a row is added to the prices of a command."""
 STALE_AFTER_DAYS = 90
@@ -220,7 +222,7 @@ def load_prices(extra_files: Iterable[str | Path] = (), *, added: str = WITH_FIL
     same thing, capacity type and day in one file), a spot price that is not below the on-demand price found on the same
     day without a waiver.
     """
-    files = (builtin("prices.csv"), *map(Path, extra_files))
+    files = (CATALOGUE, *map(Path, extra_files))
     return Prices((read_rows(file, PriceRow, PriceError) for file in files), added)
 
 
