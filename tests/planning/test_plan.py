@@ -130,6 +130,13 @@ def test_the_cheapest_of_each_cloud_that_is_not_slower_is_listed():
     assert f"{usd:.2f}" in row.rows[0]
 
 
+def test_a_plan_on_tpus_says_that_the_image_for_them_is_needed():
+    named = "cluster.image=example.org/trainer:0.1.0-tpu"
+    for accelerator, overrides, says in (("tpu-v3", (), True), ("tpu-v3", (named,), False), ("v100", (), False)):
+        reasons = plan_of(f"hardware.accelerator={accelerator}", *overrides).chosen.reasons
+        assert any("image for TPUs" in reason for reason in reasons) is says
+
+
 def test_slices_of_several_hosts_are_planned_and_chosen_only_when_asked_for():
     tpu = ("hardware.accelerator=tpu-v3", "train.batchPerReplica=128", "hardware.region=europe-west4")
     made = plan_of(*tpu, "budget.maxUsd=10000")

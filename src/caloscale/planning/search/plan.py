@@ -298,6 +298,8 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
     reasons.append(describe_division(offer.hardware.per_node, nodes * offer.hardware.per_node // workers))
     if (hosts := offer.hardware.hosts) > 1:
         reasons.append(f"a slice of {hosts} hosts: planned, but the TensorFlow engine runs on one-host slices only")
+    if offer.accelerator.kind == "tpu" and run.cluster.image is None:
+        reasons.append("the image for TPUs is needed: name it in cluster.image where the operator's is for GPUs")
     epochs = _epochs(candidates, index)
     if epochs < run.train.epochs:
         reasons.append(f"train.maxMinutes ends the training after {epochs:.1f} of {run.train.epochs} epochs")
