@@ -117,6 +117,10 @@ def test_a_step_on_other_cells_or_of_other_settings_is_no_measurement_of_the_pre
         ("flow", "data.preprocessing.rebin=[3, 3, 1]", True),
         ("flow", "data.preprocessing.rebin=[1, 3, 1]", False),
         ("flow", "model.settings.width=256", False),
+        ("variable-angle", "train.seed=2", True),
+        ("variable-angle", "train.precision=bfloat16", False),
+        ("variable-angle", "train.deterministic=true", False),
+        ("variable-angle", "train.convolutions=keras", False),
     ):
         sizes = ("data.showers=124950", "train.epochs=60")
         run = ex.run_of(*V100S, "train.batchPerReplica=96", changed, *sizes, preset=preset)

@@ -112,7 +112,7 @@ def test_what_was_measured_replaces_the_reference() -> None:
     assert of_other["generator"].reference and of_other["Monte Carlo"].showers_per_second is None  # another detector
 
 
-@pytest.mark.parametrize("change", ["model.latentSize=128", "train.generatorUpdates=5"])
+@pytest.mark.parametrize("change", ["model.latentSize=128", "train.generatorUpdates=5", "train.precision=bfloat16"])
 def test_speeds_of_other_settings_are_not_those_of_the_preset(change: str) -> None:
     """Only Geant4, which has no network, is as fast."""
     usual, other = run_of(), run_of(change)

@@ -178,7 +178,10 @@ def _used_share(attempt: AttemptStatus, placed: Placed | None) -> float:
 
 
 def _is_of_its_preset(run: Run) -> bool:
-    """Whether a step has the arithmetic of the preset, which names a measurement: other cells or settings change it."""
+    """Whether a step has the arithmetic of the preset, which names a measurement: other cells or settings change it.
+    Presets train in float32 where there is hardware."""
+    if run.train.precision == "bfloat16" or run.train.deterministic or run.train.convolutions != "auto":
+        return False
     try:
         own, usual = network_of(run), network_of_preset(run.model.network)
     except ConfigurationError:

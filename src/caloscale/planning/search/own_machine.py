@@ -18,6 +18,8 @@ from caloscale.planning.search.candidates import Basis
 from caloscale.spec import Data, Run, load_run
 from caloscale.spec.block import Block
 
+_TIMED = ("precision", "deterministic", "convolutions")
+"""Fields of `train` that change the time of a step, in addition to the network and its updates."""
 METHODS = GENERATOR, MONTE_CARLO = "generator", "Monte Carlo"
 
 
@@ -111,11 +113,14 @@ class Making(Block):
 
 def name_of_network(run: Run) -> str:
     """The preset or family, and six digits where other settings than the preset's change the time of a shower."""
+    preset = _run_of_preset(run.model.preset)
     own, usual = (
-        json.dumps([one.model.model_dump(exclude={"preset", "family"}), one.train.generator_updates], sort_keys=True)
-        for one in (run, _run_of_preset(run.model.preset))
+        [one.model.model_dump(exclude={"preset", "family"}), one.train.generator_updates] for one in (run, preset)
     )
-    return run.model.network + ("" if own == usual else f" {hashlib.sha256(own.encode()).hexdigest()[:6]}")
+    own += [{name: value} for name in _TIMED if (value := getattr(run.train, name)) != getattr(preset.train, name)]
+    if own == usual:
+        return run.model.network
+    return f"{run.model.network} {hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()[:6]}"
 
 
 @cache
