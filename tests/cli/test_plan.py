@@ -384,6 +384,18 @@ def test_the_bill_of_one_s_own_machine(command, tmp_path):
     assert "no epoch finished" in command("bill", tmp_path).out
 
 
+def test_a_damaged_file_of_speeds_ends_a_calibration_before_anything_is_written(command, folder, tmp_path):
+    keep_local_run(tmp_path / "mine")
+    speeds = tmp_path / "speeds.csv"
+    speeds.write_text("source\n")
+    done = command("calibrate", folder, tmp_path / "mine", "-o", tmp_path / "rented.csv", "--speeds", speeds)
+    assert done.code == 0  # a header alone
+    (tmp_path / "rented.csv").unlink()
+    speeds.write_text("nothing\n")
+    done = command("calibrate", folder, tmp_path / "mine", "-o", tmp_path / "rented.csv", "--speeds", speeds)
+    assert done.code == 2 and "speeds.csv" in done.err and not (tmp_path / "rented.csv").exists()
+
+
 def test_calibration_adds_a_run_and_the_next_plan_counts_on_it(command, document, folder, tmp_path):
     file = tmp_path / "mine.csv"
     first = command("calibrate", folder, "-o", file)

@@ -11,6 +11,7 @@ from caloscale.report.blocks import Block, Table, Text
 OTHER_CLOUD = 0.2
 """Of its price by which the cheapest of another cloud must differ from the choice to be shown."""
 _HOUR = 3600  # s
+_NOT_TIMED = "start-up, test passes and the calibration of a flow are not in it"
 
 
 def headline(plan: Plan) -> str:
@@ -55,12 +56,12 @@ def _own_in_words(own: OwnTraining, plan: Plan) -> str:
     if own is not plan.own_training:
         return (
             f"the reference machine ({own.machine_type}, {own.processor}); {own.seconds / _HOUR:.2g} h, "
-            f"{_price(own.usd)} without start-up and test passes; no rented machine was measured with {plan.network}, "
-            "and hardware.accelerator names none"
+            f"{_price(own.usd)}; {_NOT_TIMED}; no rented machine was measured with {plan.network}, and "
+            "hardware.accelerator names none"
         )
     return (
         f"this machine ({own.processor}); {_digits(own.seconds / _HOUR)} h, {_price(own.usd)} as {own.machine_type}, "
-        f"from batches of {own.batch}; start-up and test passes are not in it"
+        f"from batches of {own.batch}; {_NOT_TIMED}"
     )
 
 

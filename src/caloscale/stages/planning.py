@@ -196,6 +196,8 @@ def calibrate_runs(
         if given is not None and not there:
             problem = f"would not be written: it is for runs on {kind}, and none of these is"
             raise InputError(problem, field=option, value=str(given), remedy="leave it out")
+    if own and (kept := speeds or speeds_file()).exists():
+        load_speeds(kept)
     calibration = Calibration()
     if rented:
         if file is None:

@@ -60,7 +60,7 @@ class OwnTraining(Block):
     epochs: float
     """Epochs that are trained: those of the run configuration, or as many as train.maxMinutes allows."""
     seconds: float
-    """Steps of these epochs, s; start-up and test passes are not in it."""
+    """Steps of these epochs, s; start-up, test passes and the calibration of a flow are not in it."""
     usd: float | None
     """US dollars at the rate of the machine type; null: it has no price."""
     batch: int
