@@ -130,6 +130,16 @@ def test_the_cheapest_of_each_cloud_that_is_not_slower_is_listed():
     assert f"{usd:.2f}" in row.rows[0]
 
 
+def test_a_machine_type_to_which_several_gpus_are_added_names_none_of_them():
+    """A P100 would be cheaper by an estimate; nothing else is sold with an A100."""
+    on = "hardware.machineType={}".format
+    assert plan_of(on("n1-standard-8")).chosen.accelerator == "nvidia-tesla-v100"
+    assert plan_of(on("n1-standard-8"), "hardware.accelerator=p100").chosen.accelerator == "nvidia-tesla-p100"
+    assert plan_of(on("a2-highgpu-1g")).chosen.accelerator == "nvidia-tesla-a100"
+    made = plan_of("data.showers=124950", on("n1-standard-8"), preset="flow")
+    assert made.chosen is None and any("name hardware.accelerator" in note for note in made.notes)
+
+
 def test_a_plan_on_tpus_says_that_the_image_for_them_is_needed():
     named = "cluster.image=example.org/trainer:0.1.0-tpu"
     for accelerator, overrides, says in (("tpu-v3", (), True), ("tpu-v3", (named,), False), ("v100", (), False)):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError, InvalidValueError
-from caloscale.planning.catalogue.hardware import network_of
+from caloscale.planning.catalogue.hardware import load_machines, network_of
 from caloscale.planning.catalogue.measurements import Measurement, interruption_rate
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, usd_of
 from caloscale.planning.search.offers import Offer, find_offers
@@ -209,10 +209,16 @@ def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setu
     return RunTimes(*(np.concatenate([getattr(p, f.name) for p in parts])[order] for f in fields(RunTimes)))
 
 
+def names_accelerator(hardware: Hardware) -> bool:
+    """Whether the run configuration names the accelerator, or a machine type that has no other."""
+    added = {machine.accelerator for machine in load_machines() if machine.machine_type == hardware.machine_type} - {""}
+    return hardware.accelerator is not None or (hardware.machine_type is not None and len(added) < 2)
+
+
 def _is_eligible(offer: Offer, hardware: Hardware, timings: Timings) -> bool:
     """Measured or named, and for a TPU one host (what the TensorFlow engine runs) or asked for: a number alone may be
     one of GPUs."""
-    named = hardware.accelerator is not None or hardware.machine_type is not None
+    named = names_accelerator(hardware)
     numbered = hardware.count is not None or hardware.nodes is not None
     asked_for = hardware.topology is not None or (named and numbered)
     return (named or timings.of(*offer.key).measured) and (asked_for or offer.hardware.hosts == 1)

@@ -20,6 +20,7 @@ from caloscale.planning.search.candidates import (
     choose,
     find_candidates,
     micro_batch,
+    names_accelerator,
     pareto_front,
     work_seconds,
 )
@@ -416,7 +417,7 @@ def _notes(candidates: Candidates, binding: Limit | None) -> tuple[str, ...]:
         notes.append(
             "no accelerator was measured and none named: name hardware.accelerator to choose an estimate; caloscale "
             "plan --measure measures the machine at hand"
-            if hardware.accelerator is None and hardware.machine_type is None
+            if not names_accelerator(hardware)
             else "slices of several hosts alone are left: name hardware.topology, count or nodes to choose one"
         )
     if binding == "both":  # each limit can be met, but not with the other; or neither can
