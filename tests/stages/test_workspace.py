@@ -59,7 +59,7 @@ def test_fewer_epochs_than_were_trained_are_refused(tmp_path: Path) -> None:
     """The configuration would not be that of the weights. More, and as many, are accepted."""
     keep_configuration(COMPACT, tmp_path)
     (tmp_path / "training").mkdir()
-    (tmp_path / "training" / "history.json").write_text('{"step": [20, 40], "validation": {"epoch": [4, 8]}}')
+    (tmp_path / "training" / "history.json").write_text('{"step": [20, 40], "validation": {"epoch": [4, 7.4]}}')
     for epochs in (80, 8):
         keep_configuration(spec.load_run(preset="compact", overrides=[f"train.epochs={epochs}"]), tmp_path)
     with pytest.raises(ConfigurationError, match=r"less than the 8 epochs") as error:

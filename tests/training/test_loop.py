@@ -13,7 +13,7 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ConfigurationError, ShowerFileError, Terminated
 from caloscale.inference.generator import load_generator
 from caloscale.models.optimizers import PackedOptimizer
-from caloscale.training import trainer
+from caloscale.training import schedule, trainer
 from caloscale.training.checkpoint.store import CheckpointFolder
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.loop import train
@@ -111,11 +111,13 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
 
 @pytest.mark.usefixtures("eagerly")
 def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
-    """Also where its generator is not selected."""
+    """Also where its generator is not selected, where it ends no group of epochs, and where the command is repeated."""
     monkeypatch.setattr(trainer, "is_selected", lambda *_: False)
-    record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
-    assert record.selected_epoch == 1
-    assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [1, 2]
+    monkeypatch.setattr(schedule, "VALIDATIONS", 2)  # of epochs 2 and 4, and the last
+    for _ in range(2):
+        record = train(small_run(*QUICK, "train.epochs=5"), shards, tmp_path)
+        assert record.selected_epoch == 2
+        assert json.loads((tmp_path / "history.json").read_text())["validation"]["epoch"] == [2, 4, 5]
 
 
 @pytest.mark.usefixtures("eagerly")
@@ -189,6 +191,8 @@ def test_the_selection_knows_when_minutes_end_a_training(shards, tmp_path, monke
     monkeypatch.setattr(trainer, "is_selected", lambda *given: ends.append(given[3]))
     record = train(small_run(*QUICK, "train.epochs=20", "train.maxMinutes=0.5"), shards, tmp_path)
     assert (record.stopped, ends) == ("maxMinutes", [4] * 4)
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert history["validation"]["epoch"] == [1, 2, 3, 4, 4.2]
 
 
 def test_checkpoints_of_more_epochs(whole, shards):

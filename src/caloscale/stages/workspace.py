@@ -1,5 +1,6 @@
 """The folder of a run, on a disk or in a bucket."""
 
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -125,7 +126,8 @@ def refuse_another(run: AnyRun, folder: Path) -> AnyRun | None:
             remedy="choose another folder or name, or the value in this file; delete this folder only if nobody "
             "needs its checkpoints and model",
         )
-    if isinstance(run, Run) and run.train.epochs < (trained := max(read_validations(folder)["epoch"], default=0)):
+    trained = math.ceil(max(read_validations(folder)["epoch"], default=0))
+    if isinstance(run, Run) and run.train.epochs < trained:
         raise ConfigurationError(
             f"is less than the {trained} epochs that were trained in this folder",
             file=path,

@@ -118,8 +118,7 @@ class _Loop:
             if self.stopped_by is not None:
                 log.warning("stopped at step %d; the same command resumes from there", trainer.number)
                 self.checkpoints.stop(self.stopped_by)
-            if trainer.selected is None or not self.calendar.validates(trainer.number):
-                trainer.validate()
+            trainer.validate()
             trainer.save()
             trainer.write_history()
             if trainer.placement.is_chief:

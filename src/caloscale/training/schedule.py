@@ -28,9 +28,10 @@ class Calendar:
         """Whether the generator after this step is compared with validation showers: at the end of some epochs."""
         return step % (self.steps_per_epoch * max(1, self.epochs // VALIDATIONS)) == 0
 
-    def epoch(self, step: int) -> int:
-        """The epoch whose end is nearest to this step."""
-        return round(step / self.steps_per_epoch)
+    def epochs_until(self, step: int) -> float:
+        """Epochs that end with this step; a fraction of one counts, as train.maxMinutes may end a training in it."""
+        whole, rest = divmod(step, self.steps_per_epoch)
+        return step / self.steps_per_epoch if rest else whole
 
     def progress(self, step: int, seconds: float, max_minutes: float | None) -> float:
         """Finished fraction of the training, at most 1: of its steps, or of its minutes, whichever is further."""

@@ -183,29 +183,30 @@ class Trainer:
             raise diverged("a loss was", bad, self.checkpoints.folder.path)
 
     def validate(self) -> None:
-        """Compare with validation showers and select the generator if its deviation allows."""
+        """Compare with validation showers and select the generator if its deviation allows; a step is compared once,
+        also where a training that has ended is run again."""
         self.check_finite()
-        step = self.state.steps_made
-        if self.selected is not None and self.selected.selected_step == step:
+        step, curves = self.state.steps_made, self.history["validation"]
+        epoch = self.calendar.epochs_until(step)
+        known = curves["epoch"][-1:] == [epoch]
+        if known and self.selected is not None:
             return
-        epoch = self.calendar.epoch(step)
         figures = physics_deviation(
             self.validation,
             generate_like(self.validation, self.state.released, self.run),
             hits_threshold_gev=self.run.validation.hits_threshold_gev,
         )
-        curves = self.history["validation"]
         pairs = zip(curves["epoch"], curves.get("deviation", []))
         earlier = {number: deviation for number, deviation in pairs if deviation is not None}
-        add_point(curves, {"epoch": epoch, **figures})
-        self._write_scalars(step, "validation", figures)
-        self.write_history()
+        if not known:
+            add_point(curves, {"epoch": epoch, **figures})
+            self._write_scalars(step, "validation", figures)
+            self.write_history()
         train = self.run.train
         last = round(epoch / self.calendar.progress(step, self.seconds, train.max_minutes))
         if self.selected is None or is_selected(figures["deviation"], earlier, train, last):
-            self.selected = self._progress().model_copy(
-                update={"selected_epoch": epoch, "selected_step": step, "selected_deviation": figures["deviation"]}
-            )
+            chosen = {"selected_epoch": round(epoch), "selected_step": step, "selected_deviation": figures["deviation"]}
+            self.selected = self._progress().model_copy(update=chosen)
             self.checkpoints.save(self._released_variables(), self.selected, selected=True)
 
     def write_history(self) -> None:
@@ -222,7 +223,7 @@ class Trainer:
         """Write the selected generator to the model folder; where it is lost, the generator of the last step."""
         selected = self.checkpoints.restore_selected(self._released_variables())
         if selected is None:
-            last = {"selected_epoch": self.calendar.epoch(self.number), "selected_step": self.number}
+            last = {"selected_epoch": round(self.calendar.epochs_until(self.number)), "selected_step": self.number}
             deviation = self.history["validation"]["deviation"][-1]
             selected = self._progress().model_copy(update={**last, "selected_deviation": deviation})
         calibrate(self.state, self.dataset)
