@@ -13,13 +13,15 @@ import tensorflow as tf
 from caloscale.errors import CheckpointError, ConfigurationError, ShowerFileError, Terminated
 from caloscale.inference.generator import load_generator
 from caloscale.models.optimizers import PackedOptimizer
+from caloscale.showers.hdf5.writer import write_showers
+from caloscale.showers.tfrecord.shards import preprocess_showers
 from caloscale.training import schedule, trainer
 from caloscale.training.checkpoint.store import CheckpointFolder
 from caloscale.training.coordination.signals import StopSignals
 from caloscale.training.loop import train
 
 from . import quick_networks
-from .conftest import small_run
+from .conftest import random_showers, small_run
 from .processes import assert_equal, newest_step, weights
 
 STEPS, EPOCHS = 40, 8
@@ -204,6 +206,14 @@ def test_checkpoints_of_more_epochs(whole, shards):
 def test_a_checkpoint_of_another_network(whole, shards):
     with pytest.raises(CheckpointError, match=r"model.latentSize: is a checkpoint of another network.*got 6"):
         train(small_run(*QUICK, "model.latentSize=7"), shards, whole[1])
+
+
+def test_a_validation_shower_that_selects_and_none_that_judges(tmp_path):
+    """Before the training instead of behind it."""
+    write_showers(tmp_path / "showers.h5", random_showers(3, 1), attributes={})
+    preprocess_showers(small_run().data, tmp_path / "showers.h5", tmp_path / "shards")
+    with pytest.raises(ShowerFileError, match=r"splits\.validation.*none that judges"):
+        train(small_run(*QUICK, "train.batchPerReplica=2"), tmp_path / "shards", tmp_path / "out")
 
 
 def test_shards_that_do_not_match_their_manifest(shards, tmp_path):

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, ShowerFileError
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.families.step import Losses
 from caloscale.profiling.profile import StepProfiler, keeper
@@ -66,7 +66,11 @@ class Trainer:
         log.info("input: %s", self.showers.describe())
         dataset.need(self.showers.shards)
         held_out = [shard.showers for shard in self.manifest.shards_of("validation")]
-        self.validation = dataset.read("validation", selection_showers(held_out))
+        if (chosen := selection_showers(held_out)).size == sum(held_out):
+            problem = "holds a validation shower that selects the epoch, and none that judges"
+            remedy = "hold out more: data.validationFraction, or more showers (data.showers)"
+            raise ShowerFileError(problem, file=dataset.path, field="splits.validation", value=1, remedy=remedy)
+        self.validation = dataset.read("validation", chosen)
         self.state = TrainingState(run, self.distribution)
         self.calendar = Calendar(run.train.epochs, self.showers.steps_per_epoch)
         self.history: dict[str, Any] = {"step": [], "validation": {"epoch": []}}

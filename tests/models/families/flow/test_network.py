@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from caloscale.errors import ConfigurationError
+from caloscale.errors import ConfigurationError, ShowerFileError
 from caloscale.models.arithmetic import flops
 from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
@@ -71,6 +71,13 @@ def adapted(run, showers):
     for weight, value in zip(family.adapted_weights(network), values["generator"], strict=True):
         weight.assign(value)
     return network
+
+
+def test_fewer_training_showers_than_coefficients_are_refused(run, adapted, showers):
+    """What they leave of the numbers is rounding, by which all would be divided."""
+    few = {name: values[:14] for name, values in showers.items()}
+    with pytest.raises(ShowerFileError, match=r"have 14 coefficients.*got 14.*\n.*data\.showers"):
+        family_of(run.model).adapt(run, {"generator": adapted}, lambda _: few)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from caloscale.errors import InvalidValueError
+from caloscale.errors import InvalidValueError, ShowerFileError
 from caloscale.models.families.family import GENERATOR, Arithmetic, Draw, Family, FastForm, Networks, Weights
 from caloscale.models.families.flow.detector import MOMENTS, Detector
 from caloscale.spec import Data, Model, Run
@@ -114,7 +114,13 @@ class Flow(Family):
     def adapt(self, run: Run, networks: Networks, draw: Draw) -> Mapping[str, Weights]:
         from caloscale.models.families.flow.training import measure_whitening
 
-        return {GENERATOR: measure_whitening(run, networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS))}
+        network, showers = networks[GENERATOR], draw(_SHOWERS_OF_STATISTICS)
+        terms, count = network.get_layer("flow").whitening.terms, len(showers["energy_gev"])
+        if count <= terms:
+            problem = f"holds too few training showers: the means of their layers have {terms} coefficients"
+            remedy = "use hundreds of training showers or more (data.showers, data.validationFraction)"
+            raise ShowerFileError(problem, field="splits.train", value=count, remedy=remedy)
+        return {GENERATOR: measure_whitening(run, network, showers)}
 
     def calibrate(self, run: Run, network: tf.keras.Model, draw: Draw) -> Weights:
         from caloscale.models.families.flow.training import calibrate
