@@ -22,6 +22,21 @@ def test_a_training_reports_its_end(shards: Path, tmp_path: Path, monkeypatch: p
     assert shown.seconds_first_step == pytest.approx(record.seconds_first_step) and shown.step_seconds is not None
 
 
+def test_a_step_has_no_part_of_what_follows_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five steps of 2 s behind the first; then the release and the last upload take 300 s."""
+    clock = 100.0
+    monkeypatch.setattr(progress_file.time, "perf_counter", lambda: clock)
+    path = tmp_path / "progress.json"
+    file = ProgressFile(steps=6, steps_per_epoch=3, batch=8, environment={PROGRESS_FILE_VARIABLE: str(path)})
+    file.begin(1, 7.0)
+    for step in range(1, 7):
+        file.step(step)
+        clock += 2.0 if step < 6 else 300.0
+    file.step(6, now=True)
+    shown = RunProgress.model_validate_json(path.read_bytes())
+    assert (shown.step, shown.step_seconds, shown.showers_per_second) == (6, 2.0, 4.0)
+
+
 def test_a_progress_file_that_cannot_be_written_does_not_end_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
