@@ -1,6 +1,7 @@
 """The start of a training from a trained model."""
 
 import shutil
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 from caloscale.detector.sampling import mip_fraction
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models import build
-from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models.card import CARD, GENERATOR, ModelCard, read_start
 from caloscale.models.families.compact.network import build_compact
 from caloscale.models.network_files import save_networks
+from caloscale.simulation.primaries import draw_primaries
 from caloscale.spec import load_run
 from caloscale.training.loop import train
 from caloscale.training.state import TrainingState
@@ -119,6 +121,29 @@ def test_a_model_of_another_preset_or_primary_is_refused(quickly: None, tmp_path
     with pytest.raises(ConfigurationError, match=problem) as caught:
         start_from_model(TrainingState(run), run)
     assert caught.value.field == "train.startFrom" and caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        ((), False),
+        (("data.showers=80", "data.mirror=false"), True),
+        (("data.validationFraction=0.3",), True),
+        (("data.showers=80", "data.seed=2"), False),
+        (("data.showers=80", "data.geometry.absorber=lead"), False),
+    ],
+)
+def test_a_model_that_was_trained_on_held_out_showers_is_refused(
+    tmp_path: Path, changes: tuple[str, ...], seen: bool
+) -> None:
+    """Of one seed the files of a smaller simulation are among those of a larger one; which judge is drawn from all."""
+    simulated = "data.source=simulate", "data.simulation.showersPerFile=10"
+    before, run = (small_run(*simulated, *more) for more in ((), changes))
+    tables = [draw_primaries(one.data, 3)[0]["energy_gev"].tolist() for one in (before, run)]
+    assert tables[0] == tables[1] or not seen
+    (tmp_path / CARD).write_text(ModelCard.of(before, source="geant4", versions={}, parameters={}).as_json())
+    with pytest.raises(ConfigurationError, match="held out to judge") if seen else nullcontext():
+        read_start(tmp_path, run)
 
 
 @pytest.mark.integration

@@ -18,6 +18,8 @@ REJECTED = "REJECTED.md"
 """File that a validation writes instead of a model that it rejected."""
 VERDICT = "verdict.json"
 """File with the decision of a validation about the model in the same folder."""
+_NOT_SIMULATED: Any = {"mirror": True, "preprocessing": True, "simulation": {"processes"}}
+"""Fields of data on which neither simulated showers nor their split depend."""
 DECIDED = ("decision", "reasons", "gates", "dropped", "ungated", "worth", "warnings")
 """What is stored of an evaluation with a model."""
 
@@ -95,7 +97,8 @@ def read_configuration(folder: Path) -> Run:
 def read_start(folder: Path, run: Run) -> Run:
     """The run configuration of the model with whose weights a training of ``run`` begins (train.startFrom).
 
-    Raises CheckpointError, and ConfigurationError for a model of another preset or another primary.
+    Raises CheckpointError, and ConfigurationError for a model of another preset or another primary, and for one that
+    was trained on simulated showers that this run holds out.
     """
     trained = read_configuration(folder)
     for field in ("preset", "family"):
@@ -110,5 +113,15 @@ def read_start(folder: Path, run: Run) -> Run:
             field="train.startFrom",
             value=run.train.start_from,
             remedy=f"give a model of {run.data.particle_text}, or leave train.startFrom out",
+        )
+    theirs, ours = (data.model_dump(exclude=_NOT_SIMULATED) for data in (trained.data, run.data))
+    split = [ours.pop(name) == theirs.pop(name) for name in ("showers", "validation_fraction")]
+    if run.data.source == "simulate" and theirs == ours and not all(split):
+        raise ConfigurationError(
+            "was trained on showers of the same simulation, some of which are held out to judge this run",
+            field="train.startFrom",
+            value=run.train.start_from,
+            remedy=f"set data.seed to another value than {run.data.seed}, which simulates other showers, or "
+            "data.showers and data.validationFraction to those of the model",
         )
     return trained
