@@ -104,6 +104,11 @@ def test_showers_that_were_trained_on_are_refused(command: Callable, shards: Pat
     for folder, what in ((shards, "the showers"), (mixed, f"{count} of the showers")):
         refused = command("amplification", run, "--showers", 200, "--held-out", folder)
         assert refused.code == 2 and f"holds {what} that the networks were trained on" in refused.err, refused.err
+    second = run_folder(tmp_path / "second", shards, "train.seed=2")
+    card["showersSha256"] = "of the shards of another simulation"
+    (second / TRAINED / "model.json").write_text(json.dumps(card))
+    refused = command("amplification", run, second, "--showers", 200)
+    assert refused.code == 2 and f"{second}: was trained on other shards than" in refused.err, refused.err
     assert not (run / "amplification.json").exists()
 
 

@@ -34,7 +34,7 @@ def amplification(
     held_out: a folder of shards whose training showers are read; absent: the validation showers of the first run that
     did not select its networks. showers: of each generator that are compared. worth_of: generated showers whose worth
     is stated. Raises InputError for runs that differ in more than the seed of the training, for a run that is given
-    twice, for showers that the networks were trained on, and for held-out showers of other primaries than these.
+    twice, for showers that the networks were trained on or may have been, and for held-out showers of other primaries.
     """
     for folder in runs:
         if not (folder / "run.yaml").is_file():
@@ -47,6 +47,11 @@ def amplification(
     with open_shards(held_out or dataset_of(runs[0])) as shards:
         check_manifest(shards.path, shards.manifest, run.data)
         if held_out is None:
+            for folder, generator in zip(runs, generators):
+                if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
+                    problem = f"was trained on other shards than {shards.path}, whose held-out showers it may have seen"
+                    remedy = "give shards of Monte Carlo with another seed by --held-out"
+                    raise InputError(problem, file=folder, remedy=remedy)
             reference = shards.read("validation", judging_showers(shards.manifest, run))
         elif shards.manifest.train_sha256 in [generator.card.showers_sha256 for generator in generators]:
             problem = "holds the showers that the networks were trained on"
