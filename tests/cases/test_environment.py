@@ -42,6 +42,20 @@ def test_networks_are_not_built_where_the_process_has_set_keras_otherwise(
         getattr(tf.keras.config, f"set_{setting}")(before)
 
 
+def test_a_training_is_refused_where_the_process_has_set_another_precision() -> None:
+    """The files of the networks that it releases would be in half precision."""
+    import tensorflow as tf
+
+    from caloscale.training.state import TrainingState
+
+    tf.keras.config.set_dtype_policy("mixed_float16")
+    try:
+        with pytest.raises(InputError, match=r"keras\.config\.dtype_policy.*mixed_float16"):
+            TrainingState(spec.load_run(preset="compact", overrides=["train.precision=float32"]))
+    finally:
+        tf.keras.config.set_dtype_policy("float32")
+
+
 def test_another_keras_that_was_imported_before_is_refused(tmp_path: Path) -> None:
     """No other backend is installed: a module stands for a Keras that has loaded one."""
     text = (

@@ -5,6 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 import tensorflow as tf
 
+from caloscale.errors import InputError
 from caloscale.models import Family, Networks, build, family_of
 from caloscale.models.families.family import GENERATOR
 from caloscale.models.families.step import Batch, Losses, Optimizers, Step, StepContext, build_optimizers
@@ -22,7 +23,7 @@ NOWHERE = -1
 class TrainingState:
     """Networks, optimisers, average and counters, on the devices of a distribution context.
 
-    build: makes the networks, as `models.build`. Raises InputError for bfloat16 where it is wrong.
+    build: makes the networks, as `models.build`. Raises InputError for bfloat16 where it is wrong, and as `_precision`.
     """
 
     def __init__(
@@ -90,8 +91,15 @@ def network_variables(network: tf.keras.Model, family: Family) -> dict[str, tf.V
 
 @contextmanager
 def _precision(precision: str) -> Iterator[None]:
-    """The policy of the layers that are built within: bfloat16 arithmetic with weights in float32."""
+    """The policy of the layers that are built within: bfloat16 arithmetic with weights in float32.
+
+    Raises InputError where the process has set another one than float32, which the released networks would have.
+    """
     before = tf.keras.mixed_precision.global_policy()
+    if before.name != "float32":
+        problem = "is set for Keras in this process, and the released networks would compute in it"
+        remedy = "call keras.config.set_dtype_policy('float32') before"
+        raise InputError(problem, field="keras.config.dtype_policy", value=before.name, remedy=remedy)
     tf.keras.mixed_precision.set_global_policy("mixed_bfloat16" if precision == "bfloat16" else "float32")
     try:
         yield
