@@ -123,6 +123,17 @@ def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.parametrize(("last", "selected"), [(0.5, (2, 0.5)), (math.nan, (1, None))])
+def test_showers_that_are_not_finite_are_no_figure_of_merit(shards, tmp_path, monkeypatch, last, selected):
+    """Those of a network that has learnt little: it is replaced, or its verdict says so."""
+    deviations = iter([math.nan, last])
+    monkeypatch.setattr(trainer, "physics_deviation", lambda *_, **__: {"deviation": next(deviations)})
+    record = train(small_run(*QUICK, "train.epochs=2"), shards, tmp_path)
+    card = load_generator(tmp_path / "model").card
+    assert (record.selected_epoch, record.selected_deviation) == (card.epoch, card.deviation) == selected
+
+
+@pytest.mark.usefixtures("eagerly")
 def test_a_model_whose_selected_generator_is_lost_is_that_of_the_last_step(shards, tmp_path, monkeypatch):
     """Its card and record say so."""
     monkeypatch.setattr(trainer, "is_selected", lambda *_: False)

@@ -49,8 +49,8 @@ class ModelCard(PrimaryRanges):
     """Step of its weights."""
     epoch: int = Field(ge=0)
     """Epoch of its weights."""
-    deviation: float
-    """Its figure of merit on validation showers."""
+    deviation: float | None
+    """Its figure of merit on validation showers; null where its showers were not finite."""
     parameters: dict[str, int]
     """Trainable parameters of each network, by role."""
 

@@ -57,8 +57,8 @@ class TrainingRecord(Block):
     """Showers of a step of all replicas."""
     selected_epoch: int
     """Epoch whose generator is released, chosen by physics on validation showers."""
-    selected_deviation: float
-    """Its figure of merit there, see `selection`."""
+    selected_deviation: float | None
+    """Its figure of merit there, see `selection`; null where its showers were not finite."""
     parameters: dict[str, int]
     """Trainable parameters of each network, by role."""
     started_from: StartedFrom | None = None

@@ -42,7 +42,7 @@ def release(folder: Path, networks: Networks, run: Run, manifest: Manifest, sele
         parameters=parameters(networks),
         step=selected.selected_step or 0,
         epoch=selected.selected_epoch or 0,
-        deviation=selected.selected_deviation or 0.0,
+        deviation=selected.selected_deviation,
     )
     with atomic_writer(folder, replace_folder=True) as temporary:
         temporary.mkdir()

@@ -208,8 +208,10 @@ class Trainer:
             self.write_history()
         train = self.run.train
         last = round(epoch / self.calendar.progress(step, self.seconds, train.max_minutes))
-        if self.selected is None or is_selected(figures["deviation"], earlier, train, last):
-            chosen = {"selected_epoch": round(epoch), "selected_step": step, "selected_deviation": figures["deviation"]}
+        deviation = figures["deviation"]
+        if self.selected is None or is_selected(deviation, earlier, train, last):
+            known_deviation = deviation if math.isfinite(deviation) else None
+            chosen = {"selected_epoch": round(epoch), "selected_step": step, "selected_deviation": known_deviation}
             self.selected = self._progress().model_copy(update=chosen)
             self.checkpoints.save(self._released_variables(), self.selected, selected=True)
 
@@ -276,7 +278,7 @@ class Trainer:
             replicas=placement.replicas,
             global_batch_size=batch,
             selected_epoch=selected.selected_epoch or 0,
-            selected_deviation=selected.selected_deviation or 0.0,
+            selected_deviation=selected.selected_deviation,
             parameters=parameters(self.state.networks),
             started_from=self.started_from,
             resumed_from_step=self.resumed_from,

@@ -34,7 +34,7 @@ class Progress(Block):
     selected_step: int | None = None
     """Its step."""
     selected_deviation: float | None = None
-    """Its figure of merit."""
+    """Its figure of merit; null where its showers were not finite."""
     history: dict[str, Any] = {}
     """Losses and physics so far."""
     restarts: int = 0
