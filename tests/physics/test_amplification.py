@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -171,9 +172,8 @@ def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
     )
 
 
-def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the training showers, a finite sample too, would add their fluctuation to the error of the generator;
-    training showers are refused as held-out ones."""
+def run_of_showers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[Path, Any, list[Any]]:
+    """A run of 400 showers in the folder own, whose generator's energies are kept, and its card."""
     energy_gev = np.random.default_rng(1).uniform(10, 40, 400).astype(np.float32)
     cells = np.random.default_rng(2).gamma(0.3, 0.02, (400, 5, 4, 3)).astype(np.float32)
     cells *= energy_gev[:, None, None, None] / 25
@@ -181,21 +181,27 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     write_showers(
         tmp_path / "own" / "own.h5", Showers(cells, energy_gev, 1.5 + energy_gev / 400, "geant4"), attributes={}
     )
-    run = load_run(preset="compact", overrides=[*COMPACT, f"data.source={tmp_path / 'own'}", "data.angleDeg=[80, 100]"])
-    folder = tmp_path / "run"
+    run = load_run(preset="compact", overrides=[*COMPACT, *overrides, "data.angleDeg=[80, 100]"])
+    folder, drawn = tmp_path / "run", []
     preprocess_showers(run.data, tmp_path / "own", folder / DATASET)
     (folder / "run.yaml").write_text(dump_run(run), encoding="utf-8")
-    manifest, drawn = read_manifest(folder / DATASET), []
 
     def generate(_: object, table: dict[str, np.ndarray], **__: object) -> Showers:
         drawn.append(table["energy_gev"])
         cells = np.random.default_rng(3).gamma(0.3, 0.02, (len(drawn[-1]), 5, 4, 3)).astype(np.float32)
         return Showers.of(cells, table, "generated")
 
-    card = SimpleNamespace(showers_sha256=manifest.train_sha256)
+    card = SimpleNamespace(showers_sha256=read_manifest(folder / DATASET).train_sha256)
     monkeypatch.setattr(stage, "load_generator", lambda _: SimpleNamespace(card=card))
     monkeypatch.setattr(stage, "generate_table", generate)
     monkeypatch.setattr(stage, "report", lambda *_: None)
+    return folder, card, drawn
+
+
+def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the training showers, a finite sample too, would add their fluctuation to the error of the generator;
+    training showers are refused as held-out ones."""
+    folder, card, drawn = run_of_showers(tmp_path, monkeypatch, f"data.source={tmp_path / 'own'}")
     worth = amplification([folder], showers=2000)
     assert worth.reference == 75 and all(one.training for one in worth.gated)
     training, judging = (set(read_split(folder / DATASET, split).energy_gev) for split in ("train", "validation"))
@@ -206,6 +212,19 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     (folder / DATASET).rename(tmp_path / "elsewhere")
     worth = amplification([folder], held_out=tmp_path / "elsewhere", showers=2000)
     assert worth.gated and not any(one.training for one in worth.gated), "the run's own shards are not there"
+
+
+def test_a_simulation_without_faint_showers_is_compared_at_the_primaries_that_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here those below 28 GeV are left out, in the training, too: no generator learnt them. Without the training
+    showers nothing shows why held-out ones have other primaries than the configuration."""
+    folder, card, drawn = run_of_showers(tmp_path, monkeypatch, "data.preprocessing.minimumSumGev=0.4")
+    assert amplification([folder], showers=2000).reference == 26
+    assert set(drawn[0]) <= set(read_split(folder / DATASET, "validation").energy_gev)
+    card.showers_sha256 = "of others"
+    with pytest.raises(InputError, match="primaries of another distribution"):
+        amplification([folder], held_out=folder / DATASET)
 
 
 def test_quantities_without_a_statistical_error_have_no_number() -> None:

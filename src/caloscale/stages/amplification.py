@@ -15,6 +15,7 @@ from caloscale.physics.worth import Worth
 from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
+from caloscale.showers.tfrecord.shards import FAINT
 from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED
 from caloscale.stages.reporting import report
@@ -46,6 +47,8 @@ def amplification(
     learnt = _training_showers(runs[0], generators[0])
     with open_shards(held_out or dataset_of(runs[0])) as shards:
         check_manifest(shards.path, shards.manifest, run.data)
+        # Without the training showers, those of the configuration show whether others are held out.
+        whole = not shards.manifest.dropped.get(FAINT) or (held_out is not None and learnt is None)
         if held_out is None:
             for folder, generator in zip(runs, generators):
                 if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
@@ -70,8 +73,9 @@ def amplification(
         drawn = configuration.model_copy(
             update={"validation": configuration.validation.model_copy(update={"seed": seed})}
         )
-        # Of own data the held-out primaries: another finite sample of them would differ by more than the generators do.
-        primaries = draw_primaries(drawn, reference, showers)
+        # Of own data, and without the faint showers that no generator learnt, the held-out primaries: another finite
+        # sample of them would differ by more than the generators do.
+        primaries = draw_primaries(drawn, reference, showers, whole=whole)
         refuse_unlike("generated", primaries, reference.primaries)
         generated = generate_table(generator, primaries, seed=seed, finite=False)
         comparison = against(generated, validation=drawn.validation)

@@ -165,12 +165,13 @@ def _showers_in_memory(run: Run) -> int:
     return max(1, min(MOST_SHOWERS, CELLS_BYTES // (4 * math.prod(run.data.shape))))
 
 
-def draw_primaries(run: Run, own: Showers, count: int) -> dict[str, NDArray[np.float32]]:
+def draw_primaries(run: Run, own: Showers, count: int, *, whole: bool = True) -> dict[str, NDArray[np.float32]]:
     """The table of primaries of ``count`` generated showers: uniform in the ranges of the run configuration, as of
-    simulated data, or, as the distribution of own data is not known, drawn from ``own``, with repetition.
+    simulated data; or drawn from ``own``, with repetition, where the distribution is not known: of own data, and of
+    simulated ones that are not ``whole``, as some were left out.
     """
     random = np.random.default_rng([run.validation.seed, PRIMARIES])
-    if run.data.source == "simulate":
+    if whole and run.data.source == "simulate":
         return draw_table(run.data, count, random)
     return rows(own.primaries, random.integers(0, len(own), count))
 

@@ -56,6 +56,7 @@ _SHARD_BYTES = 128 * 1024 * 1024
 """Unpacked cells in a shard (about a twentieth of that on disk for 51 x 51 x 25 cells)."""
 _LEAST_TRAIN_SHARDS = 8
 _MULTIPLE = 64
+FAINT = "sum below data.preprocessing.minimumSumGev"
 BEYOND_SHOWERS = "beyond data.showers"
 """Reason to leave out a shower that was asked for: more are selected than are wanted."""
 _GROUP = 16
@@ -266,7 +267,7 @@ class _Preprocessor:
             bright = showers[is_bright]
             measured = prepared["measured_angle_rad"]
             check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
-            self.dropped["sum below data.preprocessing.minimumSumGev"] += int((~is_bright).sum())
+            self.dropped[FAINT] += int((~is_bright).sum())
             self.twins.add(path, bright, start + selected[is_bright])
             self.centres.append(centres_of(bright.energy_gev, cells_gev[is_bright]))
             if len(bright):
