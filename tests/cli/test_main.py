@@ -1,6 +1,7 @@
 """The command as its user sees it: help, exit codes, errors without tracebacks."""
 
 import inspect
+import json
 import re
 import signal
 import subprocess
@@ -153,6 +154,20 @@ def test_a_bench_without_tensorflow_names_its_installation(command: Callable, mo
 def test_options_without_effect_and_absent_runs_are_named(command: Callable, words: tuple[str, ...], says: str) -> None:
     done = command(*words)
     assert done.code == 2 and says in done.err and "remedy" in done.err
+
+
+def test_a_comparison_as_json_leaves_the_page_that_is_named(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And none without a name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("caloscale.stages.comparison.compare_runs", lambda *_: ())
+    monkeypatch.setattr("caloscale.report.comparison.comparison_drawings", lambda _: [])
+    for words, pages in ((("-o", "page.html"), ["page.html"]), ((), [])):
+        done = command("compare", "one", "other", "--json", *words)
+        assert done.code == 0 and json.loads(done.out) == {"runs": [], "differences": {}}, done.err
+        assert [path.name for path in tmp_path.glob("*.html")] == pages
+        (tmp_path / "page.html").unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("verb", ["train", "validate"])

@@ -221,7 +221,10 @@ def compare(
         str | None,
         typer.Option(help="Shards of the first run, for files. Absent: <run>/dataset, or those of its pipeline."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Page that is written.")] = Path("comparison.html"),
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Page that is written. Absent: comparison.html; with --json none."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare finished runs, or a run with a file of showers: gates, observables, speed, money, configurations."""
@@ -233,13 +236,15 @@ def compare(
     from caloscale.storage.atomic import write_text
 
     compared = compare_runs(sources, dataset)
+    page = output or (None if as_json else Path("comparison.html"))
+    if page is not None:
+        figures = save_figures(page.with_name(f"{page.stem}-figures"), comparison_drawings(compared))
+        write_text(page, render(comparison_page(compared, figures)))
     if as_json:
         typer.echo(json.dumps(comparison_json(compared), indent=2))
         return
     show(*comparison_tables(compared), wide=True)
-    figures = save_figures(output.with_name(f"{output.stem}-figures"), comparison_drawings(compared))
-    write_text(output, render(comparison_page(compared, figures)))
-    typer.echo(f"page: {output}")
+    typer.echo(f"page: {page}")
 
 
 def inspect(
