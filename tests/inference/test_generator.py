@@ -84,7 +84,8 @@ def test_showers_say_their_primary(tmp_path_factory, tmp_path):
 
 def test_showers_of_a_cylinder_say_so(cylinder, tmp_path):
     made = load_generator(cylinder)
-    write_showers(made.generate(20.0, np.pi / 2, count=3, seed=3), tmp_path / "made.h5")
+    write_showers(showers := made.generate(20.0, np.pi / 2, count=3, seed=3), tmp_path / "made.h5")
+    assert showers.cell_shape == "cylinder"
     assert read_of_run(tmp_path / "made.h5", made.run.data).cell_shape == "cylinder"
 
 

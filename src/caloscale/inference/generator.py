@@ -97,8 +97,8 @@ class Generator(Runtime):
         showers = generate_table(self, table, seed=seed, batch=batch, extrapolate=extrapolate)
         pdg = np.full(len(showers), PDG_CODES[self.card.particles[0]], np.float32)
         columns = {**showers.further, "pdg": showers.further.get("pdg", pdg)}
-        cell_shape, detector = self.card.geometry.cell_shape, origin_attributes(self.run.data)[DETECTOR_ATTRIBUTE]
-        return replace(showers, seed=seed, further=columns, cell_shape=cell_shape, detector=detector)
+        detector = origin_attributes(self.run.data)[DETECTOR_ATTRIBUTE]
+        return replace(showers, seed=seed, further=columns, detector=detector)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
         cells: Floats = self.cells_gev(*inputs.values()).numpy()

@@ -64,7 +64,8 @@ def stream(
         table = primaries.of(start, batch)
         noise = latent_noise(seed, start, batch, runtime.noise_size)
         cells = runtime.generate_batch(noise, **table, extrapolate=True)
-        return Showers.of(cells, table, "generated")[: min(batch, first + count - start)]
+        showers = Showers.of(cells, table, "generated", runtime.card.geometry.cell_shape)
+        return showers[: min(batch, first + count - start)]
 
     def result(batch_in_progress: Future[Showers]) -> Showers:
         end = time.monotonic() + BATCH_SECONDS
@@ -128,7 +129,7 @@ def generate_table(
             cells[done : done + len(part)] = part.cells_gev
             done += len(part)
             shown.update(len(part))
-    return Showers.of(cells, table, "generated")
+    return Showers.of(cells, table, "generated", card.geometry.cell_shape)
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Floats]:

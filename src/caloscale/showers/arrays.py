@@ -39,11 +39,13 @@ class Showers:
     detector: str = ""
 
     @classmethod
-    def of(cls, cells_gev: NDArray[np.float32], primaries: Table, source: str) -> "Showers":
+    def of(
+        cls, cells_gev: NDArray[np.float32], primaries: Table, source: str, cell_shape: CellShape = "grid"
+    ) -> "Showers":
         """Showers of the primaries of a table."""
         further = dict(primaries)
         energy_gev, angle_rad = further.pop("energy_gev"), further.pop("angle_rad")
-        return cls(cells_gev, energy_gev, angle_rad, source, further)
+        return cls(cells_gev, energy_gev, angle_rad, source, further, cell_shape=cell_shape)
 
     def __post_init__(self) -> None:
         arrays = {"cells_gev": self.cells_gev, **self.primaries}

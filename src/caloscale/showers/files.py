@@ -85,8 +85,9 @@ def read_showers(
             remedy = "one number for each shower is needed: (N,)"
             raise ShowerFileError(problem, file=path, field=name, value=column.shape, remedy=remedy)
     primaries = {name: column[part].astype(np.float32) for name, column in columns.items()}
-    showers = Showers.of(cells[part].astype(np.float32), primaries, str(arrays.get("source", "file")))
-    showers = replace(showers, cell_shape=geometry.cell_shape, detector=str(arrays.get(DETECTOR_ATTRIBUTE, "")))
+    source = str(arrays.get("source", "file"))
+    showers = Showers.of(cells[part].astype(np.float32), primaries, source, geometry.cell_shape)
+    showers = replace(showers, detector=str(arrays.get(DETECTOR_ATTRIBUTE, "")))
     check_cells(path, "cells_gev", showers.cells_gev, start)
     check_primaries(path, "plain", showers.primaries, start)
     if cells.shape[1:] == summed:

@@ -300,7 +300,7 @@ def sample_of_run(
     _check_detector(showers.detector, data, file)
     check_of_run(showers.primaries, data, file=file, field=field)
     cells_gev = without_faint(showers.cells_gev, data.preprocessing)
-    sample = Showers.of(cells_gev, turned(showers.primaries, data), showers.source)
+    sample = Showers.of(cells_gev, turned(showers.primaries, data), showers.source, showers.cell_shape)
     if not judged or showers.source in ("geant4", "parametrised"):
         faint = cells_gev.sum(axis=(1, 2, 3), dtype=np.float64) <= data.preprocessing.minimum_sum_gev
         sample = sample[~faint | (cells_gev.min(axis=(1, 2, 3)) < 0)]  # negative cells are refused later

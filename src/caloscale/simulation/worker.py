@@ -56,7 +56,7 @@ def simulate_file(engine: "Geant4 | Parametrised", data: Data, index: int, repor
     for batch in batches(primaries["energy_gev"], engine.batch_energy_gev):
         cells[batch] = engine.showers(rows(primaries, batch))
         report(batch.stop - batch.start)
-    return Showers.of(cells, primaries, data.simulation.engine)
+    return Showers.of(cells, primaries, data.simulation.engine, data.geometry.cell_shape)
 
 
 def work(lines: TextIO, reply: TextIO) -> None:

@@ -175,7 +175,8 @@ def judge_mixture(fields: Mapping[str, Any], folders: Sequence[Path]) -> dict[st
         share = rows(primaries, slice(index, None, len(folders)))
         parts.append(generate_table(load_generator(folder / TRAINED), share, seed=run.validation.seed + index))
     columns = joined([part.primaries for part in parts])
-    generated = Showers.of(np.concatenate([part.cells_gev for part in parts]), columns, "generated")
+    cells_gev = np.concatenate([part.cells_gev for part in parts])
+    generated = Showers.of(cells_gev, columns, "generated", run.data.geometry.cell_shape)
     compared = compare(
         reference, generated, training=training, untrained=None, data=run.data, validation=run.validation
     )

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ks_2samp
 
+import caloscale
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError, StorageError
 from caloscale.showers.arrays import Showers
@@ -21,15 +23,20 @@ from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.showers.primaries import rows
+from caloscale.showers.sources import sample_of_run
 from caloscale.showers.tfrecord import shards as shards_module
 from caloscale.showers.tfrecord.manifest import check_shards
 from caloscale.showers.tfrecord.records import SCALARS, read_batches, record_positions
 from caloscale.showers.tfrecord.shards import ShardWriter, plan_shards, preprocess_showers, read_manifest, read_split
-from caloscale.spec import Data, Geometry, LayerGroup
+from caloscale.simulation.worker import build_engine, simulate_file
+from caloscale.spec import Data, Geometry, LayerGroup, Simulation, load_run
 from caloscale.training.selection import selection_showers
 from tests.showers.conftest import make_showers, write_published
 
 MakeFolder = Callable[..., Path]
+
+
+ONE_SHOWER = {"angle_deg": (90, 90), "showers": 1, "simulation": Simulation(engine="parametrised")}
 
 
 def all_examples(folder: Path) -> dict[str, np.ndarray]:
@@ -149,6 +156,18 @@ def test_layers_that_are_reversed_or_another_axis_are_refused(
         with h5py.File(tmp_path / "s.h5", "a") as file:
             file.attrs.update({"particle": particle, "source": source})
         preprocess_showers(data.model_copy(update={"particle": particle}), tmp_path / "s.h5", tmp_path / source)
+
+
+def test_showers_of_a_cylinder_stay_so(tmp_path: Path, data: Data) -> None:
+    """In shards, in the sample that is compared, and as they are simulated."""
+    showers = replace(make_showers(20), cell_shape="cylinder")
+    caloscale.write_showers(showers, tmp_path / "s.h5")
+    cylinder = data.model_copy(update={"geometry": data.geometry.model_copy(update={"cell_shape": "cylinder"})})
+    preprocess_showers(cylinder, tmp_path / "s.h5", tmp_path / "out")
+    simulated = simulate_file(build_engine(of_one := cylinder.model_copy(update=ONE_SHOWER)), of_one, 0, lambda _: None)
+    read = caloscale.read_showers(tmp_path / "s.h5", load_run(preset="compact").model_copy(update={"data": cylinder}))
+    for found in (read_split(tmp_path / "out", "train"), sample_of_run(read, cylinder, judged=True), simulated):
+        assert found.cell_shape == "cylinder"
 
 
 def test_own_showers_are_not_taken_for_simulated_ones(

@@ -70,9 +70,8 @@ def read_showers(
         with np.errstate(all="ignore"):  # what is not finite is reported below, with its shower
             cells_gev = _to_axes(opened.cells[start:stop], opened, cells) / np.float32(opened.units_per_gev)
         columns = tuple(dict.fromkeys((*opened.further, "pdg")))
-        showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source)
-        detector = str(opened.attributes.get(DETECTOR_ATTRIBUTE, ""))
-        showers = replace(showers, cell_shape=opened.cell_shape, detector=detector)
+        showers = Showers.of(cells_gev, opened.primaries(start, stop, columns), opened.source, opened.cell_shape)
+        showers = replace(showers, detector=str(opened.attributes.get(DETECTOR_ATTRIBUTE, "")))
         summed = opened.rebin == rebin
     check_cells(path, opened.cells_field, showers.cells_gev, start)
     check_primaries(path, opened.layout, showers.primaries, start)

@@ -175,7 +175,7 @@ def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | Non
             for name, column in primaries.items():
                 column[fresh] = batch[name]
             done = fresh.stop
-    return Showers.of(cells, primaries, manifest.source)
+    return Showers.of(cells, primaries, manifest.source, manifest.geometry.cell_shape)
 
 
 class _Preprocessor:
