@@ -14,6 +14,7 @@ from caloscale.inference.export import par04
 from caloscale.inference.export.ddml import NUMBERS, Ddml, expanded, normal_of_uniform
 from caloscale.inference.export.files import check_file, export_model
 from caloscale.inference.export.par04 import Par04
+from caloscale.inference.export.target import clamp
 from caloscale.models.card import ModelCard
 from caloscale.spec import load_run
 
@@ -109,6 +110,14 @@ def par04_positions(mesh, entry, theta):
     radius = (rho + 0.5) * mesh.rho_mm
     local = np.stack([radius * np.cos(angle), radius * np.sin(angle), (z + 0.5) * mesh.z_mm], axis=-1)
     return entry + local.reshape(-1, 3) @ inverse.T
+
+
+def test_azimuths_are_clamped_modulo_a_turn():
+    """270 degrees are -90, which was trained; 100 are beyond 90 and become 90."""
+    azimuths = np.radians(np.array([-90, -30, 100, 270, 330, 450], np.float32))
+    primaries = {"energy_gev": np.full(6, 10, np.float32), "azimuth_rad": azimuths}
+    clamped, _ = clamp(primaries, card("data.azimuthDeg=[-90, 90]"))
+    np.testing.assert_allclose(np.degrees(clamped["azimuth_rad"]), [-90, -30, 90, -90, -30, 90], atol=1e-4)
 
 
 @pytest.mark.parametrize("theta_deg", [60, 83, 90, 120])

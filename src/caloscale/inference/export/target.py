@@ -99,10 +99,14 @@ def spread(card: ModelCard, count: int) -> dict[str, Floats]:
 def clamp(primaries: Mapping[str, Any], card: ModelCard) -> tuple[dict[str, Any], Any]:
     """Tensors of a table of primaries within the trained ranges, and the factor that scales the shower to its energy.
 
-    A primary that was not trained counts as the first that was.
+    Azimuths count modulo a turn. A primary that was not trained counts as the first that was.
     """
     import tensorflow as tf
 
+    if "azimuth_rad" in primaries:
+        from_middle = primaries["azimuth_rad"] - sum(card.spans["azimuth_rad"]) / 2
+        turned = primaries["azimuth_rad"] - 2 * math.pi * tf.round(from_middle / (2 * math.pi))
+        primaries = {**primaries, "azimuth_rad": turned}
     low, high = (math.radians(angle) for angle in card.angle_deg)
     spans = {"energy_gev": card.energy_gev, "angle_rad": (low, high), **card.spans}
     clamped = {name: tf.clip_by_value(column, *spans[name]) for name, column in primaries.items() if name != "pdg"}
