@@ -13,6 +13,7 @@ from caloscale.report.energy_figures import response
 from caloscale.report.figure_data import FigureData, _examples, _transverse, figure_data
 from caloscale.report.physics_sections import FIGURES
 from caloscale.report.run import PARTS, profile_table, read_history, shares_of, step_profile, training_curves
+from caloscale.report.shower_figures import mean_showers
 from caloscale.spec import Preprocessing, Validation
 from tests.physics.conftest import DATA, make_showers, make_two_particles
 
@@ -97,6 +98,13 @@ def test_all_figures_are_described(undistorted, perfect_data):
     for point in undistorted.evaluation.classifier.learning_curve:
         assert f"{point.value:.3f} with {point.showers}" in seen["classifier_and_regression"]
     draw_without_layout([figure for figure in made if figure.name == "classifier_and_regression"])
+
+
+def test_maps_have_the_names_of_the_axes_of_their_cells(undistorted, perfect_data):
+    for axes, across, summed in ((("x", "y"), "x", "y"), (("azimuth", "radius"), "radius", "azimuth")):
+        made = mean_showers(undistorted.evaluation, perfect_data.model_copy(update={"transverse_axes": axes}))
+        assert f"summed over {summed}," in made.caption and f"plane of {across} and layer" in made.alternative
+        assert made.page.axes[0].get_ylabel().endswith(f"{across} [mm]")
 
 
 @pytest.mark.long

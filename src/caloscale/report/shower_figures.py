@@ -256,12 +256,13 @@ def correlations(evaluation: Evaluation, data: FigureData) -> Drawing | None:
 
 def mean_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
     """Mean showers from the side in ranges of the angle."""
+    across, summed = _side(data)
     return Drawing(
         "mean_showers",
         "Mean showers",
-        f"Mean showers from the side, summed over y, in ranges of the angle. {count_showers(evaluation)}",
-        "Mean energy in the plane of x and layer, Monte Carlo above, generator below: showers at an angle cross the "
-        f"layers obliquely. {_sums(data.mean_showers)}",
+        f"Mean showers from the side, summed over {summed}, in ranges of the angle. {count_showers(evaluation)}",
+        f"Mean energy in the plane of {across} and layer, Monte Carlo above, generator below: showers at an angle "
+        f"cross the layers obliquely. {_sums(data.mean_showers)}",
         _maps(evaluation, data, data.mean_showers, 4),
     )
 
@@ -273,7 +274,7 @@ def example_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
         "Single showers",
         "Single Monte Carlo showers above the generated shower of the nearest primary; the first that "
         "fits, without selection.",
-        f"Energy in the plane of x and layer of single showers, Monte Carlo above, generator below. "
+        f"Energy in the plane of {_side(data)[0]} and layer of single showers, Monte Carlo above, generator below. "
         f"{_sums(data.examples)}",
         _maps(evaluation, data, data.examples, 3.5),
     )
@@ -281,7 +282,7 @@ def example_showers(evaluation: Evaluation, data: FigureData) -> Drawing:
 
 def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades: float) -> Page:
     names = sample_names(evaluation.reference_source)
-    half, radial = data.half_width_mm, data.transverse_axes[1] == "radius"
+    half, across = data.half_width_mm, _side(data)[0]
     page = new_page(4.2 * len(maps) + 1, 6.6)
     axes = page.subplots(2, len(maps), sharex=True, sharey=True, squeeze=False)
     top = max(float(pair.reference.max(initial=0)) for pair in maps) or 1.0
@@ -289,7 +290,7 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
     for pair, above, below in zip(maps, *axes):
         for ax, cells in ((above, pair.reference), (below, pair.generated)):
             layers = np.arange(cells.shape[1] + 1) - 0.5
-            x = np.linspace(0.0 if radial else -half, half, cells.shape[0] + 1)
+            x = np.linspace(0.0 if across == "radius" else -half, half, cells.shape[0] + 1)
             shown = np.ma.masked_less(cells, top / 10**decades)
             mesh = ax.pcolormesh(layers, x, shown, norm=norm, cmap="magma_r", rasterized=True)
             ax.set_facecolor("#f7f7f7")
@@ -298,9 +299,15 @@ def _maps(evaluation: Evaluation, data: FigureData, maps: Sequence[Map], decades
         below.set_xlabel("layer")
         below.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     for ax, name in zip(axes[:, 0], (names["reference"], names["generated"])):
-        ax.set_ylabel(f"{name}\n{'radius' if radial else 'x'} [mm]")
+        ax.set_ylabel(f"{name}\n{across} [mm]")
     page.colorbar(mesh, ax=axes, label="energy [MeV]", pad=0.015, fraction=0.035)
     return page
+
+
+def _side(data: FigureData) -> tuple[str, str]:
+    """The axis across the shower that maps have, and the one along which they are summed."""
+    first, second = data.transverse_axes
+    return (second, first) if second == "radius" else (first, second)
 
 
 def _separation_note(result: Separation) -> str:
