@@ -209,6 +209,8 @@ def test_own_data_are_compared_at_the_primaries_that_judge(tmp_path: Path, monke
     with pytest.raises(InputError, match="the networks were trained on"):
         amplification([folder], held_out=folder / DATASET)
     card.showers_sha256 = "of others"
+    with pytest.raises(InputError, match="was trained on other shards than"):
+        amplification([folder])
     (folder / DATASET).rename(tmp_path / "elsewhere")
     worth = amplification([folder], held_out=tmp_path / "elsewhere", showers=2000)
     assert worth.gated and not any(one.training for one in worth.gated), "the run's own shards are not there"
