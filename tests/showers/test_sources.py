@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError
 from caloscale.showers.arrays import Showers
+from caloscale.showers.files import write_showers as write_by_suffix
 from caloscale.showers.hdf5.writer import write_showers
 from caloscale.showers.inspection import describe_files
 from caloscale.showers.sources import (
@@ -24,6 +25,8 @@ from caloscale.showers.sources import (
     check_one_origin,
     check_selection,
     find_files,
+    origin_attributes,
+    read_of_run,
     split_files,
     survey_file,
 )
@@ -84,6 +87,16 @@ def test_simulated_showers_of_another_detector_are_refused(
     with h5py.File(path, "a") as file:  # as files of others, and of earlier versions
         del file.attrs["simulatedDetector"]
     assert len(survey_file(path, data)) == 4
+
+
+def test_plain_files_of_another_detector_are_refused(tmp_path: Path, data: Data) -> None:
+    """As HDF5 files are."""
+    showers = replace(make_showers(4), detector=origin_attributes(data)["simulatedDetector"])
+    write_by_suffix(showers, path := tmp_path / "s.npz")
+    assert len(read_of_run(path, data)) == 4
+    other = data.model_copy(update={"geometry": data.geometry.model_copy(update={"absorber": "lead"})})
+    with pytest.raises(ShowerFileError, match=r"s\.npz: data\.geometry\.absorber: the showers were made with another"):
+        read_of_run(path, other)
 
 
 def test_a_beam_line_needs_the_source_simulate(tmp_path: Path, data: Data) -> None:

@@ -183,6 +183,7 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
 
     rebin = data.preprocessing.rebin
     showers = read_showers(path, geometry=data.geometry, rebin=rebin, start=start, stop=stop, check=check)
+    _check_detector(showers.detector, data, Path(path))  # of a plain file
     ratios = showers.ecal_sum_gev / showers.energy_gev
     if unstated and (unusual := _unusual(ratios[ratios > 0], data)) is not None:
         raise ShowerFileError(unusual[0], file=Path(path), field=unstated[0], remedy=unusual[1])
