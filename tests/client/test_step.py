@@ -1,6 +1,7 @@
 """What the pipeline's training step does around its run; the run itself is in tests/control_plane/operator."""
 
 import datetime as dt
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from caloscale.client.runs import RunOnCluster
+from caloscale.client.fetch import fetch
+from caloscale.client.runs import RunOnCluster, find_run, manifest_of
 from caloscale.client.step import (
     POD_VARIABLE,
     failure_of,
@@ -145,6 +147,7 @@ def test_a_cancelled_step_under_kubeflow_leaves_its_run_to_the_operator(
 def billed(phase: str, reason: str = "", day: int = 21) -> dict[str, Any]:
     """A run that has held two nodes for an hour."""
     raw = seen(phase, reason)
+    raw["metadata"]["uid"] = f"u-{day}"
     begun, ended = f"2026-11-{day}T10:00:00Z", f"2026-11-{day}T11:00:00Z"
     holds = [
         {"pod": f"w{n}", "uid": f"u{n}", "node": f"node-{n}", "since": begun, "until": ended, "done": False}
@@ -167,8 +170,12 @@ class Cluster(Server):
     def __init__(self, *runs: dict[str, Any]) -> None:
         super().__init__(*runs, None)
         self.there = self.answers.pop(0)
+        self.others: list[dict[str, Any]] = []
         self.steps: list[str] = []
         self.ends_after = ""
+
+    def each(self, *_: object, **__: object) -> Iterator[dict[str, Any]]:
+        return iter(self.others)
 
     def get(self, *_: object) -> Any:
         return self.there
@@ -223,16 +230,16 @@ def test_a_retry_makes_a_run_that_has_failed_again_and_bills_both(
     assert len(use.attempts) == 3 and use.day == dt.date(2026, 11, 21)
 
 
-@pytest.mark.parametrize("file", ["usage.json", "earlier-usage.json"])
-def test_a_damaged_file_of_what_was_used_is_refused_before_anything_is_deleted(
-    tmp_path: Path, volume: str, file: str
+@pytest.mark.parametrize("there", [True, False])
+def test_a_damaged_file_of_what_was_used_is_refused_before_anything_is_done(
+    tmp_path: Path, volume: str, there: bool
 ) -> None:
     run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
     server: Any = Cluster(billed("Failed", "UserError"))
-    server.there = None if file == "usage.json" else server.there
-    write_object(b'{"name": "run-7", "attempts": [', f"{volume}/{file}")
+    server.there = server.there if there else None
+    write_object(b'{"name": "run-7", "attempts": [', f"{volume}/usage.json")
     places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
-    with pytest.raises(InputError, match=rf"(?s){volume}/{file}: .*remedy: delete it"):
+    with pytest.raises(InputError, match=rf"(?s){volume}/usage.json: .*remedy: delete it"):
         train_on_cluster(run, step="run-7", connection=server, namespace="physics", **places)
     assert server.steps == []
 
@@ -248,24 +255,38 @@ def test_a_retry_does_not_spend_a_budget_twice(tmp_path: Path, volume: str, reas
     assert node_hours(Path(volume)) == pytest.approx(2) and "delete" not in server.steps
 
 
-def test_a_run_that_continues_another_in_its_folder_bills_both(tmp_path: Path, volume: str) -> None:
-    """Of another pipeline run, so that the TrainingRun has another name; what was used before is counted once."""
+@pytest.mark.parametrize("terminated", [False, True])
+def test_runs_that_continue_another_in_its_folder_bill_all(tmp_path: Path, volume: str, terminated: bool) -> None:
+    """Of other pipeline runs, so that each TrainingRun has another name. What one used is counted once, also when it
+    was terminated, so that its step noted nothing, and when it is fetched after it was continued."""
     run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
     write_object(b"weights", f"{volume}/training/model/generator.keras")
-    server: Any = Cluster(billed("Failed", "Budget"), billed("Succeeded", day=22))
-    for raw, step in zip((server.there, server.answers[0]), ("run-7", "run-8")):
+    ends = ("Failed", "Budget"), ("Failed", "Deadline"), ("Succeeded", "")
+    runs = [billed(*end, day=day) for day, end in enumerate(ends, 21)]
+    for raw, step in zip(runs, ("run-7", "run-8", "run-9")):
         raw["metadata"]["name"] = run_name(run, step)
+        raw["spec"] = manifest_of(run, "gan", "physics")["spec"]
+        raw["spec"]["cluster"]["workspace"] = volume
+    server: Any = Cluster(*runs)
 
     def train(step: str) -> None:
         places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
         train_on_cluster(run, step=step, connection=server, namespace="physics", **places)
 
-    with pytest.raises(ClusterError, match="failed"):
-        train("run-7")
-    server.there = None  # under the name of the other
-    for _ in range(2):
-        train("run-8")
-        assert node_hours(Path(volume)) == pytest.approx(4)
+    if not terminated:
+        with pytest.raises(ClusterError, match="failed"):
+            train("run-7")
+    for number, step in enumerate(("run-8", "run-9"), 1):
+        server.there, server.others = None, runs[:number] if terminated else []
+        for _ in range(2):
+            with suppress(ClusterError):
+                train(step)
+            assert node_hours(Path(volume)) == pytest.approx(2 * (number + 1))
+    for raw in runs:
+        fetch(find_run(Server(raw), "physics", raw["metadata"]["name"]), Path(volume))  # type: ignore[arg-type]
+        (Path(volume) / "status.json").unlink()
+        use = RunUse.model_validate_json((Path(volume) / "usage.json").read_text())
+        assert node_hours(Path(volume)) == pytest.approx(6) and use.name == run_name(run, "run-9")
 
 
 def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:

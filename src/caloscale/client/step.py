@@ -5,8 +5,18 @@ import logging
 import os
 from pathlib import Path
 
-from caloscale.client.runs import RunOnCluster, delete, describe, find_run, follow, look, manifest_of, submit
-from caloscale.client.usage import keep_earlier_use, keep_use
+from caloscale.client.runs import (
+    RunOnCluster,
+    delete,
+    describe,
+    find_run,
+    follow,
+    list_runs,
+    look,
+    manifest_of,
+    submit,
+)
+from caloscale.client.usage import keep_use, kept_use
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
 from caloscale.showers.tfrecord.manifest import MANIFEST
@@ -142,7 +152,8 @@ def _remove_failed(connection: Connection, namespace: str, name: str, configured
     """Delete the run of an earlier try that has failed, as a submission would not change it.
 
     One that has reached a limit of its budget stays as it is: another one would use as much again. What deleted runs
-    used is in the bill of the next one, once, wherever the step ends before the submission.
+    used is in the bill of the next one, once, wherever the step ends before the submission; so is what runs used that
+    this one continues, also of a pipeline run that was terminated before it could note it.
     """
     run = look(connection, namespace, name)
     failed = run.status.condition("Failed") if run is not None and run.status.phase == "Failed" else None
@@ -150,9 +161,11 @@ def _remove_failed(connection: Connection, namespace: str, name: str, configured
         log.info("%s failed before and is made again: %s", name, run.status.message)
         _keep_use(run, configured, workspace)
         delete(connection, namespace, name)
-        run = None
-    if run is None:
-        keep_earlier_use(workspace)
+    elif run is None:
+        kept_use(workspace)  # what is damaged ends the step now, not after the training
+        for other in list_runs(connection, namespace):
+            if (other.spec.get("cluster") or {}).get("workspace") == workspace:
+                _keep_use(other, configured, workspace)
 
 
 def _keep_use(run: RunOnCluster, configured: Run, workspace: str) -> None:

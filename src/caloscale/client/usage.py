@@ -18,7 +18,7 @@ from caloscale.planning.catalogue.prices import load_prices
 from caloscale.planning.search.plan import Plan, plan
 from caloscale.spec import AnyRun, Run, SolverRun, build_run
 from caloscale.spec.block import parse_block
-from caloscale.spec.workspace_layout import EARLIER_USAGE_FILE, PLAN_FILE, USAGE_FILE
+from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.status import AttemptStatus, Placed, RunStatus
 from caloscale.storage.objects import read_object, write_object
 
@@ -67,18 +67,17 @@ class StageTime(NamedTuple):
 def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequence[StageTime] = ()) -> list[str]:
     """Write what a run used so far, and the plan of its placement, into a folder or a prefix of a bucket, for its bill.
 
-    What runs used before it in the same folder is added (`keep_earlier_use`).
-    stages: see `use_of`. Returns what could not be written, and whether a bill by the prices of this package is another
-    than the operator's, a sentence each. Raises InputError where the file of what they used is damaged; StorageError.
+    What other runs used in the same folder stays. stages: see `use_of`. Returns what could not be written, and whether
+    a bill by the prices of this package is another than the operator's, a sentence each. Raises InputError where the
+    file of what was used is damaged; StorageError.
     """
     planned, cost = _estimate_of(configured, run.status), run.status.cost
     # the bill ends when the status counted the cost last: the clock of this machine may differ from the operator's
     now = (cost.updated if cost is not None else None) or dt.datetime.now(dt.UTC)
     plan = None if isinstance(planned, str) else planned
     used = use_of(run.name, run.status, now, configured, uid=run.uid, stages=stages, plan=plan)
-    before = _read_use(f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
-    if used is not None and before is not None and not before.own_machine:
-        used = used.model_copy(update={"day": before.day, "attempts": (*before.attempts, *used.attempts)})
+    if used is not None and (before := kept_use(folder)) is not None:
+        used = _with_others(used, before, run.uid)
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
@@ -92,20 +91,26 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     return problems
 
 
-def keep_earlier_use(folder: str) -> None:
-    """Have what a run used, which is deleted or continued by now, in the use of the next one; again changes nothing.
-
-    Raises InputError where the file of what it used is damaged; StorageError.
-    """
-    used = _read_use(f"{folder.rstrip('/')}/{USAGE_FILE}")
-    if used is not None:
-        write_object(f"{used.as_json()}\n".encode(), f"{folder.rstrip('/')}/{EARLIER_USAGE_FILE}")
-
-
-def _read_use(file: str) -> RunUse | None:
+def kept_use(folder: str) -> RunUse | None:
+    """What runs used in a folder so far; None: nothing is noted. Raises InputError where the file is damaged."""
+    file = f"{folder.rstrip('/')}/{USAGE_FILE}"
     content = read_object(file)
     remedy = "delete it: what earlier runs used is then not in the bill"
     return None if content is None else parse_block(RunUse, content, file, remedy=remedy)
+
+
+def _with_others(used: RunUse, before: RunUse, uid: str) -> RunUse:
+    """The use of a folder: what a run used there, and what runs before it and, after its end, those that continued it.
+
+    The newest of them gives name and figures. An older version noted no run with an attempt: there the name decides.
+    """
+    if before.own_machine:
+        return used
+    own = uid if before.name != used.name or any(attempt.run for attempt in before.attempts) else ""
+    first = next((n for n, attempt in enumerate(before.attempts) if attempt.run == own), len(before.attempts))
+    later = [attempt for attempt in before.attempts[first:] if attempt.run != own]
+    attempts, day = (*before.attempts[:first], *used.attempts, *later), min(before.day, used.day)
+    return (before if later else used).model_copy(update={"day": day, "attempts": attempts})
 
 
 def use_of(
@@ -132,7 +137,7 @@ def use_of(
         if nodes:
             timed = attempt.values_of(*PARTS, "count")
             share, ends = _used_share(attempt, status.placement), interruptions(attempt)
-            trained = Attempt(nodes=nodes, used_share=share, interruptions=ends, **timed)
+            trained = Attempt(run=uid, nodes=nodes, used_share=share, interruptions=ends, **timed)
             own = {f"{uid}/{number}" for number in range(before + 1, attempt.number + 1)}
             end = attempt.ended or now
             during = [s for s in stages if s.attempt in own or (not s.attempt and attempt.launched <= s.started <= end)]

@@ -41,6 +41,8 @@ class NodeUse(Block):
 class Attempt(Block):
     """A run from its start, or from an interruption, to its end or the next interruption."""
 
+    run: str = ""
+    """uid of its TrainingRun; empty: it is of none."""
     nodes: tuple[NodeUse, ...] = Field(min_length=1)
     """Nodes that were held."""
     training_seconds: float = Field(default=0, ge=0)
