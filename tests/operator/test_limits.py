@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from caloscale.client.usage import use_of
+from caloscale.cluster.capacity.pods import Diagnostic
 from caloscale.cluster.capacity.pool_plan import Catalogue
 from caloscale.operator.context import Draft
 from caloscale.operator.lifecycle import affordable, in_time, limit_reached
@@ -315,7 +316,7 @@ def test_a_boost_never_reaches_the_next_priority_class() -> None:
 
 def test_what_a_queue_admitted_and_never_starts_is_not_paid_for_ever() -> None:
     w = queued({"recovery": {"waitForCapacity": "5m"}})
-    w.has_image = False
+    w.can_mount, w.warnings = False, [Diagnostic("gan-1-worker-0", "FailedMount", "no such secret")]
     w.now += dt.timedelta(hours=7)
     admit(w)
     admitted = w.now

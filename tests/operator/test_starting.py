@@ -79,6 +79,54 @@ def test_what_could_be_mounted_at_last_is_not_held_against_a_run() -> None:
     assert w.phase == "Succeeded" and len(w.attempts) == 1
 
 
+def test_an_image_that_does_not_come_is_not_paid_for_until_the_end_of_the_wait() -> None:
+    """Also where an autoscaler still makes the last node; the message of a registry need not name the image."""
+    w = world({"cluster": {"addNodes": True}, "recovery": {"waitForCapacity": "10m"}}, nodes=3)
+    w.has_image = False
+    w.until(ended)
+    assert w.attempts[0]["reason"] == "StartupFailed" and w.node_seconds() < 3 * 200
+    assert w.status["message"].startswith("gan-1-worker-0: image nowhere:1: 429: pull rate limit; remedy: check that")
+
+
+@pytest.mark.parametrize(("comes", "takes"), [(10, 500), (100, 100), (160, 30)])
+def test_an_image_that_comes_a_little_later_is_waited_for(comes: float, takes: float) -> None:
+    """A kubelet that pulls shows why its last pull failed."""
+    w = world({"recovery": {"waitForCapacity": "10m"}}, nodes=4)
+    w.has_image, w.pull_seconds = False, takes
+    w.until(lambda w: (w.now - START).total_seconds() >= comes)
+    w.has_image = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and len(w.attempts) == 1
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_registry_that_fails_for_the_nodes_of_a_restart_ends_no_run_at_once(comes: bool) -> None:
+    """The nodes are returned meanwhile; spot nodes that were replaced have no image yet."""
+    w = world({"recovery": {"waitForCapacity": "10m"}})
+    w.until(lambda w: w.step >= 130)
+    w.has_image = False
+    w.lose_node("n3")
+    w.nodes["n4"] = ex.spot("n4")
+    w.until(lambda w: len(w.attempts) == 3)
+    assert w.attempts[1]["reason"] == "WorkerFailed" and w.status["restarts"] == 2
+    w.has_image = comes
+    w.until(settled)
+    reasons = ["WorkerLost" if each["reason"] == "NodeLost" else each["reason"] for each in w.attempts]
+    failed = ["WorkerFailed", "StartupFailed"]
+    assert reasons == ["WorkerLost", "WorkerFailed", *(["Completed"] if comes else failed)]
+
+
+def test_a_name_that_is_none_of_an_image_ends_a_run_at_once() -> None:
+    w = world({"recovery": {"waitForCapacity": "10m"}})
+    w.has_image = False
+    w.until(lambda w: w.phase == "Starting" and bool(w.pods)).tick()
+    waiting = {"reason": "InvalidImageName", "message": "couldn't parse image name"}
+    for pod in w.pods.values():
+        pod["status"]["containerStatuses"] = [{"name": "tensorflow", "image": "A:1", "state": {"waiting": waiting}}]
+    w.reconcile()
+    assert (w.phase, w.attempts[0]["reason"]) == ("Failed", "StartupFailed") and "image A:1" in w.status["message"]
+
+
 def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> None:
     w = world()
     effects = iter([False])  # the status is written, and then it ends

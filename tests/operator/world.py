@@ -27,6 +27,10 @@ from tests.cluster import examples as ex
 
 START = dt.datetime(2026, 11, 21, 10, 0, tzinfo=dt.UTC)
 STEP_SECONDS = 1.0
+LOOK_SECONDS = 12
+"""Time between two looks of a kubelet at a pod that does not start, s."""
+PULLS = (0, 12, 36, 80, 165, *range(330, 10_000, 312))
+"""When it pulls an image that is missing, s after the binding: its pause doubles up to five minutes."""
 REPORT_STEPS = 10
 
 
@@ -62,6 +66,7 @@ class World:
         self.most_live_jobs = 0
         self.refuses_pods = False
         self.has_image = self.can_mount = True
+        self.pull_seconds = 0.0
         self.unschedulable: set[str] = set()
         self.warnings: list[Diagnostic] = []
         self.client_runs = self.has_queues = True
@@ -202,8 +207,7 @@ class World:
             if pod["status"]["phase"] != "Pending" or ("nodeName" in pod["spec"] and not self.can_mount):
                 continue
             if "nodeName" in pod["spec"]:
-                if not pod["status"].get("containerStatuses"):
-                    self._run(pod)
+                self._pull(pod)
                 continue
             open_nodes = (n for n in sorted(self.nodes) if n not in taken | self.unschedulable and self._fits(pod, n))
             free = next(open_nodes, None)
@@ -213,11 +217,26 @@ class World:
             pod["spec"]["nodeName"], pod["since"] = free, self.now
             bound = {"type": "PodScheduled", "status": "True", "lastTransitionTime": self._text()}
             pod["status"] = {"phase": "Pending", "conditions": [bound]}
-            if self.can_mount and not self.has_image:
-                waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "nowhere:1"'}
-                pod["status"]["containerStatuses"] = [{"name": "tensorflow", "state": {"waiting": waiting}}]
-            elif self.can_mount:
-                self._run(pod)
+            if self.can_mount:
+                self._pull(pod)
+
+    def _pull(self, pod: dict[str, Any]) -> None:
+        """The kubelet pulls the image and runs the worker; why that failed it shows when it looks at the pod again."""
+        held_s, failed = (self.now - pod["since"]).total_seconds(), pod.setdefault("failed", [])
+        if "pulled" not in pod and held_s >= PULLS[len(failed)]:
+            if self.has_image:
+                pod["pulled"] = held_s + self.pull_seconds
+            else:
+                failed.append(held_s)
+        if held_s >= pod.get("pulled", float("inf")):
+            self._run(pod)
+        elif shown := [each for each in failed if each + LOOK_SECONDS <= held_s]:
+            just_now = len(shown) == 1 or held_s < shown[-1] + 2 * LOOK_SECONDS
+            message = "429: pull rate limit" if just_now else 'Back-off pulling image "nowhere:1"'
+            waiting = {"reason": "ErrImagePull" if just_now else "ImagePullBackOff", "message": message}
+            pod["status"]["containerStatuses"] = [
+                {"name": "tensorflow", "image": "nowhere:1", "state": {"waiting": waiting}}
+            ]
 
     def _fits(self, pod: dict[str, Any], node: str) -> bool:
         """Node selector, node affinity, and affinity to the other workers, as the scheduler sees them."""
@@ -331,7 +350,7 @@ class World:
     def _seen(self) -> str:
         """Changes with everything that a watch would announce: a job that the operator has made is no news to it."""
         pods = [
-            (name, p["metadata"]["uid"], p["status"]["phase"], p["spec"].get("nodeName"))
+            (name, p["metadata"]["uid"], p["status"]["phase"], p["spec"].get("nodeName"), str(pod_of(p).diagnostic))
             for name, p in self.pods.items()
         ]
         jobs = [(name, str(job["status"])) for name, job in self.jobs.items() if job["status"]["conditions"]]

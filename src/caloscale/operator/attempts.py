@@ -1,11 +1,13 @@
 """Attempts: where the next one runs and what it waits for; whether the live one has to end."""
 
+import itertools
+
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
 from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
 from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
 from caloscale.cluster.capacity.placement import Need, choose_placement, fits, shortage, verify_placement
-from caloscale.cluster.capacity.pods import Job, Pod
+from caloscale.cluster.capacity.pods import NO_IMAGE_NAME, PULL_FAILED, PULL_PUT_OFF, Job, Pod
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of, pool_of
 from caloscale.cluster.capacity.resizing import alternatives, move, resize, resize_down, shrink, worker_configuration
 from caloscale.cluster.workload.backends import render, render_progress
@@ -233,6 +235,11 @@ def _make_progress(draft: Draft) -> None:
 
 LEAST_WAIT_SECONDS = 60.0
 """Shortest time in which pods must be made and bound, whatever recovery.waitForCapacity is, s."""
+PULL_SECONDS = 120.0
+"""Shortest time on a node after which a pull that fails once more ends the attempt, s: some five pulls."""
+MOST_PULLED = 3
+"""Attempts in a row, after one that has run, that may end because their image cannot be pulled; the last ends the run.
+"""
 
 
 def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
@@ -379,6 +386,8 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):
         return None
+    if live.running is None and (unpulled := _without_image(draft, live, pods)) is not None:
+        return unpulled
     # the operator may have ended between launching and making the job, and a queue takes its time
     launched = draft.status.condition("Launched")
     admitted = launched.last_transition_time if launched is not None else live.launched
@@ -396,3 +405,24 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         return Outcome("JobLost", f"{kind} {live.job} made no pods; {why}")
     why = f"; {sentence(diagnostic)}" if diagnostic is not None else ""
     return Outcome("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")
+
+
+def _without_image(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> Outcome | None:
+    """The end of an attempt whose image cannot be pulled: long before its nodes are given up for another reason.
+
+    Where an earlier attempt has run, a registry may fail for a while: the nodes are returned, and it is tried again.
+    """
+    pod = next((pod for pod in pods if pod.diagnostic is not None), None)
+    known, found = draft.status.condition(CONDITION), pod.diagnostic if pod is not None else None
+    if pod is None or found is None or pod.bound is None:
+        return None
+    attempts = draft.status.attempts
+    vain = sum(1 for _ in itertools.takewhile(lambda attempt: attempt.running is None, reversed(attempts)))
+    if found.reason == NO_IMAGE_NAME:
+        return Outcome("StartupFailed", sentence(found))
+    # While a kubelet pulls again, the pod has the reason of before: a pull has failed when the reason is another one.
+    put_off = known is not None and known.reason == PULL_PUT_OFF and known.message.startswith(f"{found.where}: ")
+    pulled_s = (draft.now - max(pod.bound, live.launched)).total_seconds()
+    if not put_off or found.reason != PULL_FAILED or pulled_s < PULL_SECONDS:
+        return None
+    return Outcome("WorkerFailed" if vain < min(len(attempts), MOST_PULLED) else "StartupFailed", sentence(found))

@@ -13,7 +13,9 @@ from caloscale.cluster.names import RunKey
 ENDED = ("Succeeded", "Failed")
 _DISRUPTIONS = {"Evicted", "Preempting", "Shutdown", "NodeShutdown", "Terminated", "NodeLost", "NodeAffinity"}
 """Reasons of a pod's failure that are the node's, not the worker's."""
-IMAGE_REASONS = {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"}
+PULL_FAILED, PULL_PUT_OFF, NO_IMAGE_NAME = "ErrImagePull", "ImagePullBackOff", "InvalidImageName"
+"""Reasons of a container that waits: its image could not be pulled just now; will be pulled again later; never can."""
+IMAGE_REASONS = {PULL_FAILED, PULL_PUT_OFF, NO_IMAGE_NAME, "ErrImageNeverPull"}
 _WAITING_REASONS = IMAGE_REASONS | {"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 
@@ -171,7 +173,10 @@ def _diagnostic(name: str, status: Mapping[str, Any]) -> Diagnostic | None:
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in _WAITING_REASONS:
-            return Diagnostic(name, waiting["reason"], waiting.get("message", ""))
+            message, image = waiting.get("message", ""), container.get("image", "")
+            if waiting["reason"] in IMAGE_REASONS and image not in message:  # of a limit of its registry, say
+                message = f"image {image}: {message}"
+            return Diagnostic(name, waiting["reason"], message)
     return None
 
 
