@@ -218,10 +218,10 @@ class Connection:
         query = {"fieldManager": manager, "fieldValidation": "Strict"}
         return self._call("POST", manifest["kind"], path, query, manifest)
 
-    def merge(self, kind: str, namespace: str, name: str, change: Object) -> Object:
+    def merge(self, kind: str, namespace: str, name: str, change: Object, *, dry_run: bool = False) -> Object:
         """Merge a change into an object."""
-        path = RESOURCES[kind].path(namespace, name)
-        return self._call("PATCH", kind, path, {}, change, "application/merge-patch+json")
+        path, query = RESOURCES[kind].path(namespace, name), {"dryRun": "All"} if dry_run else {}
+        return self._call("PATCH", kind, path, query, change, "application/merge-patch+json")
 
     def delete(
         self, kind: str, namespace: str, name: str, *, uid: str | None = None, version: str | None = None

@@ -69,7 +69,7 @@ class Server:
         if version is not None and isinstance(there, dict) and there["metadata"]["resourceVersion"] != version:
             raise refusal(409, "the object has been modified")
 
-    def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any]) -> None:
+    def merge(self, kind: str, namespace: str, name: str, change: dict[str, Any], *, dry_run: bool = False) -> None:
         self.changes.append(("merge", change))
 
 

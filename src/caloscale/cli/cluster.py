@@ -246,14 +246,15 @@ def status(
 ) -> None:
     """Show how runs on a cluster are: phase, progress, money, and what they wait for."""
     from caloscale.cli.tables import console
-    from caloscale.client.runs import find_run, list_runs
+    from caloscale.client.runs import find_run, list_runs, with_refusal
 
     if watch and as_json:
         raise InputError("exclude each other", field="--watch, --json", remedy="give one of them")
     connection, where = reach(context, namespace)
 
     def read() -> list[RunOnCluster]:
-        return [find_run(connection, where, name)] if name else list_runs(connection, where)
+        found = [find_run(connection, where, name)] if name else list_runs(connection, where)
+        return [with_refusal(connection, run) for run in found]
 
     runs = read()
     if as_json:

@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kubernetes.client.exceptions import ApiException
@@ -233,17 +234,45 @@ def suspend(connection: Connection, namespace: str, name: str, *, on: bool = Tru
     if run.status.phase in FINISHED:
         what = "be stopped" if on else "be resumed"
         raise InputError(f"{name} has {run.status.phase.lower()} and cannot {what}", remedy=_after_the_end(run))
-    change: dict[str, Any] = {"spec": {"cluster": {"suspend": on}}}
-    if not on:
+    _change(connection, run, on)
+    return run.status.phase in ("Suspending", "Suspended") or _is_suspended(run)
+
+
+def _is_suspended(run: RunOnCluster) -> bool:
+    return bool((run.spec.get("cluster") or {}).get("suspend"))
+
+
+def _change(connection: Connection, run: RunOnCluster, suspend: bool, *, dry_run: bool = False) -> None:
+    change: dict[str, Any] = {"spec": {"cluster": {"suspend": suspend}}}
+    if not suspend:
         change["metadata"] = {"annotations": {names.CLIENT_HEARTBEAT: None}}
     try:
-        ask(lambda: connection.merge(names.KIND, namespace, name, change), "the run cannot be changed")
+        merge = partial(connection.merge, names.KIND, run.namespace, run.name, change, dry_run=dry_run)
+        ask(merge, "the run cannot be changed")
     except ClusterError as error:
         if getattr(error.__cause__, "status", None) == INVALID:  # by a rule that is newer than the run
-            delete = f"caloscale stop {name} -n {namespace} --delete"
+            delete = f"caloscale stop {run.name} -n {run.namespace} --delete"
             error.remedy = f"delete it ({delete}), and submit one that keeps this rule"
         raise
-    return run.status.phase in ("Suspending", "Suspended") or bool((run.spec.get("cluster") or {}).get("suspend"))
+
+
+def with_refusal(connection: Connection, run: RunOnCluster) -> RunOnCluster:
+    """The run; where the server would refuse to stop or change it by a rule that is newer, its message says so.
+
+    The server is asked only where the rules of this package refuse the run, too.
+    """
+    if run.status.phase in FINISHED and not _is_mendable(run):
+        return run
+    try:
+        manifest_of(build_any_run(run.spec), run.name, run.namespace)
+    except ConfigurationError:
+        try:
+            _change(connection, run, not _is_suspended(run), dry_run=True)
+        except ClusterError as error:
+            if getattr(error.__cause__, "status", None) == INVALID:
+                message = "; ".join(filter(None, (run.status.message, error.sentence)))
+                return run._replace(status=run.status.model_copy(update={"message": message}))
+    return run
 
 
 def delete(connection: Connection, namespace: str, name: str) -> None:
