@@ -355,10 +355,12 @@ def fetch(
 ) -> None:
     """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`.
 
-    The report of a run that has finished is made again: its workers could not know the bill.
+    The report of a run that has finished is made again: its workers could not know the bill. Where another run has
+    continued it in its workspace, the report is that one's and stays.
     """
     from caloscale.client.fetch import fetch
     from caloscale.client.runs import find_run
+    from caloscale.client.usage import kept_use
     from caloscale.stages.solving import report_any
     from caloscale.status import FINISHED
 
@@ -367,7 +369,9 @@ def fetch(
     run = find_run(connection, where, name)
     for problem in fetch(run, folder):
         typer.echo(f"not brought: {problem}", err=True)
-    if run.status.phase in FINISHED and (folder / "stages").is_dir():
+    use = kept_use(str(folder))
+    is_newest = use is None or use.attempts[-1].run in ("", run.uid)
+    if run.status.phase in FINISHED and (folder / "stages").is_dir() and is_newest:
         failure = None if run.status.phase == "Succeeded" else run.status.message
         report_any(build_any_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} shows what it cost")

@@ -163,7 +163,12 @@ def _remove_failed(connection: Connection, namespace: str, name: str, configured
         delete(connection, namespace, name)
     elif run is None:
         kept_use(workspace)  # what is damaged ends the step now, not after the training
-        for other in list_runs(connection, namespace):
+        try:
+            others = list_runs(connection, namespace)
+        except ClusterError as error:
+            log.warning("the bill does not know what runs used that this one may continue: %s", error)
+            return
+        for other in others:
             if (other.spec.get("cluster") or {}).get("workspace") == workspace:
                 _keep_use(other, configured, workspace)
 
