@@ -125,6 +125,38 @@ def test_a_run_that_is_made_anew_is_not_mixed_with_the_one_that_was_fetched(tmp_
     assert load_any_run(waiting / "run.yaml") == run
 
 
+@pytest.mark.parametrize("attempt", [None, "u-0/1", "u-1/1"], ids=["made here", "another", "copied by hand"])
+def test_results_of_another_run_in_the_folder_are_not_replaced(tmp_path: Path, attempt: str | None) -> None:
+    """runs/NAME is also where a run of that name on one's own machine is."""
+    run, folder = use.run_of(), tmp_path / "gan"
+    (folder / "stages").mkdir(parents=True)
+    record = {"stage": "train", "seconds": 60, "started": START.isoformat(), "attempt": attempt}
+    (folder / "stages" / "train.json").write_text(json.dumps(record))
+    if attempt == "u-1/1":
+        fetch(seen(run, use.status_of(run)), folder)
+        assert bill_of(folder).usd > 0
+    else:
+        with pytest.raises(ClusterError, match="gan holds another run"):
+            fetch(seen(run, use.status_of(run)), folder)
+        assert [file.name for file in folder.iterdir()] == ["stages"]
+
+
+def test_what_was_brought_in_part_is_brought_again(tmp_path: Path, bucket_server: str) -> None:
+    """Such as the record of a step of a pipeline, and not yet that of a worker."""
+    run = use.run_of(f"cluster.workspace={bucket_server}/run")
+    (tmp_path / "source").mkdir()
+    record = {"stage": "simulate", "seconds": 60, "started": START.isoformat()}
+    (tmp_path / "source" / "simulate.json").write_text(json.dumps(record))
+    upload(tmp_path / "source", f"{bucket_server}/run/stages")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("caloscale.client.fetch.download", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            fetch(seen(run, use.status_of(run)), tmp_path / "gan")
+    upload(tmp_path / "source", str(tmp_path / "gan" / "stages"))
+    fetch(seen(run, use.status_of(run)), tmp_path / "gan")
+    assert bill_of(tmp_path / "gan").usd > 0
+
+
 def test_a_bucket_without_the_run_is_said(tmp_path: Path, bucket_server: str) -> None:
     run = use.run_of(f"cluster.workspace={bucket_server}/nothing")
     missing = fetch(seen(run, use.status_of(run)), tmp_path)

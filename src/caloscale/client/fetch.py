@@ -34,6 +34,10 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
             raise ClusterError(f"{folder} holds another run of that name", remedy=remedy)
         if not before.attempts and written.is_file() and _lasting(load_any_run(written)) != _lasting(configured):
             raise ClusterError(f"{written} is the configuration of another run", remedy=remedy)
+    elif (times := _stage_times(folder / "stages")) and not any((t.attempt or "").startswith(run.uid) for t in times):
+        raise ClusterError(f"{folder} holds another run, whose results would be replaced", remedy=remedy)
+    # first: a folder that was brought in part is known by it
+    write_text(kept, run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     missing = []
     workspace = workspace_of(configured)
     if workspace is not None and is_remote(workspace):
@@ -47,7 +51,6 @@ def fetch(run: RunOnCluster, folder: Path) -> list[str]:
         missing.append(
             "the run's workspace is neither in a bucket nor on a volume claim: report and model ended with its pods"
         )
-    write_text(folder / "status.json", run.status.model_dump_json(by_alias=True, exclude_none=True, indent=2))
     if not written.exists():
         write_text(written, dump_run(configured))
     return missing + keep_use(run, configured, str(folder), _stage_times(folder / "stages"))
