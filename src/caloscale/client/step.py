@@ -5,17 +5,8 @@ import logging
 import os
 from pathlib import Path
 
-from caloscale.client.runs import (
-    RunOnCluster,
-    delete,
-    describe,
-    find_run,
-    follow,
-    list_runs,
-    look,
-    manifest_of,
-    submit,
-)
+from caloscale.client import runs
+from caloscale.client.runs import RunOnCluster
 from caloscale.client.usage import keep_use, kept_use
 from caloscale.connection import Connection, active_namespace, connect
 from caloscale.errors import ClusterError, StorageError, Terminated
@@ -69,15 +60,15 @@ def train_on_cluster(
         configured = run.model_copy(update={"cluster": cluster})
         pod = os.environ.get(POD_VARIABLE)
         _remove_failed(connected, where, name, configured, workspace)
-        submit(connected, manifest_of(configured, name, where, client_pod=pod))
+        runs.submit(connected, runs.manifest_of(configured, name, where, client_pod=pod))
         last: RunOnCluster | None = None
         with ended_by_sigterm():
             try:
-                for last in follow(connected, where, name):
-                    log.info("%s", describe(last))
+                for last in runs.follow(connected, where, name):
+                    log.info("%s", runs.describe(last))
             except (KeyboardInterrupt, Terminated):
                 if pod is None:
-                    delete(connected, where, name)  # first: a workspace that refuses must not leave nodes in use
+                    runs.delete(connected, where, name)  # first: a workspace that refuses must not leave nodes in use
                     if last is not None:
                         _keep_use(last, configured, workspace)
                 raise
@@ -109,7 +100,7 @@ def record_use(
     try:
         connected = connect() if connection is None else connection
         where = namespace or active_namespace()
-        _keep_use(find_run(connected, where, run_name(run, step)), run, workspace)
+        _keep_use(runs.find_run(connected, where, run_name(run, step)), run, workspace)
     except ClusterError as error:
         log.warning("the bill does not know what the TrainingRun used: %s", error)
 
@@ -155,16 +146,16 @@ def _remove_failed(connection: Connection, namespace: str, name: str, configured
     used is in the bill of the next one, once, wherever the step ends before the submission; so is what runs used that
     this one continues, also of a pipeline run that was terminated before it could note it.
     """
-    run = look(connection, namespace, name)
+    run = runs.look(connection, namespace, name)
     failed = run.status.condition("Failed") if run is not None and run.status.phase == "Failed" else None
     if run is not None and failed is not None and failed.reason not in ("Budget", "Deadline"):
         log.info("%s failed before and is made again: %s", name, run.status.message)
         _keep_use(run, configured, workspace)
-        delete(connection, namespace, name)
+        runs.delete(connection, namespace, name)
     elif run is None:
         kept_use(workspace)  # what is damaged ends the step now, not after the training
         try:
-            others = list_runs(connection, namespace)
+            others = runs.list_runs(connection, namespace)
         except ClusterError as error:
             log.warning("the bill does not know what runs used that this one may continue: %s", error)
             return
