@@ -31,7 +31,9 @@ def solve(
 
     errors.show_message_alone()
     with stages.begun("solve", workspace, resume, generators.uri) as folder:
-        summary = stages.solve(stages.solver_run(run, folder), folder, Path(generators.path))
+        configured = stages.solver_run(run, folder)
+        stages.refuse_another_problem(configured, folder)
+    summary = stages.solve(configured, folder, Path(generators.path))
     for name, value in summary.metrics.items():
         metrics.log_metric(name, value)
     return (folder,)

@@ -6,6 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
+from caloscale.errors import InputError
+from caloscale.sagips.rank import begin
 from caloscale.sagips.rank import solve as solve_rank
 from caloscale.sagips.saves import read_checkpoints
 from caloscale.spec import load_solver_run
@@ -52,6 +54,31 @@ def test_the_parameters_are_stated_with_and_without_a_truth(tmp_path, monkeypatc
         (residuals if known else solution)[0]
     )
     assert f"{residuals[0]:+.4f}" in table if known else f"{solution[0]:.4f}" in table
+
+
+def test_a_finished_run_that_would_not_resume_stays_as_it_is(tmp_path, monkeypatch) -> None:
+    def in_this_process(run, folder, *_, check: bool = False) -> None:
+        (begin if check else solve_rank)(run.solver, folder, None)
+
+    def measure(mean: float) -> None:
+        with h5py.File(tmp_path / "events.h5", "w") as file:
+            file["events"] = np.random.default_rng(1).normal(mean, 0.92, (500, 1))
+
+    def left() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    monkeypatch.setattr(solving, "solve_with_ranks", in_this_process)
+    measure(0.6)
+    small = [f"dataSets=[{{environment: tests.sagips.toy.Normal, source: {tmp_path / 'events.h5'}}}]", *BAYESIAN]
+    run = load_solver_run(preset="proxy", overrides=[f"solver.{one}" for one in [*small, "epochs=2", "checkpoints=2"]])
+    folder = solving.new_solver_folder(run, tmp_path / "runs", "one")
+    solving.solve_and_report(run, folder)
+    made = left()
+    assert solving.new_solver_folder(run, tmp_path / "runs", "one") == folder and left() == made
+    measure(0.7)
+    with pytest.raises(InputError, match="has other measured events"):
+        solving.new_solver_folder(run, tmp_path / "runs", "one")
+    assert left() == made
 
 
 def test_a_single_epoch_is_not_timed(tmp_path, monkeypatch, capsys) -> None:

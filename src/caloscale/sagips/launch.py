@@ -11,7 +11,7 @@ from typing import IO, Any
 from caloscale.errors import CaloscaleError, InputError, RankLostError, TrainingError
 from caloscale.progress import bar
 from caloscale.sagips.mpi import HOST_FILE, mpi_environment, started_ranks
-from caloscale.sagips.rank import REPORT
+from caloscale.sagips.rank import CHECK, REPORT
 from caloscale.sagips.saves import common_epoch, saved_epochs
 from caloscale.spec import SolverRun
 from caloscale.termination import ended_by_sigterm
@@ -22,9 +22,12 @@ Progressed = Callable[[int, Mapping[str, float]], None]
 """Called with the epochs that all ranks have done, and the newest losses of one."""
 
 
-def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lambda *_: None) -> None:
+def solve_with_ranks(
+    run: SolverRun, folder: Path, progressed: Progressed = lambda *_: None, *, check: bool = False
+) -> None:
     """Run all ranks until they end, on this machine or on the hosts of an MPIJob; ``folder`` holds run.yaml.
 
+    check: they end when they would resume, and solve nothing.
     Raises the error of a rank that reported one, RankLostError for a rank that was killed, TrainingError where MPI is
     not installed. Ctrl-C ends the ranks; the same call resumes from the last epoch that all ranks have saved.
     """
@@ -32,7 +35,7 @@ def solve_with_ranks(run: SolverRun, folder: Path, progressed: Progressed = lamb
     environment = {**mpi_environment(), "TF_CPP_MIN_LOG_LEVEL": "2"}
     if solver.threads is not None or HOST_FILE not in environment:
         environment["OMP_NUM_THREADS"] = str(solver.threads or max(1, len(os.sched_getaffinity(0)) // solver.ranks))
-    module = ["-m", "caloscale.sagips.rank", str(folder.absolute())]
+    module = ["-m", "caloscale.sagips.rank", str(folder.absolute()), *([CHECK] if check else [])]
     log = folder / LOG
     before = log.stat().st_size if log.is_file() else 0
     with (

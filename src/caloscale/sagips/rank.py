@@ -1,7 +1,7 @@
 """One rank of a solver: `python -m caloscale.sagips.rank FOLDER`, started by `caloscale.sagips.launch`.
 
 It reads FOLDER/run.yaml, resumes from the newest epoch that all ranks have saved, and writes its progress as lines that
-begin with `REPORT` to the standard output.
+begin with `REPORT` to the standard output. With a further argument, `CHECK`, it ends when it would resume.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 REPORT = "@rank "
+CHECK = "check"
 _BETWEEN_REPORTS = 0.5
 """Seconds between two lines of progress."""
 _NOTED = 500
 """Points of the loss curves."""
 
 
-def main(folder: Path) -> None:
-    """Solve as one rank. An error is reported as a line, and ends all ranks with its exit code."""
+def main(folder: Path, mode: str = "") -> None:
+    """Solve as one rank, or `CHECK`. An error is reported as a line, and ends all ranks with its exit code."""
     communicator = _communicator()
     rank = communicator.rank if communicator else 0
     try:
@@ -53,7 +54,7 @@ def main(folder: Path) -> None:
                 field = f"solver.dataSets.{index}.source"
                 raise InputError(problem, file=data.source, field=field, remedy=remedy)
         _load_tensorflow(solver)
-        solve(solver, folder, communicator)
+        (begin if mode == CHECK else solve)(solver, folder, communicator)
     except CaloscaleError as error:
         fields: dict[str, Any] = {name: getattr(error, name) for name in ("problem", "file", "field", "remedy")}
         fields["value"] = error.value if isinstance(error.value, str | int | float | None) else str(error.value)
@@ -119,12 +120,9 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
 
     Raises TrainingError where no gradient of any rank was finite: nothing was learnt.
     """
-    from caloscale.sagips.optimizers import make_optimizer
-
     rank = communicator.rank if communicator else 0
     states = saves.rank_folder(folder, rank)
-    optimizer = make_optimizer(solver, rank)
-    progress = _resume(optimizer, solver, folder, rank, communicator)
+    optimizer, progress = begin(solver, folder, communicator)
     if rank == 0:
         saves.write_problem(folder, optimizer.problem)
     exchange = _make_exchange(solver, communicator, progress)
@@ -146,6 +144,15 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     exchange.close()
     saves.write_record(states, progress)
     return progress
+
+
+def begin(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> tuple[Optimizer, saves.Progress]:
+    """The optimizer as it begins or resumes, and its progress until then. Collective; raises as `_resume`."""
+    from caloscale.sagips.optimizers import make_optimizer
+
+    rank = communicator.rank if communicator else 0
+    optimizer = make_optimizer(solver, rank)
+    return optimizer, _resume(optimizer, solver, folder, rank, communicator)
 
 
 def _copy(folder: Path, rank: int, optimizer: Optimizer, progress: saves.Progress) -> None:
@@ -311,4 +318,4 @@ class _Loop:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

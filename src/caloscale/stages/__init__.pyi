@@ -16,6 +16,7 @@ from caloscale.stages.sequence import run_all as run_all
 from caloscale.stages.showers import preprocess as preprocess
 from caloscale.stages.showers import provide_shards as provide_shards
 from caloscale.stages.showers import simulate as simulate
+from caloscale.stages.solving import refuse_another_problem as refuse_another_problem
 from caloscale.stages.solving import solve as solve
 from caloscale.stages.solving import validate_solution as validate_solution
 from caloscale.stages.training import train as train

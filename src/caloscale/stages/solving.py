@@ -3,7 +3,7 @@
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.errors import CaloscaleError
+from caloscale.errors import CaloscaleError, InputError
 from caloscale.report.bill import bill_markdown
 from caloscale.report.blocks import Notice, markdown
 from caloscale.report.solution import residual_table, solution_facts, solution_page
@@ -31,9 +31,9 @@ from caloscale.spec import Run, SolverRun
 from caloscale.spec.block import Block, read_json
 from caloscale.spec.workspace_layout import USAGE_FILE
 from caloscale.stages import reporting
-from caloscale.stages.record import FAILURE, finished, known_failure, recorded
+from caloscale.stages.record import FAILURE, StageRecord, finished, known_failure, read_records, recorded
 from caloscale.stages.sequence import folder_name, print_rows
-from caloscale.stages.workspace import hold, keep_configuration, open_workspace
+from caloscale.stages.workspace import hold, keep_configuration, open_workspace, refuse_another
 from caloscale.storage.atomic import make_folder, write_text
 from caloscale.training.progress_file import ProgressFile
 
@@ -118,12 +118,25 @@ class SolutionReport:
 def new_solver_folder(run: SolverRun, runs: Path, name: str | None = None) -> Path:
     """Make ``runs/<name>`` with run.yaml; without a name, preset and time are the name.
 
-    Raises ConfigurationError for a name that is no folder name, or when the folder holds another run; StorageError.
+    Raises ConfigurationError for a name that is no folder name, or when the folder holds another run; StorageError; and
+    as `refuse_another_problem`.
     """
     folder = runs / folder_name(name, run.solver.preset)
+    refuse_another_problem(run, folder)
     with hold(make_folder(folder)):
         keep_configuration(run, folder)
     return folder
+
+
+def refuse_another_problem(run: SolverRun, workspace: str | Path) -> None:
+    """Raise what a rank of a finished run would raise when it resumes, such as InputError for other measured events:
+    before anything changes, so that its records and its report stay."""
+    with open_workspace(workspace) as folder:
+        records: dict[str, StageRecord] = {}
+        with suppress(InputError):  # of a damaged record, which the stage replaces
+            records = read_records(folder)
+        if refuse_another(run, folder) and "solve" in records and records["solve"].outcome == "succeeded":
+            solve_with_ranks(run, folder, check=True)
 
 
 def solve_and_report(run: SolverRun, folder: Path) -> SolverSummary:
