@@ -1,6 +1,8 @@
 """Measured events from the truth and from HDF5, and the share of a rank."""
 
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -30,13 +32,23 @@ def test_events_of_the_truth_have_the_distribution_of_the_truth() -> None:
         assert not np.array_equal(events, measured_events(data(events=20_500), index, seed))
 
 
-def test_a_pipeline_is_recognised_by_its_events_unless_it_draws_numbers_of_its_own(monkeypatch) -> None:
-    """With numbers of its own it would be taken for another one when a run resumes."""
-    toy = Normal(20)
-    assert sample_of(toy, 20, FIELD) == sample_of(toy, 20, FIELD) and len(sample_of(toy, 20, FIELD)) == 2 + 1 + 16
-    random, make = np.random.default_rng(1), Normal.__call__
+def test_a_pipeline_is_recognised_by_its_events_or_by_its_code_where_it_draws_numbers_of_its_own(
+    monkeypatch, tmp_path: Path
+) -> None:
+    """By events with numbers of its own it would be taken for another one when a run resumes."""
+
+    def sample(name: str) -> tuple[float, ...]:
+        return sample_of(toy, name, 20, FIELD)
+
+    toy, random, make = Normal(20), np.random.default_rng(1), Normal.__call__
+    assert sample("mine.Toy") == sample("mine.Toy") and len(sample("mine.Toy")) == 2 + 1 + 16
     monkeypatch.setattr(Normal, "__call__", lambda *given: {EVENTS: make(*given)[EVENTS] + random.normal()})
-    assert sample_of(toy, 20, FIELD) == sample_of(toy, 20, FIELD) == (0.65, 0.4, 1.0)
+    (tmp_path / "mine.py").write_text("SHIFT = 1")
+    monkeypatch.setitem(sys.modules, "mine.detector", SimpleNamespace(__file__=str(tmp_path / "mine.py")))
+    before = sample("mine.Toy")
+    assert before == sample("mine.Toy") and before[:2] == (0.65, 0.4)
+    (tmp_path / "mine.py").write_text("SHIFT = 2")
+    assert not np.allclose(before, sample("mine.Toy"), rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +63,7 @@ def test_events_of_another_shape_are_named(monkeypatch, made, shape: str) -> Non
     make = Normal.__call__
     monkeypatch.setattr(Normal, "__call__", lambda *given: made(make(*given)[EVENTS]))
     with pytest.raises(ConfigurationError, match=rf"^{FIELD}: makes events of the shape {shape}.*not \(1, 20, 1\)"):
-        sample_of(Normal(20), 20, FIELD)
+        sample_of(Normal(20), "tests.sagips.toy.Normal", 20, FIELD)
 
 
 def test_events_are_read_from_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

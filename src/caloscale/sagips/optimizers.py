@@ -84,7 +84,7 @@ class _Comparison:
         field = f"solver.dataSets.{index}.environment"
         self.environment = make_environment(data.environment, data.options, solver.events_per_sample, field)
         shard = (rank, solver.ranks) if solver.data == "sharded" else (0, 1)
-        self.sample = sample_of(self.environment, solver.events_per_sample, field)
+        self.sample = sample_of(self.environment, data.environment, solver.events_per_sample, field)
         events = measured_events(data, index, solver.seed, *shard)
         self.digest = "" if data.source == "truth" else hashlib.sha256(events.tobytes()).hexdigest()
         self.measured = tf.constant(fraction_of_rank(events, solver, rank, random_of(solver, _SHARE, rank, index)))
