@@ -75,13 +75,13 @@ def test_an_ensemble_without_a_truth_has_parameters_and_no_residuals() -> None:
 
 
 def write_run(
-    folder: Path, seed: int, exchange: str, values: list[float], truth: tuple[float, ...] | None = TRUTH
+    folder: Path, seed: int, exchange: str, values: list[float], truth: tuple[float, ...] | None = TRUTH, **files: str
 ) -> Path:
     """A run whose ranks propose these values for both parameters."""
     folder.mkdir()
     overrides = [f"solver.seed={seed}", f"solver.exchange={exchange}", f"solver.ranks={len(values)}"]
     (folder / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy", overrides=overrides)))
-    write_problem(folder, Problem(("a", "b"), truth))
+    write_problem(folder, Problem(("a", "b"), truth, files=files))
     for epoch in (0, 10):
         for rank, value in enumerate(values):
             write_checkpoint(folder, rank, epoch, 2.0 * epoch, np.full((3, 2), value, np.float32), {})
@@ -103,8 +103,10 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     assert read_solved(tmp_path / "a", epoch=0).epochs == 0
     runs.append(read_solved(write_run(tmp_path / "d", 3, "ring", [0.5, 0.7], (0.5, 0.5))))
     runs.append(read_solved(write_run(tmp_path / "e", 4, "ring", [0.5, 0.7], None)))
+    runs.append(read_solved(write_run(tmp_path / "f", 5, "ring", [0.5, 0.7], None, proxy="another hash")))
     names = [[Path(run.name).name for run in group] for group in same_kind(runs)]
-    assert names == [["a", "b"], ["c"], ["d"], ["e"]]  # residuals of another truth are not of the same ensemble
+    # Residuals of another truth, or parameters of other measured events, are not of the same ensemble.
+    assert names == [["a", "b"], ["c"], ["d"], ["e"], ["f"]]
     assert runs[4].between_ranks is None
     with pytest.raises(InputError, match=r"a and .*a are the same run"):
         same_kind([*runs, read_solved(tmp_path / "a")])

@@ -1,5 +1,6 @@
 """The epochs of a rank, in this process, with an optimiser that records its calls."""
 
+import hashlib
 from pathlib import Path
 
 import h5py
@@ -88,6 +89,7 @@ def test_a_run_goes_on_with_the_events_that_it_began_with(tmp_path: Path, is_sto
         run("null")
     assert (caught.value.field, caught.value.file) == ("solver.dataSets.0.source", str(file))
     write(file, measured)
+    assert read_problem(folder).files == {"proxy": hashlib.sha256(file.read_bytes()).hexdigest()}
     assert run("null").epoch == 6
 
 

@@ -1,6 +1,6 @@
 """Analysis of the generators' checkpoints: residuals over time, ensembles, resampled uncertainties. No TensorFlow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -170,6 +170,8 @@ class SolvedRun:
     truth: tuple[float, ...] | None
     """Normalised; None where they are not known."""
     parameters: tuple[str, ...]
+    files: Mapping[str, str]
+    """`Problem.files`."""
     members: NDArray[np.float64]
     """(members, samples, parameters): each rank is one without exchange, otherwise all ranks are one."""
     between_ranks: float | None
@@ -195,20 +197,21 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
     several = problem.truth is not None and solver.ranks > 1
     between = float(_relative(problem.truth, proposals).std(axis=0).mean()) if several else None
-    return SolvedRun(str(folder), solver, epoch, seconds, problem.truth, problem.parameters, members, between)
+    known = problem.truth, problem.parameters, problem.files
+    return SolvedRun(str(folder), solver, epoch, seconds, *known, members, between)
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
-    """Runs grouped by configuration, but for seed and threads, and by parameters and truth: each group is an ensemble.
+    """Runs grouped by configuration, but for seed and threads, by parameters and truth, and by the content of the files
+    of measured events: each group is an ensemble.
 
     Raises InputError for runs of a group with the same seed: they are not independent.
     """
     groups: dict[str, dict[int, SolvedRun]] = {}
     for run in runs:
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        other = groups.setdefault(f"{kind} {run.epochs} {run.parameters} {run.truth}", {}).setdefault(
-            run.solver.seed, run
-        )
+        key = f"{kind} {run.epochs} {run.parameters} {run.truth} {sorted(run.files.items())}"
+        other = groups.setdefault(key, {}).setdefault(run.solver.seed, run)
         if other is not run:
             problem = f"{other.name} and {run.name} are the same run, or have the same seed: they are not two members"
             raise InputError(problem, field="solver.seed", value=run.solver.seed, remedy="give one of them")

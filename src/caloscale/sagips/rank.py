@@ -6,6 +6,7 @@ begin with `REPORT` to the standard output. With a further argument, `CHECK`, it
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -13,7 +14,7 @@ import time
 import traceback
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -124,7 +125,8 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     states = saves.rank_folder(folder, rank)
     optimizer, progress = begin(solver, folder, communicator)
     if rank == 0:
-        saves.write_problem(folder, optimizer.problem)
+        files = {data.name: _hash_of_file(data.source) for data in solver.data_sets if data.source != "truth"}
+        saves.write_problem(folder, replace(optimizer.problem, files=files))
     exchange = _make_exchange(solver, communicator, progress)
     progress.measured = list(optimizer.problem.measured)
     progress.samples = list(map(list, optimizer.problem.samples))
@@ -144,6 +146,11 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     exchange.close()
     saves.write_record(states, progress)
     return progress
+
+
+def _hash_of_file(path: str) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def begin(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> tuple[Optimizer, saves.Progress]:

@@ -72,18 +72,22 @@ class Problem:
     """SHA-256 of the events that the rank has read, of each data set; empty: made from the truth."""
     samples: tuple[tuple[float, ...], ...] = ()
     """`data.sample_of` of each pipeline."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """SHA-256 of the file of measured events of each data set that has one, by its name."""
 
 
 def write_problem(folder: Path, problem: Problem) -> None:
     """Write FOLDER/problem.json."""
-    write_text(folder / _PROBLEM, json.dumps({"parameters": problem.parameters, "truth": problem.truth}, indent=1))
+    content = {"parameters": problem.parameters, "truth": problem.truth, "files": problem.files}
+    write_text(folder / _PROBLEM, json.dumps(content, indent=1))
 
 
 def read_problem(folder: Path) -> Problem:
     """Read FOLDER/problem.json."""
     content = read_json(folder / _PROBLEM, remedy="solve again")
     truth = content["truth"]
-    return Problem(tuple(content["parameters"]), None if truth is None else tuple(truth))
+    files = content.get("files", {})
+    return Problem(tuple(content["parameters"]), None if truth is None else tuple(truth), files=files)
 
 
 def write_record(folder: Path, progress: Progress) -> None:
