@@ -5,6 +5,7 @@ import dataclasses
 import datetime as dt
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -157,16 +158,19 @@ def test_other_files_under_the_same_name_make_another_point(computed, tmp_path, 
     assert numbers[1] == numbers[0] and numbers[2] == 2 * numbers[0]
 
 
+@pytest.mark.parametrize("on_path", [True, False])
 @pytest.mark.parametrize("file", ["mine.py", "mine/parts/smearing.py"])
 @pytest.mark.parametrize(
     "given", [{"solver.objective": "mine.Own"}, {"solver.dataSets": [{"environment": "mine.Own"}]}]
 )
-def test_other_code_of_the_user_makes_another_point(computed, tmp_path, monkeypatch, file, given):
+def test_other_code_of_the_user_makes_another_point(computed, tmp_path, monkeypatch, file, given, on_path):
+    """Also in the working directory, in which ranks find it."""
     asked, _, _ = computed
     code = tmp_path / "code" / file
     code.parent.mkdir(parents=True)
     (code.parents[1] / "__init__.py").touch()
-    monkeypatch.syspath_prepend(tmp_path / "code")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    (monkeypatch.syspath_prepend if on_path else monkeypatch.chdir)(tmp_path / "code")
     numbers = []
     for content in ("first", "first", "other"):
         code.write_text(content)

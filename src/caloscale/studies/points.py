@@ -4,6 +4,7 @@ import copy
 import functools
 import glob
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
@@ -111,7 +112,8 @@ def contents_of(inputs: Any) -> list[str]:
 def _code_of(name: str) -> list[str]:
     """Patterns of the files with the code of a class, but for those of this package, which has a version."""
     package, _, rest = name.partition(".")
-    spec = PathFinder.find_spec(package) if rest and package != "caloscale" else None
+    path = ["", *sys.path]  # as of a rank, which also finds modules in the working directory
+    spec = PathFinder.find_spec(package, path) if rest and package != "caloscale" else None
     if spec is None:
         return []
     folders = [f"{glob.escape(folder)}/**/*.py" for folder in spec.submodule_search_locations or ()]
