@@ -134,6 +134,16 @@ def test_measured_events_without_a_truth_have_a_solution_and_no_residuals(
     assert "The truth is not known" in (tmp_path / "study.md").read_text()
 
 
+@pytest.mark.parametrize(("name", "sweep"), [("ensemble", "truth"), ("outer-frequency", "outer")])
+def test_a_table_or_a_figure_of_residuals_alone_needs_a_truth_at_the_first_point(
+    solved: list[SolverRun], tmp_path: Path, name: str, sweep: str
+) -> None:
+    study = of_sweep(load_study(f"sagips-{name}"), sweep, seeds=[1], **{"solver.dataSets": [{"source": "events.h5"}]})
+    with pytest.raises(ConfigurationError, match=f"sweep {sweep}: columns: show residuals, and the truth is not known"):
+        run_points(study, CONTEXT, tmp_path)
+    assert len(solved) == 1
+
+
 def test_repetitions_without_another_seed_would_be_the_same_run(solved: list[SolverRun], tmp_path: Path) -> None:
     study = of_sweep(load_study("sagips-strong-scaling"), "time").changed({"repetitions": 2})
     with pytest.raises(ConfigurationError, match=r"sweeps\.time\.repetitions: would show the same runs"):

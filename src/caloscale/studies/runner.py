@@ -53,8 +53,9 @@ def run_points(study: Study, context: Context, folder: Path) -> dict[str, list[P
 
 
 def _require_columns(sweep: Sweep, point: Point) -> None:
-    """Raise ConfigurationError where a column does not exist, or where one that a speed-up or a figure needs has no
-    numbers: at the first point, not after hours."""
+    """Raise ConfigurationError where a column does not exist, where one that a speed-up or a figure needs has no
+    numbers, or where residuals are all that is shown and the truth is not known: at the first point, not after hours.
+    """
     plot, speed = sweep.plot, sweep.speed_up
     numeric = [speed.time, speed.units] if speed else []
     if plot:
@@ -64,6 +65,11 @@ def _require_columns(sweep: Sweep, point: Point) -> None:
         for name in numeric:
             if not isinstance(values.get(name), int | float | None):
                 raise ConfigurationError("has no numbers", field=name, value=values[name], remedy="use another column")
+        shown = {path.partition(".")[0] for path in sweep.columns.values()} & {"residuals", "parameters"}
+        empty = shown == {"residuals"} or (plot is not None and values.get(plot.y, "") is None)
+        if empty and point.result.get("residuals", "") is None:
+            remedy = "write columns of parameters.mean, and plot one of them"
+            raise ConfigurationError("show residuals, and the truth is not known", field="columns", remedy=remedy)
     except ConfigurationError as error:
         error.file = f"sweep {sweep.name}"
         raise
