@@ -133,7 +133,6 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     if progress.epoch == 0:
         _copy(folder, rank, optimizer, progress)
         saves.write_state(states, progress, optimizer.state())
-    agree(False, communicator)
     with ThreadPoolExecutor(1) as thread:
         _Loop(solver, folder, rank, optimizer, exchange, thread, communicator, progress).run()
     if not agree(progress.finite, communicator):
@@ -258,6 +257,8 @@ class _Loop:
         every = max(1, solver.epochs // _NOTED)
         first = progress.epoch
         before = asdict(progress)
+        if self._is_over():  # by what is saved: a run that has ended makes no epoch when it is run again
+            return
         start = time.perf_counter() - progress.seconds
         for epoch in range(first, solver.epochs):
             began, processor = time.perf_counter(), time.process_time()
@@ -317,11 +318,16 @@ class _Loop:
         if done in checkpoints:
             _copy(self.folder, self.rank, self.optimizer, progress)
         saves.write_state(saves.rank_folder(self.folder, self.rank), progress, self.optimizer.state())
-        over = solver.max_minutes is not None and progress.seconds >= 60 * solver.max_minutes
-        over = agree(over, self.communicator) and done < solver.epochs
-        if over:
-            progress.stopped = "maxMinutes"
-        return over
+        return self._is_over()
+
+    def _is_over(self) -> bool:
+        """Whether the minutes are over for a rank before the last epoch. All ranks wait for each other."""
+        limit = self.solver.max_minutes
+        over = agree(limit is not None and self.progress.seconds >= 60 * limit, self.communicator)
+        if over and self.progress.epoch < self.solver.epochs:
+            self.progress.stopped = "maxMinutes"
+            return True
+        return False
 
 
 if __name__ == "__main__":
