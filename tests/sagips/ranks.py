@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from caloscale.sagips.exchange import GroupedRma, make_exchange, wait
-from caloscale.sagips.groups import node_groups
+from caloscale.sagips.exchange import GroupedRma, make_exchange, node_groups, wait
 from caloscale.spec.solver import SYNCHRONOUS
 from tests.sagips.vectors import EPOCHS, PLANS, PlannedExchange, gradient, uneven, whole
 

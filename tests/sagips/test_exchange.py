@@ -8,7 +8,7 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from caloscale.sagips.groups import equal_groups, leaders
+from caloscale.sagips.exchange import equal_groups, leaders
 from caloscale.sagips.mpi import mpi_environment, rank_command
 from caloscale.spec.solver import SYNCHRONOUS, Exchange
 from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient, groups_of_sizes

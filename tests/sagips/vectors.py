@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from caloscale.sagips.groups import Groups, equal_groups
+from caloscale.sagips.exchange import Groups, equal_groups
 
 EPOCHS = 3
 BROKEN_RANK, BROKEN_EPOCH = 2, 1

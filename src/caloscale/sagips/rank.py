@@ -220,8 +220,7 @@ def agree(over: bool, communicator: MPI.Intracomm | None) -> bool:
 
 def _make_exchange(solver: Solver, communicator: MPI.Intracomm | None, progress: saves.Progress) -> Exchange:
     """The exchange, in the groups of earlier attempts; groups are written into the progress."""
-    from caloscale.sagips.exchange import Exchange, make_exchange
-    from caloscale.sagips.groups import equal_groups, node_groups
+    from caloscale.sagips.exchange import Exchange, equal_groups, make_exchange, node_groups
 
     if communicator is None or solver.exchange == "none":
         progress.groups = solver.ranks

@@ -18,8 +18,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
-from caloscale.sagips.exchange import Exchange, make_exchange
-from caloscale.sagips.groups import Groups, equal_groups, group_of
+from caloscale.sagips.exchange import Exchange, Groups, equal_groups, group_of, make_exchange
 from caloscale.sagips.remote_memory import Counts, Floats
 from caloscale.spec.block import Block
 from caloscale.spec.solver import Exchange as ExchangeMethod

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from caloscale.sagips.groups import Groups, leaders
+from caloscale.sagips.exchange import Groups, leaders
 from caloscale.sagips.remote_memory import EMPTY, Counts
 from caloscale.studies.exchange_model import ring
 
