@@ -137,7 +137,7 @@ class Comparison:
 
     def _axes(self, axis: Any) -> Iterator[tuple[str, Any, Any]]:
         """Name, axis and values (N,) of each histogram; (N, B) of a profile: its weights."""
-        for name, (_, profile) in PROFILES.items():
+        for name, profile in PROFILES.items():
             if name == "cellSpectrum":
                 kind = axis.Variable(self.cuts.spectrum_edges_gev, name=name, label="Energy of a cell [GeV]")
             else:

@@ -7,8 +7,10 @@ CaloChallenge (arXiv:2410.21611: cell spectrum, sparsity, shower shapes per laye
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import resources
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from caloscale.detector.angle import direction_of, measured_angle_rad
@@ -19,6 +21,14 @@ CELLS_AT_ONCE = 2_000_000
 """Cells that are looked at in one chunk: 8 MB of cells, some 200 MB of working memory at worst."""
 SPARSITY_FLOOR_GEV = 15.15e-6
 """Smallest threshold of the sparsity, GeV: the one of the CaloChallenge, 15.15 keV."""
+
+
+def texts_of(kind: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Titles and definitions by name, for pages and reports. kind: observables, or quantities that gates limit."""
+    file = resources.files("caloscale.physics").joinpath("texts.yaml")
+    texts = yaml.safe_load(file.read_text(encoding="utf-8"))[kind]
+    titles, definitions = ({name: text[part] for name, text in texts.items()} for part in ("title", "definition"))
+    return titles, definitions
 
 
 @dataclass(frozen=True)

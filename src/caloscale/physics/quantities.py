@@ -9,51 +9,13 @@ from caloscale.detector.axes import Floats
 from caloscale.physics.classifier import auc, distance_features
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.energy_response import fitted_maxima
-from caloscale.physics.observables import Observed
+from caloscale.physics.observables import Observed, texts_of
 from caloscale.physics.resampling import summarise
 from caloscale.physics.response import FEWEST, binned_moments, relative_widths, widths
 from caloscale.physics.result import Classifier, Difference, ObservableResult, QuantityResult, number
 from caloscale.spec.validation import scale_of
 
-TITLES = {
-    "response": "Mean response",
-    "linearity": "Non-linearity",
-    "resolution": "Energy resolution",
-    "weightedResolution": "Energy resolution with layers weighted by absorber",
-    "responseSpread": "Spread of the response",
-    "showerMaximum": "Shower maximum",
-    "depthSpread": "Spread of the depth",
-    "transverseWidth": "Transverse width",
-    "widthSpread": "Spread of the transverse width",
-    "hits": "Hits",
-    "hitsSpread": "Spread of the hits",
-    "diversity": "Diversity",
-    "copying": "Copies of training showers",
-    "classifierAuc": "Classifier AUC",
-    "layerAuc": "Classifier AUC of the layer energies",
-}
-DEFINITIONS = {
-    "response": "mean of sum/E, ratio - 1, in each range and over all",
-    "linearity": "response ratio of a range over the mean of all ranges, - 1",
-    "resolution": "sigma/E, ratio - 1, in each range; sigma is the width of sum/E",
-    "weightedResolution": "as the energy resolution, with layers weighted by the absorber before them",
-    "responseSpread": "sigma/E, averaged over the ranges with the shares of Monte Carlo, ratio - 1",
-    "showerMaximum": "fitted maximum of the mean profile, in each range, difference",
-    "depthSpread": "width of the barycentre in depth about what Monte Carlo has at the same energy and angle, averaged "
-    "over the ranges, ratio - 1",
-    "transverseWidth": "mean rms width in x and in y, ratio - 1",
-    "widthSpread": "as the spread of the depth, of the rms widths in x and in y",
-    "hits": "mean number of hits, as of the same primaries, ratio - 1, in each range",
-    "hitsSpread": "as the spread of the depth, of the number of hits",
-    "diversity": "mean distance of a shower to its nearest neighbour in the same sample, of equal numbers, in the "
-    "features of the FPD, ratio - 1; repeated showers have -100%",
-    "copying": "probability that the nearest training shower is nearer to a generated shower than to a held-out one, "
-    "in the same features without their sign; 1/2 where nothing is memorised, copies of training showers have 1",
-    "classifierAuc": "area under the ROC curve of a classifier that is trained with the gate's number of showers of "
-    "each kind",
-    "layerAuc": "as the classifier AUC, by the energies of the layers alone",
-}
-"""How each quantity of generated showers is compared with Monte Carlo. Pages and reports have these sentences."""
+TITLES, DEFINITIONS = texts_of("quantities")
 BY_PARTICLE = ("response", "resolution", "weightedResolution", "showerMaximum", "hits")
 """Quantities that are also measured for each primary of a list: a generator must not make one of them for all."""
 WHERE = dict.fromkeys(("transverseWidth", "widthSpread"), ("x", "y")) | dict.fromkeys(
