@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp, first_particle
+from caloscale.inference.export.target import Target, clamp, first_particle, text_of
 from caloscale.inference.packages import runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.showers.primaries import Floats
@@ -48,8 +48,6 @@ _TAIL = [
     -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773, -0.0076224613,
     0.00943887047, 1.00167406, 2.83297682,
 ]  # fmt: skip
-
-
 _APPLICABLE = {"e-": ("e-", "e+")}
 """Particles for which Geant4 calls the generator, by primary; absent: the primary alone."""
 
@@ -168,47 +166,20 @@ class Ddml(Target):
         )
         particle = first_particle(self.card)
         particles = [f'"{name}"' for name in _APPLICABLE.get(particle, (particle,))]
-        return f"""In the steering file of ddsim, instead of DDML's `aiDance`, with the regions and detectors of ILD:
-
-```python
-def caloscale_showers(kernel):
-    from g4units import GeV, mm
-    from DDG4 import DetectorConstruction, Geant4, PhysicsList
-
-    seq = Geant4(kernel).detectorConstruction()
-    model = DetectorConstruction(kernel, "RegularGridGANPolyhedraBarrelONNXModel/CaloscaleBarrel")
-    model.RegionName = "EcalBarrelRegion"
-    model.Detector = "EcalBarrel"
-    model.Symmetry = 8
-    model.Enable = True
-    model.CorrectForAngles = True
-    model.ApplicableParticles = {{{", ".join(particles)}}}
-    model.Etrigger = {{{", ".join(f"{name}: {low:g} * GeV" for name in particles)}}}
-    model.ModelPath = "{file}"
-    model.OptimizeFlag = 0
-    model.IntraOpNumThreads = 1
-    model.LatentVectorSize = {NUMBERS}
-    model.NCellsX, model.NCellsY, model.NCellsZ = {x}, {y}, {layers}
-    model.CellSizeX, model.CellSizeY = {self.cell_mm[0]:g} * mm, {self.cell_mm[1]:g} * mm
-    model.enableUI()
-    seq.adopt(model)
-
-    physics = PhysicsList(kernel, "Geant4FastPhysics/FastPhysicsList")
-    physics.EnabledParticles = [{", ".join(particles)}]
-    physics.enableUI()
-    kernel.physicsList().adopt(physics)
-
-
-SIM.physics.setupUserPhysics(caloscale_showers)
-```
-
-The endcap is the same with `RegularGridGANEndcapONNXModel`, `EcalEndcapRegion`, `EcalEndcap` and no `Symmetry`.
-
-- Below {low:g} GeV `Etrigger` leaves the particle to Geant4; above {high:g} GeV the graph clamps.
-- DDML passes no angle. The graph computes 90 degrees; `CorrectForAngles` shifts the layers along the direction.
-- Layer l is put on sensor l of the detector ({layers} are needed). The showers are those of the detector that the
-  generator was trained for; another absorber or thickness needs another training.
-{halved}"""
+        return text_of(
+            "ddml",
+            file=file,
+            particles=", ".join(particles),
+            triggers=", ".join(f"{name}: {low:g} * GeV" for name in particles),
+            numbers=NUMBERS,
+            x=x,
+            y=y,
+            layers=layers,
+            **{f"{axis}_mm": f"{size:g}" for axis, size in zip("xy", self.cell_mm)},
+            low=f"{low:g}",
+            high=f"{high:g}",
+            halved=halved,
+        )
 
 
 def expanded(uniform: Any, size: int) -> Any:

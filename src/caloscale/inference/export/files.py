@@ -13,7 +13,7 @@ from caloscale.errors import CheckpointError, InputError, StorageError
 from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
-from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges
+from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges, text_of
 from caloscale.inference.packages import FILES, PACKAGES, load, open_file, openvino_core
 from caloscale.models.card import read_card
 from caloscale.progress import bar
@@ -225,22 +225,21 @@ def _readme(target: Target, file: str, properties: dict[str, str], trained: Data
         for name, text in properties.items()
         if name.startswith("caloscale.units.")
     )
-    return f"""# A shower generator for {target.name}
-
-`{file}`, written by caloscale {caloscale.__version__}.
-
-- {target.card.in_words.capitalize()} showers of {ranges(target.card)}.
-{setup}- Verdict of the validation: {verdict["decision"]}.
-- Energies and angles outside of the trained range are {OUTSIDE}.
-- Random numbers come from the caller.
-
-| tensor | float32 |
-|---|---|
-{units}
-
-{target.usage(file)}{fixed}
-`caloscale export --check {file}` repeats the target's call for {PRIMARIES} primaries and compares with the network.
-"""
+    return text_of(
+        "readme",
+        target=target.name,
+        file=file,
+        version=caloscale.__version__,
+        showers=target.card.in_words.capitalize(),
+        ranges=ranges(target.card),
+        setup=setup,
+        decision=verdict["decision"],
+        outside=OUTSIDE,
+        units=units,
+        usage=target.usage(file),
+        fixed=fixed,
+        checked=PRIMARIES,
+    )
 
 
 def _compare(target: Target, file: Path, generator: Any, count: int, *, blamed: Path) -> tuple[float, float]:

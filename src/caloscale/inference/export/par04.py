@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_mm, transverse_mm
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
-from caloscale.inference.export.target import Target, clamp, first_particle
+from caloscale.inference.export.target import Target, clamp, first_particle, text_of
 from caloscale.inference.packages import runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.showers.primaries import Floats
@@ -39,8 +39,6 @@ ENERGY_GEV, THETA_DEG = 1024.0, 90.0
 CONDITIONS = 4
 MOST_CELLS = 2_000_000
 """Cells of a mesh: Par04 computes the position of each for each shower."""
-
-
 _SAME_CELLS = """\
 - Par04's mesh and the generator's cells are the same cylinder around the particle. The generator was trained with
   perpendicular particles: at another angle Par04 places the same shower along the direction."""
@@ -241,49 +239,27 @@ class Par04(Target):
         low, high = self.card.energy_gev
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
         same = geometry.cell_shape == "cylinder"
-        particle = first_particle(self.card)
-        placed = _SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest)
-        mesh = f"""setSizeOfRhoCells {self.mesh.rho_mm:g} mm
-setSizeOfZCells {self.mesh.z_mm:g} mm
-setNbOfRhoCells {rho}
-setNbOfPhiCells {phi}
-setNbOfZCells {z}"""
-        both = ["\n".join(f"/Par04/{place}/{line}" for line in mesh.split("\n")) for place in ("mesh", "inference")]
-        return f"""Put the file beside `examplePar04` and run `./examplePar04 -m caloscale.mac` with this macro:
-
-```
-/process/had/verbose 0
-/Par04/detector/setDetectorInnerRadius 80 cm
-/Par04/detector/setDetectorLength 2 m
-/Par04/detector/setNbOfLayers {layers}
-/Par04/detector/setAbsorber 0 {MATERIALS[geometry.absorber].geant4} {thickness:g} mm true
-/Par04/detector/setAbsorber 1 {MATERIALS[geometry.active].geant4} {geometry.active_mm:g} mm true
-{both[0]}
-/run/initialize
-/gun/particle {particle}
-/gun/energy {math.sqrt(low * high):.4g} GeV
-/gun/position 0 0 0
-/gun/direction 0 {math.sin(theta):.4f} {math.cos(theta):.4f}
-/Par04/inference/setSizeLatentVector {self.noise_size}
-/Par04/inference/setSizeConditionVector {CONDITIONS}
-/Par04/inference/setModelPathName {file}
-/Par04/inference/setModelType VAE
-/Par04/inference/setProfileFlag 0
-/Par04/inference/setOptimizationFlag 0
-/Par04/inference/setCudaFlag 0
-/Par04/inference/setInferenceLibrary ONNX
-{both[1]}
-/analysis/setFileName caloscale.root
-/param/ActivateModel defineMesh
-/param/ActivateModel inferenceModel
-/run/beamOn 100
-```
-
-{placed}
-- The showers are those of the detector that the generator was trained for, {len(absorbers)} layers of
-  {geometry.absorber} and {geometry.active}. Par04 repeats one layer; the lines above have its mean thickness, without
-  gaps, both materials sensitive, so that each deposit is counted. Compare with the full simulation of the training, not
-  with Par04's.
-- Par04 asks the generator for electrons, positrons and photons of all energies (`IfTrigger`): shoot
-  {particle} of the trained range. Others are clamped.
-"""
+        return text_of(
+            "par04",
+            file=file,
+            layers=layers,
+            absorber=geometry.absorber,
+            absorber_geant4=MATERIALS[geometry.absorber].geant4,
+            thickness_mm=f"{thickness:g}",
+            active=geometry.active,
+            active_geant4=MATERIALS[geometry.active].geant4,
+            active_mm=f"{geometry.active_mm:g}",
+            rho_mm=f"{self.mesh.rho_mm:g}",
+            z_mm=f"{self.mesh.z_mm:g}",
+            rho=rho,
+            phi=phi,
+            z=z,
+            particle=first_particle(self.card),
+            energy_gev=f"{math.sqrt(low * high):.4g}",
+            sine=f"{math.sin(theta):.4f}",
+            cosine=f"{math.cos(theta):.4f}",
+            noise_size=self.noise_size,
+            conditions=CONDITIONS,
+            placed=_SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest),
+            trained_layers=len(absorbers),
+        )

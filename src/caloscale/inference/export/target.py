@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from importlib import resources
+from string import Template
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -80,6 +82,12 @@ class Target(ABC):
         """A table of primaries over all that was trained on, for the check, with what is constant in the graph."""
         table = spread(self.card, count)
         return {name: np.full_like(column, self.fixed.get(name, column)) for name, column in table.items()}
+
+
+def text_of(name: str, **values: object) -> str:
+    """A text of the folder `usage`, with these values."""
+    file = resources.files("caloscale.inference.export").joinpath("usage", f"{name}.md")
+    return Template(file.read_text(encoding="utf-8")).substitute(values)
 
 
 def spread(card: ModelCard, count: int) -> dict[str, Floats]:
@@ -195,14 +203,8 @@ class Onnx(Target):
 
     def usage(self, file: str) -> str:
         """Lines of Python."""
-        return f"""```python
-import numpy as np
-import onnxruntime
-
-session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
-{self._inputs_of_ten()}(cells_gev,) = session.run(["cells_gev"], {{{self._passed()}}})
-```
-"""
+        passed = ", ".join(f'"{name}": {name}' for name in ("noise", *self.card.columns))
+        return text_of(runtime_of(self.format), file=file, inputs=self._inputs_of_ten(), passed=passed)
 
     def _inputs_of_ten(self) -> str:
         """Lines of Python: random numbers, and a column of ten equal values for each quantity of the primary."""
@@ -216,28 +218,12 @@ session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvide
         columns = {"noise": f"np.random.default_rng(1).standard_normal((10, {self.noise_size}), np.float32)", **columns}
         return "".join(f"{name} = {value}\n" for name, value in columns.items())
 
-    def _passed(self) -> str:
-        return ", ".join(f'"{name}": {name}' for name in ("noise", *self.card.columns))
-
 
 class OpenVino(Onnx):
     """OpenVINO in the user's program. Its format has two files: `generator.xml` and `generator.bin`."""
 
     name = "openvino"
     format: ClassVar[Format] = "openvino"
-
-    def usage(self, file: str) -> str:
-        """Lines of Python."""
-        return f"""`{file}` and `generator.bin` belong together: the format has two files.
-
-```python
-import numpy as np
-import openvino
-
-model = openvino.Core().compile_model("{file}", "CPU", {{"INFERENCE_PRECISION_HINT": "f32"}})
-{self._inputs_of_ten()}cells_gev = model({{{self._passed()}}})["cells_gev"]
-```
-"""
 
 
 class OpenVinoInt8(OpenVino):
