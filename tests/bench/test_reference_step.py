@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.bench.reference_networks import build_reference
-from caloscale.bench.reference_step import Draws, reference_optimizers, reference_step
+from caloscale.bench.reference_step import Draws, build_reference, reference_optimizers, reference_step
 from caloscale.bench.work import synthetic_batch
 from caloscale.models import build, noise_size
 from caloscale.models.families.gan.step import flipped

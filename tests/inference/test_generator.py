@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from scipy.stats import kstest, uniform
 
-from caloscale.bench.work import write_untrained
+from caloscale.bench.benches import make_model
 from caloscale.errors import CheckpointError, InputError
 from caloscale.inference.generator import load_generator
 from caloscale.models import latent, noise_size
@@ -241,7 +241,7 @@ def test_folders_that_are_no_model(copy, fault, problem):
 def test_a_compact_model_with_further_conditions_is_computed_by_its_layers(tmp_path):
     ranges = ["data.particle=[e-, gamma]", "data.entryMm=[-5, 5]", "data.azimuthDeg=[-180, 180]"]
     run = load_run(preset="compact", overrides=["model.latentSize=16", *ranges])
-    write_untrained(run, tmp_path)
+    make_model(run, tmp_path)
     generator = load_generator(tmp_path)
     noise, columns = latent_noise(1, 0, 3, generator.noise_size), draw_table(run.data, 3, np.random.default_rng(2))
     made = generator.cells_gev(noise, *columns.values()).numpy()

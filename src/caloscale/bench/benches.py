@@ -11,6 +11,8 @@ from caloscale.bench.results import Bench, ContenderFigures, Geant4Time, describ
 from caloscale.bench.rounds import Contender, interleave
 from caloscale.errors import BenchError, SimulationError
 from caloscale.inference.runtime import suitable_streams
+from caloscale.models import build
+from caloscale.models.card import CARD, GENERATOR, ModelCard
 from caloscale.planning.search.own_machine import MachineSpeed, cells_of, detector_of, name_of_network, priced_machine
 from caloscale.simulation import simulate
 from caloscale.spec import Run
@@ -157,9 +159,13 @@ def measure_machine(run: Run) -> MachineSpeed:
 def make_model(run: Run, folder: Path) -> None:
     """Write untrained networks of a run as a model folder: weights do not change the speed."""
     load_tensorflow_quietly()
-    from caloscale.bench.work import write_untrained
+    from caloscale.training.release import parameters, versions
 
-    write_untrained(run, folder)
+    networks = build(run.model, run.data)
+    card = ModelCard.of(run, source="parametrised", versions=versions(), parameters=parameters(networks))
+    folder.mkdir(parents=True, exist_ok=True)
+    networks["generator"].save(folder / GENERATOR)
+    (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")
 
 
 def simulate_some(run: Run) -> Geant4Time | None:

@@ -1,19 +1,55 @@
-"""The published step, written plainly: the truth for the step that trains, and what its speed is compared with.
+"""The published networks and their step, written plainly: the truth for those that train, and what is compared with.
 
-Plain layers (`reference_networks`), four tapes one after the other, an update of every variable by its optimiser, all
-in one tf.function with TensorFlow's default threads. What is random is an argument, so that two steps can be held
-together.
+Plain layers of Keras, in the order of `published.networks`, which tests hold against the published figures; four tapes
+one after the other, an update of every variable by its optimiser, all in one tf.function with TensorFlow's default
+threads. What is random is an argument, so that two steps can be held together.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import tensorflow as tf
 
-from caloscale.models import Networks, latent, noise_size
+from caloscale.models import Networks, build, latent, noise_size
 from caloscale.models.families.gan.conditions import judged
 from caloscale.models.families.gan.losses import adversarial_loss, generator_loss
-from caloscale.spec import Run
+from caloscale.models.families.published.networks import Layers, build_published
+from caloscale.models.layers.folding import Triple
+from caloscale.spec import Data, Model, Run
+
+
+def build_reference(model: Model, data: Data) -> Networks:
+    """Plain networks of a run, with fresh weights. Of other families: those of `build`."""
+    if model.family not in ("variable-angle", "fixed-angle"):
+        return build(model, data)
+    return build_published(
+        model, data, Layers(_convolution, tf.keras.layers.BatchNormalization, tf.keras.layers.Dropout)
+    )
+
+
+def _convolution(
+    x: tf.Tensor,
+    filters: int,
+    kernel: Triple,
+    *,
+    upsampling: Triple | None = None,
+    pad: Triple | Literal["same"] = (0, 0, 0),
+    slope: float = 1.0,
+    initializer: str = "glorot_uniform",
+    bias: bool = True,
+    name: str,
+) -> tf.Tensor:
+    """As `convolution`, one layer after the other."""
+    layers, padding = tf.keras.layers, "same" if pad == "same" else "valid"
+    if upsampling is not None:
+        x = layers.UpSampling3D(upsampling, name=f"{name}_upsampling")(x)
+    if pad != "same" and any(pad):
+        x = layers.ZeroPadding3D(pad, name=f"{name}_pad")(x)
+    options = {"padding": padding, "kernel_initializer": initializer, "use_bias": bias}
+    x = layers.Conv3D(filters, kernel, **options, name=name)(x)
+    if slope == 1:
+        return x
+    return layers.LeakyReLU(slope, name=f"{name}_leaky")(x) if slope else layers.ReLU(name=f"{name}_relu")(x)
 
 
 class Draws(NamedTuple):

@@ -9,20 +9,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from caloscale.bench.reference_networks import build_reference
-from caloscale.bench.reference_step import reference_optimizers, reference_step
+from caloscale.bench.reference_step import build_reference, reference_optimizers, reference_step
 from caloscale.bench.worker import Work
 from caloscale.inference.generator import limit_threads
 from caloscale.inference.runtime import open_runtime
-from caloscale.models import build, family_of, latent, noise_size
-from caloscale.models.card import CARD, GENERATOR, ModelCard
+from caloscale.models import family_of, latent, noise_size
+from caloscale.models.card import GENERATOR
 from caloscale.models.network_files import load_network
 from caloscale.models.optimizers import Schedule
 from caloscale.profiling.peak import SIZE, products
 from caloscale.showers.primaries import draw_table
 from caloscale.spec import Run, build_run
 from caloscale.training.processor import set_suitable_threads
-from caloscale.training.release import parameters, versions
 from caloscale.training.state import TrainingState, compile_step
 
 HIT_SHARE = 0.03
@@ -88,15 +86,6 @@ def reference_step_work(configuration: dict[str, Any], batch: int) -> tuple[Work
 def large_product(precision: str, size: int = SIZE) -> tuple[Work, dict[str, Any]]:
     """A product of two square matrices."""
     return _repeated(products(precision, size)), {"flop": 2 * size**3}
-
-
-def write_untrained(run: Run, folder: Path) -> None:
-    """A model folder with the generator of a run as it is before its first step."""
-    networks = build(run.model, run.data)
-    card = ModelCard.of(run, source="parametrised", versions=versions(), parameters=parameters(networks))
-    folder.mkdir(parents=True, exist_ok=True)
-    networks["generator"].save(folder / GENERATOR)
-    (folder / CARD).write_text(card.model_dump_json(by_alias=True), encoding="utf-8")
 
 
 def runtime_work(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from caloscale.bench.reference_networks import build_reference
+from caloscale.bench.reference_step import build_reference
 from caloscale.models import build
 from caloscale.models.families.published.merged import merged
 from caloscale.models.layers import convolution
