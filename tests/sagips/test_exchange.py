@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caloscale.sagips.exchange import equal_groups, leaders
-from caloscale.sagips.mpi import mpi_environment, rank_command
+from caloscale.sagips.launch import mpi_environment, rank_command
 from caloscale.spec.solver import SYNCHRONOUS, Exchange
 from tests.sagips.vectors import BROKEN_EPOCH, BROKEN_RANK, EPOCHS, PLANS, gradient, groups_of_sizes
 

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from caloscale.errors import TrainingError
-from caloscale.sagips.mpi import mpi_environment, started_ranks
+from caloscale.sagips.launch import mpi_environment, started_ranks
 
 
 def run_ranks(module: str, ranks: int, settings: Mapping[str, Any], threads: int = 1) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def test_a_solver_run_has_a_worker_on_each_node_and_ends_with_its_launcher(solve
     (launcher,) = of_role(solver, "launcher")
     (container,) = launcher["spec"]["containers"]
     variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert variables["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"  # what caloscale.sagips.mpi reads
+    assert variables["OMPI_MCA_orte_default_hostfile"] == "/etc/mpi/hostfile"  # what caloscale.sagips.launch reads
     assert variables["CALOSCALE_WORKSPACE"] == "/workspace/runs/inverse"
     assert container["image"].startswith("caloscale/solver:")
     assert SSH_FOLDER in [mount["mountPath"] for mount in container["volumeMounts"]]
