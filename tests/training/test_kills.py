@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from caloscale.training.checkpoint.progress_marker import read_marker
+from caloscale.training.checkpoint.metadata import read_marker
 from tests.processes import wait_for
 
 from .processes import assert_equal, exit_codes, newest_step, said, start_training, weights

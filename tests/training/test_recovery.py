@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caloscale.training.checkpoint.format import decode
-from caloscale.training.checkpoint.progress_marker import read_marker
+from caloscale.training.checkpoint.metadata import read_marker
 from caloscale.training.loop import train
 from tests.processes import wait_for
 

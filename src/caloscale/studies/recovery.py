@@ -22,7 +22,7 @@ from caloscale.spec.workspace_layout import CHECKPOINTS
 from caloscale.stages.workspace import read_validations
 from caloscale.studies.points import own_inputs
 from caloscale.studies.whole_run import finish, quality, run_of, start_run
-from caloscale.training.checkpoint.progress_marker import read_marker
+from caloscale.training.checkpoint.metadata import read_marker
 
 POLL_SECONDS = 0.05
 

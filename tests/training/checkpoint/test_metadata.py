@@ -6,9 +6,17 @@ import pytest
 
 from caloscale.errors import CheckpointError
 from caloscale.showers.tfrecord.manifest import read_manifest
-from caloscale.training.checkpoint.metadata import Progress, identity_of
+from caloscale.training.checkpoint.metadata import (
+    AttemptMark,
+    Progress,
+    ProgressMarker,
+    identity_of,
+    next_attempt,
+    read_marker,
+)
 from caloscale.training.checkpoint.store import CheckpointFolder
 from tests.training.conftest import small_run
+from tests.training.processes import start_python
 
 BATCH = 8
 
@@ -39,3 +47,40 @@ def test_another_global_batch_is_refused_with_what_is_possible(shards, tmp_path)
     fewer = identity_of(small_run(), manifest.model_copy(update={"shards": manifest.shards[1:]}), 8)
     with pytest.raises(CheckpointError, match=r"showers: .* another run: its training showers are not those of data"):
         CheckpointFolder(tmp_path, keep=1, identity=fewer).newest()
+
+
+def test_a_killed_process_leaves_its_last_step(tmp_path):
+    code = (
+        "import os, signal\nfrom pathlib import Path\n"
+        "from caloscale.training.checkpoint.metadata import AttemptMark, ProgressMarker\n"
+        f"marker = ProgressMarker(Path({str(tmp_path / 'progress-marker')!r}), AttemptMark(2, 5, 40))\n"
+        "for step in range(41, 1000): marker.write(step)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    process = start_python(code)
+    process.communicate()
+    assert process.returncode == -9
+    assert read_marker(tmp_path / "progress-marker") == AttemptMark(2, 5, 999)
+
+
+def test_attempts(tmp_path):
+    first = next_attempt(None, None)
+    assert first == AttemptMark(0, 0, 0)
+    # Killed at step 12, the last checkpoint was of step 10; then at 11, before any other checkpoint.
+    second = next_attempt(AttemptMark(0, 0, 12), AttemptMark(0, 0, 10))
+    assert second == AttemptMark(1, 2, 10)
+    third = next_attempt(AttemptMark(1, 2, 11), AttemptMark(0, 0, 10))
+    assert third == AttemptMark(2, 3, 10)
+    assert next_attempt(AttemptMark(0, 0, 4), None) == AttemptMark(1, 4, 0), "killed before the first checkpoint"
+    assert next_attempt(None, AttemptMark(3, 7, 20)) == AttemptMark(4, 7, 20), (
+        "on another machine only the checkpoint knows"
+    )
+
+
+def test_no_marker_and_a_damaged_one(tmp_path):
+    assert read_marker(tmp_path / "none") is None
+    (tmp_path / "progress-marker").write_bytes(b"\xff\x00 1")
+    assert read_marker(tmp_path / "progress-marker") is None
+    marker = ProgressMarker(tmp_path / "progress-marker", AttemptMark(1, 0, 3))
+    marker.close()
+    assert read_marker(tmp_path / "progress-marker") == AttemptMark(1, 0, 3)

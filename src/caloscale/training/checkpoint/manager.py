@@ -18,8 +18,7 @@ from caloscale.spec import Checkpoint
 from caloscale.storage.atomic import storage_error
 from caloscale.storage.objects import is_remote
 from caloscale.training.checkpoint.format import Arrays, encode
-from caloscale.training.checkpoint.metadata import Progress
-from caloscale.training.checkpoint.progress_marker import AttemptMark, ProgressMarker, next_attempt, read_marker
+from caloscale.training.checkpoint.metadata import AttemptMark, Progress, ProgressMarker, next_attempt, read_marker
 from caloscale.training.checkpoint.saver import Saver
 from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, Saved, read_content
 from caloscale.training.coordination.failures import diverged
