@@ -132,8 +132,8 @@ def test_an_export_is_made_once_and_one_of_another_version_again(copy):
     assert exported(copy, "openvino").stat().st_mtime_ns == before
     record = copy / "exports" / "openvino" / "export.json"
     text = json.loads(record.read_text())
-    assert is_exported(copy, "openvino") and text["graph"] == 2
-    for changed in ({**text, "graph": 1}, {name: value for name, value in text.items() if name != "graph"}):
+    assert is_exported(copy, "openvino")
+    for changed in ({**text, "source": "0"}, {name: value for name, value in text.items() if name != "source"}):
         record.write_text(json.dumps(changed))
         assert not is_exported(copy, "openvino")
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,8 @@ class ExportRecord(Block):
 
     format: Format
     """Format of the model."""
-    graph: Literal[2]
-    """Version of the operations; an export of another one is made again. 2: right in bfloat16 with AMX
-    (`convolution_ways.needs_plane`)."""
     source: str
-    """SHA-256 of the network and its card."""
+    """As `source_sha256`: also of the version of the software, by which the operations follow."""
     content: str
     """SHA-256 of the exported files."""
     deviation: float = Field(ge=0)
@@ -108,7 +105,6 @@ def _export(folder: Path, format: Format, target: Path) -> None:
             )
         record = ExportRecord(
             format=format,
-            graph=2,
             source=source_sha256(folder),
             content=_content(temporary),
             deviation=found,
