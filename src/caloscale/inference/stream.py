@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from caloscale.progress import bar
 from caloscale.random import latent_noise
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import check_primaries
-from caloscale.showers.primaries import Floats
 
 log = logging.getLogger(__name__)
 
@@ -76,8 +74,12 @@ def stream(
                 problem = f"no batch of {batch} showers was finished within {BATCH_SECONDS:g} s"
                 raise GenerationError(problem, remedy="use fewer --streams, a smaller --batch, or another --runtime")
         showers = batch_in_progress.result()
-        if finite:
-            _check_finite(showers)
+        if finite and (bad := ~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3))).any():
+            energy_gev, angle_deg = showers.energy_gev[bad][0], math.degrees(showers.angle_rad[bad][0])
+            value = f"{energy_gev:g} GeV, {angle_deg:g} degrees"
+            remedy = "stay within the energies and angles that it was trained on; a generator that makes them there is "
+            remedy += "rejected by `caloscale validate`"
+            raise InputError("makes cells that are not finite", field="the generator", value=value, remedy=remedy)
         return showers
 
     waiting: deque[Future[Showers]] = deque()
@@ -117,7 +119,12 @@ def generate_table(
     card = runtime.card
     check_columns(primaries.keys() - {"energy_gev", "angle_rad"}, card)
     batch = suitable_batch(card.shape, _CELLS_IN_BATCH) if batch is None else batch
-    table = _checked({name: primaries[name] for name in card.columns})
+    table = {name: np.asarray(primaries[name], np.float32) for name in card.columns}
+    shapes = tuple(column.shape for column in table.values())
+    if len(set(shapes)) > 1 or len(shapes[0]) != 1:
+        problem, remedy = "must be lists of equal length", "give (N,) for each"
+        raise InputError(problem, field=", ".join(table), value=shapes, remedy=remedy)
+    check_primaries("primaries", "plain", table)
     check_trained(table, card)
     for warning in check_ranges(table, card, extrapolate=extrapolate):
         log.warning(warning)
@@ -130,23 +137,3 @@ def generate_table(
             done += len(part)
             shown.update(len(part))
     return Showers.of(cells, table, "generated", card.geometry.cell_shape)
-
-
-def _checked(given: dict[str, Any]) -> dict[str, Floats]:
-    table = {name: np.asarray(column, np.float32) for name, column in given.items()}
-    names, shapes = ", ".join(table), {column.shape for column in table.values()}
-    if len(shapes) > 1 or len(shapes.pop()) != 1:
-        value = tuple(column.shape for column in table.values())
-        raise InputError("must be lists of equal length", field=names, value=value, remedy="give (N,) for each")
-    check_primaries("primaries", "plain", table)
-    return table
-
-
-def _check_finite(showers: Showers) -> None:
-    """Refuse cells that are not finite: no file may contain them."""
-    if (bad := ~np.isfinite(showers.cells_gev).all(axis=(1, 2, 3))).any():
-        energy_gev, angle_deg = showers.energy_gev[bad][0], math.degrees(showers.angle_rad[bad][0])
-        value = f"{energy_gev:g} GeV, {angle_deg:g} degrees"
-        remedy = "stay within the energies and angles that it was trained on; a generator that makes them there is "
-        remedy += "rejected by `caloscale validate`"
-        raise InputError("makes cells that are not finite", field="the generator", value=value, remedy=remedy)
