@@ -51,19 +51,15 @@ def machine_text(*machines: BenchMachine) -> str:
     """One line about the machines of some measurements: equal ones once, with the range of the loads."""
     loads: dict[str, list[float]] = {}
     for machine in machines:
-        vectors = _vectors(machine.instructions)
+        found = " ".join(machine.instructions)
+        widest = next((text for name, text in WIDEST.items() if name in machine.instructions), "no vector instructions")
+        vectors = ", ".join([widest, *(kind for kind in ("bf16", "fp16", "vnni", "amx") if kind in found)])
         size = f"{machine.cores} cores ({vectors}), {machine.memory_gib:g} GiB"
         loads.setdefault(f"{machine.processor}, {size}; {machine.date}", []).append(machine.load_average)
     return ". ".join(
         f"{text}; load average {' to '.join(f'{load:g}' for load in sorted({min(of), max(of)}))} at the start"
         for text, of in loads.items()
     )
-
-
-def _vectors(instructions: Sequence[str]) -> str:
-    """The widest vectors, and the narrow numbers that they know."""
-    widest = next((text for name, text in WIDEST.items() if name in instructions), "no vector instructions")
-    return ", ".join([widest, *(kind for kind in ("bf16", "fp16", "vnni", "amx") if kind in " ".join(instructions))])
 
 
 class Spread(Block):

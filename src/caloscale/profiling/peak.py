@@ -28,7 +28,9 @@ def measure_peak(precision: str = "float32", *, size: int = SIZE, rounds: int = 
 
     Where an operation has only some of the cores, several products are computed at the same time.
     """
-    number = _at_once()
+    threads = tf.config.threading.get_intra_op_parallelism_threads()
+    threads = threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
+    number = max(1, cores() // threads) if threads else 1
     product = products(precision, size, number)
     float(product())
     seconds = []
@@ -50,13 +52,6 @@ def products(precision: str, size: int, number: int = 1) -> Callable[[], tf.Tens
         return tf.add_n([tf.reduce_sum(tf.cast(tf.matmul(left, one)[0, :8], tf.float32)) for one in right])
 
     return compute
-
-
-def _at_once() -> int:
-    """Operations that are needed to use all cores."""
-    threads = tf.config.threading.get_intra_op_parallelism_threads()
-    threads = threads or int(os.environ.get("TF_NUM_INTRAOP_THREADS") or 0)
-    return max(1, cores() // threads) if threads else 1
 
 
 def with_measured_precision(run: Run, workers: int = 1) -> Run:
