@@ -114,7 +114,7 @@ class Step:
         scaling; absent: train.learningRate. number: of this update of the network in the whole training, from 1;
         absent: there is one a step. further: from the losses to values that are summed in the same all-reduce.
         """
-        network = self.networks[role]
+        variables = [unwrap(variable) for variable in self.networks[role].trainable_variables]  # Keras' have no zeros
 
         def one(index: int) -> tuple[tf.Tensor, Losses]:
             micro = self.micro_batches[index]
@@ -123,7 +123,9 @@ class Step:
                 per_shower, terms = loss_of(index, micro, random)
                 loss = tf.reduce_sum(per_shower) / self.context.global_batch
             means = {name: tf.reduce_sum(term) / self.context.global_batch for name, term in terms.items()}
-            return self._gradient(tape, loss, network), {"loss": loss, **means}
+            with part_scope("back_propagation"):
+                gradient = tape.gradient(loss, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+                return pack(gradient), {"loss": loss, **means}
 
         gradient, losses = self._accumulated(one)
         values = further(losses)
@@ -196,9 +198,3 @@ class Step:
             packed = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, pack(values))
             summed, *rest = unpack(packed, values)
         return summed, rest
-
-    def _gradient(self, tape: tf.GradientTape, loss: tf.Tensor, network: tf.keras.Model) -> tf.Tensor:
-        zero = tf.UnconnectedGradients.ZERO
-        variables = [unwrap(variable) for variable in network.trainable_variables]  # Keras' own ones have no zeros
-        with part_scope("back_propagation"):
-            return pack(tape.gradient(loss, variables, unconnected_gradients=zero))

@@ -111,7 +111,10 @@ class _Compact:
         factor = total / (sums + faintest) * (faintest / self.units_per_gev)
         factor = tf.reshape(factor, (-1, 1, 1, 1))
         cells = powers * factor - factor
-        return self._depth_last(cells) if self.form.channels_first else cells
+        if not self.form.channels_first:
+            return cells
+        cells = tf.transpose(tf.reshape(cells, (-1, depth, rows * columns)), (0, 2, 1))
+        return tf.reshape(cells, (-1, rows, columns, depth))
 
     def _dense(self, x: Tensor, name: str) -> Tensor:
         weights, *bias = self._weights[name]
@@ -244,11 +247,6 @@ class _Compact:
         if not self.form.channels_first:
             return self._layers["conv1_around"](cells)
         return tf.transpose(self._layers["conv1_around"](tf.transpose(cells, (0, 2, 3, 1))), (0, 3, 1, 2))
-
-    def _depth_last(self, cells: Tensor) -> Tensor:
-        rows, columns, depth = self.shape
-        cells = tf.transpose(tf.reshape(cells, (-1, depth, rows * columns)), (0, 2, 1))
-        return tf.reshape(cells, (-1, rows, columns, depth))
 
     def _of_channels(self, count: int) -> tuple[int, ...]:
         return (-1, count, 1, 1) if self.form.channels_first else (-1, 1, 1, count)

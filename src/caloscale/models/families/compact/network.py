@@ -18,7 +18,7 @@ from caloscale.models.families.gan.conditions import conditioned
 from caloscale.models.layers.constraints import BinCounts, EcalSum, MeasuredAngle
 from caloscale.models.layers.dropout import EventDropout
 from caloscale.models.layers.plain import centred, fourier_features, wavelengths_of
-from caloscale.spec import Data, Geometry, Model
+from caloscale.spec import Data, Model
 
 HIDDEN = 128
 """Units of the two dense layers behind the latent vector."""
@@ -90,11 +90,14 @@ def _generator(model: Model, data: Data) -> tf.keras.Model:
         for name in ("shift", "width", "bend")
     )
     logarithms = own.Speckle(name="speckle_added")([maps, shift, width, bend, speckle])
+    # The sum of the cells over primary energy where the training begins: the front layer's share for an electron.
+    geometry = data.geometry
+    start = ELECTRON_OVER_MIP * mip_fraction(geometry, geometry.layers[0].absorber_mm) / calibration(geometry)
     # The energy of a shower depends on these exponentially: three digits are not enough.
     mean = layers.Dense(
         1,
         kernel_initializer=small(stddev=0.01),
-        bias_initializer=tf.keras.initializers.Constant(math.log(_response(data.geometry))),
+        bias_initializer=tf.keras.initializers.Constant(math.log(start)),
         dtype="float32",
         name="mean_response",
     )(primary)
@@ -238,8 +241,3 @@ def _measurements(shower: tf.Tensor, model: Model, data: Data) -> tuple[tf.Tenso
     if model.bin_counts:
         outputs["bins"] = BinCounts.of(data)(cells)
     return logarithms, outputs
-
-
-def _response(geometry: Geometry) -> float:
-    """Sum of the cells over primary energy where the training begins: the front layer's share for an electron."""
-    return ELECTRON_OVER_MIP * mip_fraction(geometry, geometry.layers[0].absorber_mm) / calibration(geometry)

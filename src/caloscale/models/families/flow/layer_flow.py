@@ -120,12 +120,6 @@ def interpolate(noise: tf.Tensor, data: tf.Tensor, angle: tf.Tensor) -> tuple[tf
     return cosine * noise + sine * data, cosine * data - sine * noise
 
 
-def _angle_features(angle: tf.Tensor) -> tf.Tensor:
-    """Angle (..., 1) as a network's input (..., 5)."""
-    waves = [tf.sin(angle), tf.cos(angle), tf.sin(2 * angle), tf.cos(2 * angle), tf.sin(4 * angle)]
-    return tf.concat(waves, axis=-1)
-
-
 def _product(values: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     """(..., D) by (D, N). A tensordot has many operations on shapes in an exported file."""
     return tf.matmul(values, kernel) if len(values.shape) == 2 else tf.tensordot(values, kernel, 1)
@@ -160,7 +154,8 @@ class LayerFlow(PlainLayer):
         """x (..., D) at the angle (..., 1) for the primary (..., P) -> (..., D)."""
         # One product for each input: what is the same for several points is computed once.
         kernels = tf.split(self.hidden[0].kernel, [self.numbers, _ANGLE_FEATURES, self.primary])
-        of_x, of_angle, of_primary = map(_product, (x, _angle_features(angle), primary), kernels)
+        waves = [tf.sin(angle), tf.cos(angle), tf.sin(2 * angle), tf.cos(2 * angle), tf.sin(4 * angle)]
+        of_x, of_angle, of_primary = map(_product, (x, tf.concat(waves, axis=-1), primary), kernels)
         # In this order: OpenVINO takes what is added first for a constant, and ends with a fault where it is none.
         value = of_x + (of_angle + self.hidden[0].bias) + of_primary
         value = self.drops[0](tf.nn.silu(value), training=training)
