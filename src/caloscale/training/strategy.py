@@ -92,7 +92,12 @@ def resolve(run: Run, environment: Mapping[str, str], devices: Devices) -> Place
     if name != "multi-worker" and workers > 1:
         raise _impossible(name, f"TF_CONFIG names {workers} workers", "use auto or multi-worker, or unset TF_CONFIG")
     if name == "tpu":
-        return _on_tpu(environment, devices, reason)
+        hosts = [host for host in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
+        if len(hosts) > 1:
+            raise _slice_of_several(len(hosts))
+        if not devices.tpus and not _tpu_is_announced(environment):
+            raise _impossible(name, "TensorFlow sees no TPU", "set train.strategy: auto")
+        return Placement(name, "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
     kind: Kind = "GPU" if devices.gpus else "CPU"
     here = devices.gpus or devices.cpus
     if name == "one-device":
@@ -238,15 +243,6 @@ def _expected(run: Run, environment: Mapping[str, str], workers: int) -> tuple[f
     if _tpu_is_announced(environment):
         return math.inf, "TPU_NAME, TPU_WORKER_HOSTNAMES"
     return 0.0, ""
-
-
-def _on_tpu(environment: Mapping[str, str], devices: Devices, reason: str) -> Placement:
-    hosts = [host for host in environment.get("TPU_WORKER_HOSTNAMES", "").split(",") if host]
-    if len(hosts) > 1:
-        raise _slice_of_several(len(hosts))
-    if not devices.tpus and not _tpu_is_announced(environment):
-        raise _impossible("tpu", "TensorFlow sees no TPU", "set train.strategy: auto")
-    return Placement("tpu", "TPU", replicas_per_worker=max(1, devices.tpus), reason=reason)
 
 
 def _slice_of_several(hosts: int) -> ConfigurationError:

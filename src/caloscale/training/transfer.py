@@ -5,7 +5,6 @@ import logging
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +55,9 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
             if id(variable) in adapted:
                 continue
             if index in begun and variable.shape == begun[index].shape == weights[name][int(index)].shape:
-                variable.assign(_taken_over(weights[name][int(index)], variable.numpy(), begun[index].numpy()))
+                theirs, fresh, start = weights[name][int(index)], variable.numpy(), begun[index].numpy()
+                is_constant = np.ptp(fresh) == np.ptp(start) == 0
+                variable.assign(theirs + (fresh - start) if is_constant else theirs)
                 taken += int(np.prod(variable.shape))
             else:
                 new.append(f"{name}: {network.weights[int(index)].path}")
@@ -67,12 +68,6 @@ def start_from_model(state: TrainingState, run: Run) -> StartedFrom:
     if state.average is not None:
         state.average.set_weights(state.networks[GENERATOR].get_weights())
     return StartedFrom(model=source, weights=taken, new=tuple(new))
-
-
-def _taken_over(trained: NDArray[Any], fresh: NDArray[Any], began: NDArray[Any]) -> NDArray[Any]:
-    """The value at the start of this run. fresh: of a new network of this run; began: of a new network of the model."""
-    constant = np.ptp(fresh) == np.ptp(began) == 0
-    return trained + (fresh - began) if constant else trained
 
 
 def adapt(state: TrainingState, dataset: ShardFolder, peers: Peers) -> None:

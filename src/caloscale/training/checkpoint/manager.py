@@ -84,9 +84,16 @@ class CheckpointManager:
             saved = read_content(content, self.folder.path) if content else None
         if saved is not None:
             _assign(variables, saved)
+        progress = saved.progress if saved else None
         if self.peers.is_chief:
-            self._begin_attempt(saved)
-        return saved.progress if saved else None
+            self.before = progress or self.before
+            path = self.folder.path / "progress-marker"
+            self.attempt = next_attempt(read_marker(path), progress)
+            try:
+                self._marker = ProgressMarker(path, self.attempt)
+            except OSError as error:
+                raise storage_error(error, path) from error
+        return progress
 
     def restore_selected(self, variables: Mapping[str, Any]) -> Progress | None:
         """Set a generator's variables to the selected generator; None: there is none, or it is damaged."""
@@ -104,7 +111,11 @@ class CheckpointManager:
             if not selected:
                 self.saves += 1
             whole = progress.model_copy(update=self.figures())
-            self.saver.save(self._copies(variables, progress), whole, selected=selected)
+            arrays = to_host(variables)
+            broken = next((name for name, values in arrays.items() if not np.isfinite(values).all()), None)
+            if broken is not None:  # the losses of a step do not show the result of its last update
+                raise diverged(f"{broken} is", progress.step, self.folder.path)
+            self.saver.save(arrays, whole, selected=selected)
             ended = time.monotonic()
             if not selected:
                 self._saved_at = ended
@@ -157,24 +168,6 @@ class CheckpointManager:
             "seconds_saving": self.before.seconds_saving + self.seconds_saving,
             "saved_bytes": self.before.saved_bytes + self.saver.saved_bytes,
         }
-
-    def _begin_attempt(self, saved: Saved | None) -> None:
-        if saved is not None:
-            self.before = saved.progress
-        path = self.folder.path / "progress-marker"
-        self.attempt = next_attempt(read_marker(path), saved.progress if saved else None)
-        try:
-            self._marker = ProgressMarker(path, self.attempt)
-        except OSError as error:
-            raise storage_error(error, path) from error
-
-    def _copies(self, variables: Mapping[str, Any], progress: Progress) -> Arrays:
-        """Copies on the host, all finite: the losses of a step do not show the result of its last update."""
-        arrays = to_host(variables)
-        name = next((name for name, values in arrays.items() if not np.isfinite(values).all()), None)
-        if name is not None:
-            raise diverged(f"{name} is", progress.step, self.folder.path)
-        return arrays
 
     def _newest(self) -> Saved | None:
         self.folder.clean()
