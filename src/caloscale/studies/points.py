@@ -102,7 +102,7 @@ def contents_of(inputs: Any) -> list[str]:
         field = str(name).rpartition(".")[2]
         if isinstance(value, Mapping | list):
             held += contents_of(value)
-        elif isinstance(value, str) and field in READ_FIELDS and _is_there(value):
+        elif isinstance(value, str) and field in READ_FIELDS and (value.startswith(BUCKETS) or _places(value)):
             held.append(_content_of(value))
         elif isinstance(value, str) and field in CLASS_FIELDS:
             held += map(_content_of, _code_of(value))
@@ -118,10 +118,6 @@ def _code_of(name: str) -> list[str]:
         return []
     folders = [f"{glob.escape(folder)}/**/*.py" for folder in spec.submodule_search_locations or ()]
     return folders or [glob.escape(str(spec.origin))]
-
-
-def _is_there(source: str) -> bool:
-    return source.startswith(BUCKETS) or bool(_places(source))
 
 
 def _places(source: str) -> list[Path]:

@@ -77,12 +77,6 @@ def train_elastic(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     }
 
 
-def _made_step(folder: Path) -> int:
-    """The last step that was made, in any attempt."""
-    mark = read_marker(folder / CHECKPOINTS / "progress-marker")
-    return 0 if mark is None else mark.step
-
-
 def _run(
     run: Run, folder: Path, step: float, then: Callable[[int], None] = lambda _: None
 ) -> tuple[int, tuple[int, float] | None]:
@@ -94,8 +88,9 @@ def _run(
 
     def watch() -> None:
         nonlocal seen
-        if seen is None and (made := _made_step(folder)) >= step:
-            seen = made, time.perf_counter()
+        mark = read_marker(folder / CHECKPOINTS / "progress-marker")
+        if seen is None and mark is not None and mark.step >= step:
+            seen = mark.step, time.perf_counter()
             then(process.pid)
 
     return finish(process, watch, POLL_SECONDS), seen
