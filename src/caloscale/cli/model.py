@@ -103,7 +103,7 @@ def export(
     """Write a generator for a simulation, or check a file that was written."""
     from caloscale.inference.export.files import TARGETS, check_file, export_model
     from caloscale.inference.export.runtimes import RECORD, rejection
-    from caloscale.inference.packages import FILES
+    from caloscale.inference.runtime import FILES
     from caloscale.models.card import read_card
 
     if check is not None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from caloscale.errors import InputError
 from caloscale.inference.export.runtimes import exported
-from caloscale.inference.packages import load, open_session, openvino_core
-from caloscale.inference.runtime import PerBatch, Runtime, suitable_batch
+from caloscale.inference.runtime import PerBatch, Runtime, load, open_session, openvino_core, suitable_batch
 from caloscale.models.card import read_card
 from caloscale.showers.primaries import Floats
 

@@ -13,9 +13,8 @@ import numpy as np
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
 from caloscale.inference.export.runtimes import is_exported, rejection, verdict
-from caloscale.inference.packages import format_of
 from caloscale.inference.primaries import Primaries, check_ranges, parse_primaries
-from caloscale.inference.runtime import Runtime, open_fastest, open_runtime, suitable_batch, suitable_streams
+from caloscale.inference.runtime import Runtime, format_of, open_fastest, open_runtime, suitable_batch, suitable_streams
 from caloscale.inference.stream import stream
 from caloscale.models.card import ModelCard, read_card, read_configuration
 from caloscale.processor import peak_memory_mib

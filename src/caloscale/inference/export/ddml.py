@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp, first_particle, text_of
-from caloscale.inference.packages import runtime_of
+from caloscale.inference.runtime import runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.showers.primaries import Floats
 

@@ -14,7 +14,7 @@ from caloscale.inference.export.ddml import Ddml
 from caloscale.inference.export.par04 import Par04
 from caloscale.inference.export.runtimes import CHECKED, RECORD, TOLERANCES, deviation, metadata, source_sha256, verdict
 from caloscale.inference.export.target import Onnx, OpenVino, OpenVinoInt8, Target, ranges, text_of
-from caloscale.inference.packages import FILES, PACKAGES, load, open_file, openvino_core
+from caloscale.inference.runtime import FILES, PACKAGES, load, open_file, openvino_core
 from caloscale.models.card import read_card
 from caloscale.progress import bar
 from caloscale.showers.primaries import rows

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from caloscale.inference.export.target import spread
 from caloscale.inference.generator import Generator
-from caloscale.inference.packages import BATCH, PACKAGES, Format, load, openvino_core, runtime_of
+from caloscale.inference.runtime import BATCH, PACKAGES, Format, load, openvino_core, runtime_of
 from caloscale.random import latent_noise
 
 OPSET = 18

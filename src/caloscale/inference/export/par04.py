@@ -26,7 +26,7 @@ from caloscale.detector.geometry import absorber_mm, aim_depth_mm, sensor_depth_
 from caloscale.detector.materials import MATERIALS
 from caloscale.errors import InputError
 from caloscale.inference.export.target import Target, clamp, first_particle, text_of
-from caloscale.inference.packages import runtime_of
+from caloscale.inference.runtime import runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.showers.primaries import Floats
 from caloscale.spec.data import HADRONS

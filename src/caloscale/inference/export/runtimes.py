@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 import caloscale
 from caloscale.errors import CheckpointError
 from caloscale.inference.export.target import Onnx, Target, spread
-from caloscale.inference.packages import FILES, Format, open_file
+from caloscale.inference.runtime import FILES, Format, open_file
 from caloscale.models.card import CARD, DECIDED, GENERATOR, VERDICT
 from caloscale.random import latent_noise
 from caloscale.spec.block import Block, read_json

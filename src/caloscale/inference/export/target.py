@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.inference.packages import BATCH, Format, runtime_of
+from caloscale.inference.runtime import BATCH, Format, runtime_of
 from caloscale.models.card import ModelCard
 from caloscale.random import latent_noise
 from caloscale.showers.primaries import FURTHER, Floats
