@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.errors import CheckpointError, ConfigurationError, InputError
-from caloscale.models.card import GENERATOR, read_card, read_configuration
-from caloscale.models.network_files import load_network
+from caloscale.models.card import GENERATOR, load_network, read_card, read_configuration
 from caloscale.random import EventDraws
 from caloscale.sagips.beam import Beam
 from caloscale.sagips.data import measured_events

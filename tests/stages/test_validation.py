@@ -13,8 +13,7 @@ from scipy.stats import kstest
 from caloscale import spec
 from caloscale.errors import CheckpointError, InputError, ShowerFileError
 from caloscale.inference.export.runtimes import is_exported, verdict
-from caloscale.models.card import read_card
-from caloscale.models.network_files import load_network
+from caloscale.models.card import load_network, read_card
 from caloscale.physics import Evaluation
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.writer import write_showers

@@ -10,9 +10,8 @@ import pytest
 from caloscale.detector.sampling import mip_fraction
 from caloscale.errors import CheckpointError, ConfigurationError
 from caloscale.models import build
-from caloscale.models.card import CARD, GENERATOR, ModelCard, read_start
+from caloscale.models.card import CARD, GENERATOR, ModelCard, read_start, save_networks
 from caloscale.models.families.compact.network import build_compact
-from caloscale.models.network_files import save_networks
 from caloscale.simulation.primaries import draw_primaries
 from caloscale.spec import load_run
 from caloscale.training.loop import train

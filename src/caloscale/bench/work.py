@@ -14,8 +14,7 @@ from caloscale.bench.worker import Work
 from caloscale.inference.generator import limit_threads
 from caloscale.inference.runtime import open_runtime
 from caloscale.models import family_of, latent, noise_size
-from caloscale.models.card import GENERATOR
-from caloscale.models.network_files import load_network
+from caloscale.models.card import GENERATOR, load_network
 from caloscale.models.optimizers import Schedule
 from caloscale.profiling.peak import SIZE, products
 from caloscale.showers.primaries import draw_table

@@ -20,9 +20,8 @@ from caloscale.inference.primaries import Primaries, Span, broadcast, check_trai
 from caloscale.inference.runtime import Runtime, RuntimeName, suitable_streams
 from caloscale.inference.stream import generate_table
 from caloscale.models import build, family_of
-from caloscale.models.card import CARD, GENERATOR, ModelCard, read_card, read_configuration
+from caloscale.models.card import CARD, GENERATOR, ModelCard, load_network, read_card, read_configuration
 from caloscale.models.layers.convolution import check_precision
-from caloscale.models.network_files import load_network
 from caloscale.processor import cores
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.layouts import DETECTOR_ATTRIBUTE

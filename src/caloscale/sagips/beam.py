@@ -8,8 +8,7 @@ import tensorflow as tf
 from caloscale.detector.geometry import sensor_depth_mm
 from caloscale.errors import ConfigurationError
 from caloscale.models import latent, noise_size
-from caloscale.models.card import GENERATOR, read_card, read_configuration
-from caloscale.models.network_files import load_network
+from caloscale.models.card import GENERATOR, load_network, read_card, read_configuration
 from caloscale.random import EventDraws
 from caloscale.sagips.environment import EVENTS, PARAMETERS, Values
 from caloscale.showers.preprocessing import to_gev

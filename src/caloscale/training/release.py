@@ -8,8 +8,7 @@ import tensorflow as tf
 
 import caloscale
 from caloscale.models import Networks, count_parameters
-from caloscale.models.card import CARD, ModelCard
-from caloscale.models.network_files import save_networks
+from caloscale.models.card import CARD, ModelCard, save_networks
 from caloscale.showers.tfrecord.manifest import Manifest
 from caloscale.spec import Run
 from caloscale.storage.atomic import atomic_writer

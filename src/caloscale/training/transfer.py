@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from caloscale.errors import ConfigurationError
 from caloscale.models import build
-from caloscale.models.card import read_start
+from caloscale.models.card import load_network, read_start
 from caloscale.models.families.family import GENERATOR
-from caloscale.models.network_files import load_network
 from caloscale.models.optimizers import unwrap
 from caloscale.showers.preprocessing import to_network
 from caloscale.showers.tfrecord.shard_folder import ShardFolder

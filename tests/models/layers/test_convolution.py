@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from caloscale.bench.reference_step import build_reference
 from caloscale.models import build
+from caloscale.models.card import load_network
 from caloscale.models.families.published.merged import merged
 from caloscale.models.layers import convolution
 from caloscale.models.layers.convolution import PaddedConv3D, computed_by_keras
 from caloscale.models.layers.convolution_ways import Cells, Depths, Direct, Shape, needs_plane
-from caloscale.models.network_files import load_network
 from caloscale.spec import load_run
 from tests.models import copy_weights, needs_bfloat16
 

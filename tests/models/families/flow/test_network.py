@@ -7,6 +7,7 @@ from scipy import stats
 
 from caloscale.errors import ConfigurationError, ShowerFileError
 from caloscale.models.arithmetic import flops
+from caloscale.models.card import load_network
 from caloscale.models.families.family import build, family_of
 from caloscale.models.families.flow import scores, training
 from caloscale.models.families.flow.detector import MOMENTS
@@ -14,7 +15,6 @@ from caloscale.models.families.flow.neighbours import coefficient_count
 from caloscale.models.families.flow.network import Finish
 from caloscale.models.families.flow.representation import LEAST_LAYER, describe_primary, layers_of_numbers, moments
 from caloscale.models.layers.dropout import drawing_from
-from caloscale.models.network_files import load_network
 from caloscale.random import EventDraws, latent_noise
 from caloscale.showers.preprocessing import to_gev, to_network
 from caloscale.spec import load_run
