@@ -20,8 +20,8 @@ from tensorflow.tsl.profiler.protobuf import xplane_pb2
 from caloscale.models import build
 from caloscale.models.arithmetic import flops
 from caloscale.models.families.gan import Gan
+from caloscale.models.families.step import PARTS, part_scope, phase_and_part, phase_scope
 from caloscale.models.optimizers import Schedule
-from caloscale.models.scopes import PARTS, part_scope, phase_and_part, phase_scope
 from caloscale.ports import free_ports
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.profile import StepProfiler, describe, divide, keeper
@@ -302,7 +302,7 @@ WORKER = """
 import sys
 import tensorflow as tf
 from caloscale.profiling.profile import StepProfiler, divide
-from caloscale.models.scopes import part_scope, phase_scope
+from caloscale.models.families.step import part_scope, phase_scope
 
 ring = tf.distribute.experimental.CommunicationImplementation.RING
 options = tf.distribute.experimental.CommunicationOptions(implementation=ring)

@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 
 from caloscale.errors import StorageError
 from caloscale.models import Networks, family_of
-from caloscale.models.scopes import PARTS, phase_and_part
+from caloscale.models.families.step import PARTS, phase_and_part
 from caloscale.profiling.peak import measure_peak
 from caloscale.profiling.result import Limit, Profile, Share
 from caloscale.profiling.trace import INPUT, STEP, Interval, Recording, Trace

@@ -72,7 +72,7 @@ class Family(ABC):
     """Which of `caloscale.spec.family.OPTIONAL_FIELDS` it uses. A run that sets another one to a value that neither its
     preset nor a default gives is refused."""
     phases: ClassVar[tuple[str, ...]] = (GENERATOR,)
-    """Names of the phases of its step (`models.scopes.phase_scope`), in their order, for the profile."""
+    """Names of the phases of its step (`step.phase_scope`), in their order, for the profile."""
     losses_shown: ClassVar[tuple[str, ...]] = (GENERATOR,)
     """Names of the losses that the progress bar shows, where a step returns them."""
     short_operations: ClassVar[bool] = False

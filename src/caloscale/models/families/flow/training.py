@@ -27,8 +27,7 @@ from caloscale.models.families.flow.representation import (
     moments,
 )
 from caloscale.models.families.flow.scores import BINS, FAINT_BINS, logistic_of_normal
-from caloscale.models.families.step import Losses, MicroBatch, Step
-from caloscale.models.scopes import phase_scope
+from caloscale.models.families.step import Losses, MicroBatch, Step, phase_scope
 from caloscale.random import EventDraws
 from caloscale.spec import Data, Run
 

@@ -11,8 +11,7 @@ import tensorflow as tf
 
 from caloscale.models.families.gan.conditions import judged
 from caloscale.models.families.gan.losses import adversarial_loss, generator_loss
-from caloscale.models.families.step import Batch, Losses, MicroBatch, Step
-from caloscale.models.scopes import phase_scope
+from caloscale.models.families.step import Batch, Losses, MicroBatch, Step, phase_scope
 from caloscale.random import EventDraws
 from caloscale.spec import Run
 
