@@ -92,8 +92,7 @@ class OpenVinoRuntime(Runtime):
         with self._requests.idle(len(inputs["noise"])) as request:
             request.start_async(inputs)
             request.wait()
-            cells: Floats = request.get_tensor("cells_gev").data.copy()
-            return cells
+            return request.get_tensor("cells_gev").data.copy()
 
     def _requests_for(self, batch: int) -> list[Any]:
         """Of the model compiled for this size of batch."""

@@ -100,8 +100,7 @@ class Generator(Runtime):
         return replace(showers, seed=seed, further=columns, detector=detector)
 
     def _compute(self, inputs: dict[str, Floats]) -> Floats:
-        cells: Floats = self.cells_gev(*inputs.values()).numpy()
-        return cells
+        return self.cells_gev(*inputs.values()).numpy()
 
     @cached_property
     def cells_gev(self) -> Any:

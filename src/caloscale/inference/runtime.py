@@ -139,8 +139,7 @@ def open_runtime(
             raise InputError("is not known", field=field, value=value, remedy="choose " + " or ".join(known))
     module, name = _MODULES[runtime]  # type: ignore[index]
     opener: Any = getattr(import_module(module), name)
-    opened: Runtime = opener(Path(folder), precision=precision, streams=streams, threads=threads)
-    return opened
+    return opener(Path(folder), precision=precision, streams=streams, threads=threads)
 
 
 def open_fastest(

@@ -201,8 +201,7 @@ class Coordinator:
 
     def _state_of(self, member: Member) -> bytes:
         self._send(member, "give", None)
-        state: bytes = self._received(member, "state")
-        return state
+        return self._received(member, "state")
 
     def _received(self, member: Member, expected: str) -> Any:
         answer = self._next(member)

@@ -205,8 +205,7 @@ def _late(
 
     def compute(inputs: Mapping[str, Any], _: Context, own: Path) -> dict[str, Any]:
         places = {"none": (), "own": (own,), "all": (own.parent,)}[folder]
-        made: dict[str, Any] = getattr(import_module(f"caloscale.studies.{module}"), name)(inputs, *places)
-        return made
+        return getattr(import_module(f"caloscale.studies.{module}"), name)(inputs, *places)
 
     compute.__qualname__ = f"{module}.{name}"
     return Measure(compute, kind, lambda _: __version__, takes_fields)
