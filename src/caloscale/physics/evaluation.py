@@ -49,7 +49,10 @@ def evaluate(comparison: Comparison) -> Evaluation:
         regression = compare_regression(comparison)
         aucs = {"classifierAuc": distances["classifier"], "layerAuc": distances["layer_classifier"]}
         quantities = measure_quantities(comparison.training, *pair, labels, depth_x0, observables, aucs)
-        gates, decision, reasons = decide(validation.judging, quantities, counts, _faults(counts))
+        faults = ["all generated showers are empty"] if counts.empty == counts.generated else []
+        if counts.unusable:
+            faults.append(f"{counts.unusable} generated showers have cells that are not finite or negative")
+        gates, decision, reasons = decide(validation.judging, quantities, counts, faults)
         gated = {gate.quantity for gate in gates}
         worth = measure_worth([pair], labels, depth_x0, gated=gated, source=source)
         progress.update(1)
@@ -78,14 +81,6 @@ def evaluate(comparison: Comparison) -> Evaluation:
         **response,
         **distances,
     )
-
-
-def _faults(showers: Counts) -> list[str]:
-    """What rejects a generator without any gate."""
-    faults = ["all generated showers are empty"] if showers.empty == showers.generated else []
-    if showers.unusable:
-        faults.append(f"{showers.unusable} generated showers have cells that are not finite or negative")
-    return faults
 
 
 def _warnings(separations: Mapping[str, Mapping[str, Floats]]) -> tuple[str, ...]:

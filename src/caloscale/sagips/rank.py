@@ -108,14 +108,6 @@ def gpu_of_rank(gpus: Sequence[T], local_rank: int) -> T | None:
     return gpus[local_rank % len(gpus)] if gpus else None
 
 
-def _device_memory_bytes() -> int | None:
-    import tensorflow as tf
-
-    if not tf.config.list_logical_devices("GPU"):
-        return None
-    return int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
-
-
 def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> saves.Progress:
     """Solve until the epochs or the minutes are over. Collective over the communicator.
 
@@ -307,11 +299,14 @@ class _Loop:
 
     def _save(self, done: int, checkpoints: set[int], before: dict[str, Any]) -> bool:
         """Save the state; returns whether the minutes are over. No rank continues before all have saved."""
+        import tensorflow as tf
+
         solver, progress = self.solver, self.progress
         for name, count in vars(self.exchange.counts).items():
             if name != "exchange_seconds":
                 setattr(progress, name, before[name] + count)
-        progress.device_memory_bytes = _device_memory_bytes()
+        if tf.config.list_logical_devices("GPU"):
+            progress.device_memory_bytes = int(tf.config.experimental.get_memory_info("GPU:0")["peak"])
         if done == solver.epochs:
             progress.stopped = "epochs"
         if done in checkpoints:

@@ -61,10 +61,11 @@ def whole_run(
     """
     asked, run = own_inputs(RunInputs, inputs)[0], run_of(inputs)
     watch(read_validations(folder))
-    if not _succeeded(folder):
+    file = folder / "summary.json"  # of a run that was made here, or copied from a cluster's workspace
+    if not file.is_file() or json.loads(file.read_text(encoding="utf-8"))["outcome"] != "succeeded":
         _make(run, folder, watch)
         watch(read_validations(folder))
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    summary = json.loads(file.read_text(encoding="utf-8"))
     record = json.loads((folder / "stages" / "train.json").read_text(encoding="utf-8"))
     training = record["figures"]
     physics = folder / PHYSICS_FILE
@@ -134,12 +135,6 @@ def energy_ranges(evaluation: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for each, response, maximum in zip(*parts)
     ]
-
-
-def _succeeded(folder: Path) -> bool:
-    """Whether the folder holds a run that succeeded, made here or copied from a cluster's workspace."""
-    file = folder / "summary.json"
-    return file.is_file() and json.loads(file.read_text(encoding="utf-8"))["outcome"] == "succeeded"
 
 
 def start_run(run: Run, folder: Path, *, anew: bool = False) -> subprocess.Popen[bytes]:

@@ -53,7 +53,12 @@ class CheckpointManager:
         self.seconds_saving, self.saves = 0.0, 0
         self._saved_at = time.monotonic()
         self._marker: ProgressMarker | None = None
-        self._compare(identity)
+        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+        messages = peers.all_gather({"identity": digest})
+        different = [index for index, message in enumerate(messages) if message != messages[0]]
+        if different:
+            problem = f"worker {different[0]} has another run configuration or other showers than worker 0"
+            raise ConfigurationError(problem, remedy="give all workers the same run configuration and the same shards")
 
     def __enter__(self) -> Self:
         return self
@@ -183,14 +188,6 @@ class CheckpointManager:
         if saved is None or saved.progress.selected_epoch is None or self.folder.selected() is not None:
             return saved
         return replace(saved, progress=saved.progress.model_copy(update=dict.fromkeys(_OF_SELECTED)))
-
-    def _compare(self, identity: Mapping[str, Any]) -> None:
-        digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        messages = self.peers.all_gather({"identity": digest})
-        different = [index for index, message in enumerate(messages) if message != messages[0]]
-        if different:
-            problem = f"worker {different[0]} has another run configuration or other showers than worker 0"
-            raise ConfigurationError(problem, remedy="give all workers the same run configuration and the same shards")
 
 
 def to_host(variables: Mapping[str, Any]) -> Arrays:
