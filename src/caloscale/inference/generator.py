@@ -76,14 +76,13 @@ class Generator(Runtime):
         """Showers of these primaries, in GeV, re-binned; the same for the same seed and any batch.
 
         energy_gev: one number, or one of each shower (N,), GeV. angle_rad: likewise, rad; None: drawn uniformly from
-        the angles that the model was trained with, by the seed. count: number of showers where all primaries are
-        single numbers; None: 1. seed: None is a random one; the showers have it as ``seed``. further: the other columns
-        of the model's table of primaries (`ModelCard.columns`); ``pdg``, which the showers have always, need not be
-        given to a model of one primary. extrapolate: also energies and angles that the model was not trained with,
-        where no verdict holds, with a warning.
-        Raises InputError for these otherwise, for energies that are not positive, angles that are not within 0 and pi,
-        numbers that are not finite or not of equal length, and further columns that are missing or go beyond what was
-        trained.
+        the angles that the model was trained with, by the seed. count: number of showers where all primaries are single
+        numbers; None: 1. seed: None is a random one; the showers have it as ``seed``. further: the other columns of the
+        model's table of primaries (`ModelCard.columns`); ``pdg``, which the showers have always, need not be given to a
+        model of one primary. extrapolate: also energies and angles that the model was not trained with, where no
+        verdict holds, with a warning. Raises InputError for these otherwise, for energies that are not positive, angles
+        that are not within 0 and pi, numbers that are not finite or not of equal length, and further columns that are
+        missing or go beyond what was trained.
         """
         given = {"energy_gev": energy_gev, **({} if angle_rad is None else {"angle_rad": angle_rad}), **further}
         table = broadcast({name: np.asarray(column, np.float32) for name, column in given.items()}, count)

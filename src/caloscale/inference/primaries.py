@@ -170,9 +170,8 @@ def parse_primaries(texts: Mapping[str, str | None], trained: PrimaryRanges, *, 
     "e-,gamma". Absent: what was trained on.
 
     Azimuths of a list become those of the trained range by whole turns. ``energies`` may be an HDF5 file of showers
-    instead, which gives all columns. Raises InputError for other texts and
-    impossible values, and for a file of another primary or further columns that the model was not trained with;
-    ShowerFileError for a file that cannot be read.
+    instead, which gives all columns. Raises InputError for other texts and impossible values, and for a file of another
+    primary or further columns that the model was not trained with; ShowerFileError for a file that cannot be read.
     """
     given = {option: text for option, text in texts.items() if text is not None}
     if given.get("energies", "").endswith((".h5", ".hdf5")):

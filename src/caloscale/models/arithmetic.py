@@ -10,12 +10,11 @@ from caloscale.models.layers.folding import UpsampledConv3D
 def flops_per_layer(network: tf.keras.Model, *, folded: bool = False) -> dict[str, int]:
     """Floating-point operations of each layer with weights, for one shower's forward pass.
 
-    A multiply-add counts 2. Counted are convolutions and dense layers; biases, activations and
-    normalisations are below a hundredth of them. A convolution costs 2 x kernel x channels in x channels
-    out for every position of its output (a transposed one: of its input). A folded convolution counts as the plain
-    one that it stands for (the published arithmetic, by which machines were measured), or, with `folded`, as what is
-    really computed. A layer with a method `arithmetic` states its own. Raises TypeError for a layer with weights that
-    is none of these.
+    A multiply-add counts 2. Counted are convolutions and dense layers; biases, activations and normalisations are below
+    a hundredth of them. A convolution costs 2 x kernel x channels in x channels out for every position of its output (a
+    transposed one: of its input). A folded convolution counts as the plain one that it stands for (the published
+    arithmetic, by which machines were measured), or, with `folded`, as what is really computed. A layer with a method
+    `arithmetic` states its own. Raises TypeError for a layer with weights that is none of these.
     """
     layers = tf.keras.layers
     counts: dict[str, int] = {}

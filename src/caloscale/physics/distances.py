@@ -66,11 +66,10 @@ def frechet(mean1: Floats, covariance1: Floats, mean2: Floats, covariance2: Floa
 def fpd(reference: Floats, generated: Floats, *, seed: int) -> Estimate:
     """Fréchet physics distance of features (N, D), (M, D): Kansal et al., arXiv:2211.10295.
 
-    Features are divided by max|reference|. The distance, whose bias falls with 1/N, is computed at 10 sizes
-    regular in 1/N (20 random batches each, without repetition), a + b/N is fitted and a
-    reported, with the uncertainty of the fit (the scatter from one set of showers to another comes on top). With fewer
-    than `RECIPE_MINIMUM` showers the line is an approximation.
-    Raises ValueError for fewer than `FEWEST_SHOWERS` showers of a kind.
+    Features are divided by max|reference|. The distance, whose bias falls with 1/N, is computed at 10 sizes regular in
+    1/N (20 random batches each, without repetition), a + b/N is fitted and a reported, with the uncertainty of the fit
+    (the scatter from one set of showers to another comes on top). With fewer than `RECIPE_MINIMUM` showers the line is
+    an approximation. Raises ValueError for fewer than `FEWEST_SHOWERS` showers of a kind.
     """
     missing = "the extrapolation to an infinite number is not reliable"
     largest = min(_smaller("FPD", reference, generated, missing), FPD_LARGEST)

@@ -75,8 +75,7 @@ def measure_differences(reference: Weighted, generated: Weighted, depth_x0: Floa
     """Differences of generated from Monte Carlo showers by quantity, in its unit: (1 + B, K), row 0 the value.
 
     K: the ranges of energy, x and y, or 1; of the mean response the ranges and all energies. Of `BY_PARTICLE`, each
-    primary over all energies comes last where there are several. Widths of distributions are
-    `response.widths`.
+    primary over all energies comes last where there are several. Widths of distributions are `response.widths`.
     """
     pair = reference, generated
     means = [binned_moments(s.weights, s.observed.sampling_fraction, s.ranges).mean for s in pair]

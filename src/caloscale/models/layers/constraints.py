@@ -47,10 +47,9 @@ class EcalSum(PlainLayer):
 class BinCounts(PlainLayer):
     """Numbers of cells in ranges of energy (B, len(edges) + 2).
 
-    With the published six edges the eight numbers are: cells of at least edge 0, of edge 1 up to edge 0, ...,
-    above zero up to the last edge, and cells without energy. They add up to the number of cells (the
-    published code leaves a cell exactly on an edge out). Counts are constant almost everywhere: they have
-    no gradient, as published.
+    With the published six edges the eight numbers are: cells of at least edge 0, of edge 1 up to edge 0, ..., above
+    zero up to the last edge, and cells without energy. They add up to the number of cells (the published code leaves a
+    cell exactly on an edge out). Counts are constant almost everywhere: they have no gradient, as published.
     """
 
     edges: list[float] = [*PUBLISHED_BIN_EDGES]

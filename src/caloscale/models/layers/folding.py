@@ -3,10 +3,9 @@
 Nearest upsampling by f repeats each value f times, so a kernel of K values touches only about K / f different ones.
 Along one axis, output o = f q + r (phase r) reads the upsampled positions o + k - pad, k = 0 .. K - 1, and these are
 the original positions q + floor((r + k - pad) / f). Each phase is thus a short kernel on the original volume whose
-values are sums of the original kernel's; all phases together are one matrix product, and their outputs are
-interleaved. The sums are products with constant 0/1 tensors, so gradients come by themselves.
-For the variable-angle generator's first convolution, (6, 6, 8) behind x6, it is (2, 2, 3) for each of 216 phases:
-a nineteenth of the arithmetic.
+values are sums of the original kernel's; all phases together are one matrix product, and their outputs are interleaved.
+The sums are products with constant 0/1 tensors, so gradients come by themselves. For the variable-angle generator's
+first convolution, (6, 6, 8) behind x6, it is (2, 2, 3) for each of 216 phases: a nineteenth of the arithmetic.
 """
 
 import itertools

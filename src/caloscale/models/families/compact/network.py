@@ -1,8 +1,7 @@
 """The compact network: the 3DGAN's family for minutes of training on two cores.
 
 Latent [E, angle, noise] -> generator -> shower. The discriminator has the heads real/fake and energy, and outputs
-without weights that are functions of the shower: angle, ECAL sum, profiles, counts. docs/compact.md has the
-reasons.
+without weights that are functions of the shower: angle, ECAL sum, profiles, counts. docs/compact.md has the reasons.
 """
 
 import math
