@@ -38,18 +38,12 @@ CHECKED = 8
 class ExportRecord(Block):
     """What an exported model was made from, and how well it agrees."""
 
-    format: Format
-    """Format of the model."""
     source: str
     """As `source_sha256`: also of the version of the software, by which the operations follow."""
     content: str
     """SHA-256 of the exported files."""
     deviation: float = Field(ge=0)
     """Largest deviation from the network: of a cell, in its shower's largest cell, or of a sum, relative."""
-    tolerance: float
-    """What was allowed."""
-    showers: int
-    """Showers that were compared."""
     versions: dict[str, str]
     """Software that made it."""
 
@@ -104,12 +98,9 @@ def _export(folder: Path, format: Format, target: Path) -> None:
                 remedy="use --runtime tensorflow, and report this with the versions " + str(versions),
             )
         record = ExportRecord(
-            format=format,
             source=source_sha256(folder),
             content=_content(temporary),
             deviation=found,
-            tolerance=TOLERANCES[format],
-            showers=CHECKED,
             versions=versions,
         )
         (temporary / RECORD).write_text(record.model_dump_json(by_alias=True, indent=2) + "\n", encoding="utf-8")
