@@ -105,7 +105,7 @@ def reference_step(
         "angle": batch["measured_angle_rad"][:, None],
         "ecal_sum": batch["ecal_sum"][:, None],
     }
-    fake = _generate(run, networks, batch, draws.fakes, training=False)
+    fake = networks["generator"](latent(draws.fakes, batch, run.model, run.data), training=False)
     seen = []
     for cells, labels in ((batch["cells"][..., None], draws.real_labels), (fake, draws.fake_labels)):
         showers = judged(cells, batch, run.data)
@@ -115,11 +115,6 @@ def reference_step(
     for noise in draws.updates:
         gradients = _generator_tape(run, networks, batch, noise, targets, *seen)
         optimizers["generator"].apply_gradients(zip(gradients, networks["generator"].trainable_variables))
-
-
-def _generate(run: Run, networks: Networks, batch: Mapping[str, Any], noise: Any, *, training: bool) -> Any:
-    inputs = latent(noise, batch, run.model, run.data)
-    return networks["generator"](inputs, training=training)
 
 
 def _discriminator_tape(
@@ -146,7 +141,7 @@ def _generator_tape(
 ) -> list[Any]:
     train = run.train
     with tf.GradientTape() as tape:
-        fake = _generate(run, networks, batch, noise, training=True)
+        fake = networks["generator"](latent(noise, batch, run.model, run.data), training=True)
         outputs = networks["discriminator"](judged(fake, batch, run.data), training=True)
         per_shower, _ = generator_loss(
             outputs,

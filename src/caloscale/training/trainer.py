@@ -252,9 +252,7 @@ class Trainer:
             seconds=seconds,
             showers_per_second=self._rate or step * self.showers.batch / seconds,
             core_seconds=self.before.core_seconds + time.process_time() - self.cores,
-            selected_epoch=selected.selected_epoch,
-            selected_step=selected.selected_step,
-            selected_deviation=selected.selected_deviation,
+            **selected.values_of("selected_epoch", "selected_step", "selected_deviation"),
             history=self.history,
         )
 

@@ -121,7 +121,7 @@ def _mean_maps(
     layers = tf.keras.layers
     cells_z = data.shape[2]
     which = own.Constant(np.eye(cells_z), name="layer_numbers")(latent)
-    of_grid = not _is_cylinder(data)
+    of_grid = data.geometry.cell_shape == "grid"
     first, second = _grid_features(latent, primary, line, data) if of_grid else _cylinder_features(latent, data)
 
     def dense(name: str, units: int = POSITION_HIDDEN, **options: object) -> tf.keras.layers.Layer:
@@ -174,13 +174,9 @@ def _cylinder_features(latent: tf.Tensor, data: Data) -> tuple[tf.Tensor, tf.Ten
     return first, second
 
 
-def _is_cylinder(data: Data) -> bool:
-    return data.geometry.cell_shape == "cylinder"
-
-
 def _convolve(x: tf.Tensor, channels: int, data: Data, *, name: str, strides: int = 1) -> tf.Tensor:
     """A convolution of 3 x 3 cells; a cylinder continues at its azimuth 0 and on the other side of its axis."""
-    if not _is_cylinder(data):
+    if data.geometry.cell_shape == "grid":
         return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="same", name=name)(x)
     x = own.CylinderPadding(name=f"{name}_around")(x)
     return tf.keras.layers.Conv2D(channels, 3, strides=strides, padding="valid", name=name)(x)

@@ -5,13 +5,10 @@ Dividing by the batch is the step's business, which knows how many showers all r
 `adversarial_loss` is the published one of the 3DGAN. `generator_loss` has the same terms as proper scores of a
 distribution, for this reason.
 
-A mean absolute error to one real shower is least for a generator that always gives the median: it removes the
-fluctuations, and with them the energy resolution. The score d(g, t) - d(g, g') / 2 with a second generated
-shower g' of the same energy and angle is, in its mean, least if and only if g is distributed as the real t is: the
-continuous ranked probability score for a number, the energy score for a vector. Here g' is held fixed and its
-distance subtracted in full, which has the same mean gradient. The distance must be a function of the two showers and
-of the primary alone. One that is measured in units of the real shower's sum weighs the real showers by 1 / sum and
-has its least value for sums that are too small, by their relative variance (.4% at 10 GeV).
+A mean absolute error to one real shower is least for a generator that always gives the median; docs/compact.md has the
+score that is least for the distribution of the real showers. Its distance must be a function of two showers and of the
+primary alone. One that is measured in units of the real shower's sum weighs the real showers by 1 / sum and has its
+least value for sums that are too small, by their relative variance (.4% at 10 GeV).
 Source: Gneiting & Raftery, J. Am. Stat. Assoc. 102 (2007) 359, section 4; for weights, Gneiting & Ranjan,
 J. Bus. Econ. Stat. 29 (2011) 411, section 3.
 """
