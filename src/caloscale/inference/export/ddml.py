@@ -155,7 +155,6 @@ class Ddml(Target):
 
     def usage(self, file: str) -> str:
         """Lines for ddsim's steering file."""
-        x, y, layers = self.cells
         low, high = self.card.energy_gev
         halves = " and ".join(name for name, factor in zip("xy", self._halved) if factor == 2)
         halved = (
@@ -172,12 +171,10 @@ class Ddml(Target):
             particles=", ".join(particles),
             triggers=", ".join(f"{name}: {low:g} * GeV" for name in particles),
             numbers=NUMBERS,
-            x=x,
-            y=y,
-            layers=layers,
-            **{f"{axis}_mm": f"{size:g}" for axis, size in zip("xy", self.cell_mm)},
-            low=f"{low:g}",
-            high=f"{high:g}",
+            cells=self.cells,
+            cell_mm=self.cell_mm,
+            low=low,
+            high=high,
             halved=halved,
         )
 

@@ -44,8 +44,8 @@ _SAME_CELLS = """\
   perpendicular particles: at another angle Par04 places the same shower along the direction."""
 _OTHER_CELLS = """\
 - Par04's mesh is a cylinder around the particle, the generator's cells are a grid behind a flat face. Each cell's
-  energy goes to the mesh cell that holds its middle: energies are exact, positions move by {mean:.1f} mm in the
-  mean and {largest:.1f} mm at most. Between the angles of the tables, a degree apart, they move by half a degree more.
+  energy goes to the mesh cell that holds its middle: energies are exact, positions move by {:.1f} mm in the
+  mean and {:.1f} mm at most. Between the angles of the tables, a degree apart, they move by half a degree more.
   At inclined incidence, cells at the edge of the window lie in front of the mesh: they go to its first depth."""
 
 
@@ -231,35 +231,29 @@ class Par04(Target):
     def usage(self, file: str) -> str:
         """A macro."""
         geometry = self.card.geometry
-        rho, phi, z = self.mesh.cells
-        mean, largest = self.displacement_mm
         absorbers = absorber_mm(geometry)
         thickness = sum(absorbers) / len(absorbers)
-        layers = math.ceil(z * self.mesh.z_mm / (thickness + geometry.active_mm))
+        layers = math.ceil(self.mesh.cells[2] * self.mesh.z_mm / (thickness + geometry.active_mm))
         low, high = self.card.energy_gev
         theta = math.radians(min(max(90.0, self.card.angle_deg[0]), self.card.angle_deg[1]))
-        same = geometry.cell_shape == "cylinder"
+        placed = _SAME_CELLS
+        if geometry.cell_shape != "cylinder":
+            placed = _OTHER_CELLS.format(*self.displacement_mm)
         return text_of(
             "par04",
             file=file,
             layers=layers,
-            absorber=geometry.absorber,
-            absorber_geant4=MATERIALS[geometry.absorber].geant4,
-            thickness_mm=f"{thickness:g}",
-            active=geometry.active,
-            active_geant4=MATERIALS[geometry.active].geant4,
-            active_mm=f"{geometry.active_mm:g}",
-            rho_mm=f"{self.mesh.rho_mm:g}",
-            z_mm=f"{self.mesh.z_mm:g}",
-            rho=rho,
-            phi=phi,
-            z=z,
+            trained_layers=len(absorbers),
+            geometry=geometry,
+            absorber=MATERIALS[geometry.absorber].geant4,
+            active=MATERIALS[geometry.active].geant4,
+            thickness_mm=thickness,
+            mesh=self.mesh,
             particle=first_particle(self.card),
-            energy_gev=f"{math.sqrt(low * high):.4g}",
-            sine=f"{math.sin(theta):.4f}",
-            cosine=f"{math.cos(theta):.4f}",
+            energy_gev=math.sqrt(low * high),
+            sine=math.sin(theta),
+            cosine=math.cos(theta),
             noise_size=self.noise_size,
             conditions=CONDITIONS,
-            placed=_SAME_CELLS if same else _OTHER_CELLS.format(mean=mean, largest=largest),
-            trained_layers=len(absorbers),
+            placed=placed,
         )

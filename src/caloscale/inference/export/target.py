@@ -7,7 +7,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import resources
-from string import Template
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -85,9 +84,9 @@ class Target(ABC):
 
 
 def text_of(name: str, **values: object) -> str:
-    """A text of the folder `usage`, with these values."""
-    file = resources.files("caloscale.inference.export").joinpath("usage", f"{name}.md")
-    return Template(file.read_text(encoding="utf-8")).substitute(values)
+    """A text of the folder `usage`, with these values in the place of their names in braces."""
+    file = resources.files("caloscale.inference.export").joinpath("usage", f"{name}.txt")
+    return file.read_text(encoding="utf-8").format(**values)
 
 
 def spread(card: ModelCard, count: int) -> dict[str, Floats]:
