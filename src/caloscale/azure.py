@@ -151,12 +151,9 @@ def send(job: Mapping[str, Any], workspace: tuple[str, str, str] | None, region:
             client = MLClient(credential, *workspace) if workspace else MLClient.from_config(credential)
             there = client.workspaces.get(client.workspace_name).location
             if "compute" not in job and there.replace(" ", "").lower() != region:
-                raise InputError(
-                    f"serverless compute runs in the region of the workspace, {there}; the plan is for {region}",
-                    field="hardware.region",
-                    value=region,
-                    remedy=f"--set hardware.region={there}, or another workspace",
-                )
+                problem = f"serverless compute runs in the region of the workspace, {there}; the plan is for {region}"
+                remedy = f"--set hardware.region={there}, or another workspace"
+                raise InputError(problem, field="hardware.region", value=region, remedy=remedy)
             sent = client.jobs.create_or_update(command_job)
         except ClientAuthenticationError as problem:
             remedy = "az login, or the environment variables of azure-identity (AZURE_CLIENT_ID, ...)"

@@ -21,8 +21,6 @@ _DISTRIBUTIONS = {"sklearn": "scikit-learn", "tensorflow": "tensorflow-cpu", "ke
 _DISTRIBUTIONS |= {"matplotlib": "mplhep", "boost_histogram": "hist", "google": "google-cloud-storage"}
 _DISTRIBUTIONS |= {"socks": "pysocks", "botocore": "boto3"}
 """Packages that bring a module of another name; all others have the module's."""
-
-
 _ALONE = {"plan": "plan", "bill": "plan", "prices": "plan", "calibrate": "plan", "submit": "cluster"}
 """The extra of commands that need no other, where several extras bring a module."""
 _TENSORFLOW = ("tensorflow-cpu", "tensorflow", "tensorflow-tpu")

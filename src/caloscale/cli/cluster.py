@@ -46,8 +46,6 @@ IMAGE_VARIABLE = "CALOSCALE_IMAGE"
 """Environment variable with the image of trainings."""
 FAILED = 7
 """Exit code of --follow when the run has failed."""
-
-
 Target = Literal["cluster", "azureml"]
 """Where a run can be sent."""
 

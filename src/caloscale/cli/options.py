@@ -42,15 +42,9 @@ Workspace = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Show all columns; without it tables fit 80 columns.")]
-
-
 Prices = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--prices",
-        metavar="FILE",
-        help="CSV of prices that replace the catalogue's. May be repeated.",
-    ),
+    typer.Option("--prices", metavar="FILE", help="CSV of prices that replace the catalogue's. May be repeated."),
 ]
 Measurements = Annotated[
     list[Path] | None,

@@ -54,12 +54,10 @@ class Showers:
             raise InputError("is no array", field=others[0], value=kind, remedy=remedy)
         count = len(self.cells_gev)
         if self.cells_gev.ndim != 4 or any(column.shape != (count,) for column in self.primaries.values()):
-            raise InputError(
-                "arrays do not belong together",
-                field=", ".join(("cells_gev", *self.primaries)),
-                value=(self.cells_gev.shape, *(column.shape for column in self.primaries.values())),
-                remedy="give (N, X, Y, Z), and (N,) for each of the others",
-            )
+            names = ", ".join(arrays)
+            shapes = tuple(each.shape for each in arrays.values())
+            remedy = "give (N, X, Y, Z), and (N,) for each of the others"
+            raise InputError("arrays do not belong together", field=names, value=shapes, remedy=remedy)
 
     def __len__(self) -> int:
         return len(self.cells_gev)

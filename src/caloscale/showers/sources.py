@@ -403,15 +403,12 @@ def empty_selection(split: str, slices: Sequence[FileSlice], data: Data, source:
         values = [file.primaries[name] for file in files if name in file.primaries]
         if values:
             contents += f", {name} of {_range(np.concatenate(values))} ({FURTHER[name].field})"
-    prepared = data.preprocessing
-    return ShowerFileError(
-        f"no showers are left for {split}: the files contain {contents}",
-        file=source,
-        field="data.energyGev, data.angleDeg, data.preprocessing",
-        value=(list(data.energy_gev), list(data.angle_deg), prepared.minimum_sum_gev, prepared.threshold_gev),
-        remedy="set the ranges to what the files contain, lower the minimum sum or the threshold, or give more showers "
-        "or files; energies are in GeV, angles in rad",
-    )
+    problem = f"no showers are left for {split}: the files contain {contents}"
+    field, prepared = "data.energyGev, data.angleDeg, data.preprocessing", data.preprocessing
+    value = (list(data.energy_gev), list(data.angle_deg), prepared.minimum_sum_gev, prepared.threshold_gev)
+    remedy = "set the ranges to what the files contain, lower the minimum sum or the threshold, or give more showers "
+    remedy += "or files; energies are in GeV, angles in rad"
+    return ShowerFileError(problem, file=source, field=field, value=value, remedy=remedy)
 
 
 def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.intp], data: Data) -> None:

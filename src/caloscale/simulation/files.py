@@ -42,12 +42,7 @@ def file_name(index: int) -> str:
 
 
 def write_file(
-    folder: Path,
-    index: int,
-    showers: Showers,
-    data: Data,
-    fingerprint: str,
-    accepted: Sequence[PrimaryRanges] = (),
+    folder: Path, index: int, showers: Showers, data: Data, fingerprint: str, accepted: Sequence[PrimaryRanges] = ()
 ) -> None:
     """Write file ``index`` of a simulation atomically; accepted: what generators take over. Equal showers give equal
     datasets and attributes."""

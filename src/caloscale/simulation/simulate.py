@@ -188,13 +188,11 @@ def _check_memory(data: Data, processes: int) -> None:
     needed = processes * (_COPIES * file_bytes + _WORKER_BYTES)
     available = free_memory()
     if needed > available:
-        raise ConfigurationError(
-            f"{processes} processes, each with a file in memory, need {needed / 2**30:.1f} GiB of memory, "
-            f"{available / 2**30:.1f} GiB are free",
-            field="data.simulation.showersPerFile",
-            value=data.simulation.showers_per_file,
-            remedy="fewer showers in a file (100 is the default) or fewer processes (data.simulation.processes)",
-        )
+        problem = f"{processes} processes, each with a file in memory, need {needed / 2**30:.1f} GiB of memory, "
+        problem += f"{available / 2**30:.1f} GiB are free"
+        field, value = "data.simulation.showersPerFile", data.simulation.showers_per_file
+        remedy = "fewer showers in a file (100 is the default) or fewer processes (data.simulation.processes)"
+        raise ConfigurationError(problem, field=field, value=value, remedy=remedy)
 
 
 Message = dict[str, Any]

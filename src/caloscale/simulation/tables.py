@@ -120,14 +120,10 @@ def data_folder(
     own = environment.get("GEANT4_DATA_DIR")
     neutron = Path(own, PARTICLE_FOLDER, "neutron") if own else None
     if hadrons and (neutron is None or not _has_all(neutron, _NEUTRON_FILES, elements)):
-        raise SimulationError(
-            f"hadrons need the cross sections of neutrons on the elements {list(elements)}",
-            file=neutron,
-            field="GEANT4_DATA_DIR",
-            value=own,
-            remedy="download the datasets of Geant4 (python -m calzone download) and let GEANT4_DATA_DIR name their "
-            "folder; or simulate e- or gamma (data.particle), which do without",
-        )
+        problem = f"hadrons need the cross sections of neutrons on the elements {list(elements)}"
+        remedy = "download the datasets of Geant4 (python -m calzone download) and let GEANT4_DATA_DIR name their "
+        remedy += "folder; or simulate e- or gamma (data.particle), which do without"
+        raise SimulationError(problem, file=neutron, field="GEANT4_DATA_DIR", value=own, remedy=remedy)
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None and not _has_all(low_energy, _LOW_ENERGY_FILES, elements):
         raise SimulationError(

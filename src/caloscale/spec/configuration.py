@@ -248,13 +248,9 @@ def _build(workload: _Workload[_B], own: _Layers, *, trained_elsewhere: bool = F
     block = raw.get(workload.block) or {}
     preset = block.get("preset", workload.default) if isinstance(block, Mapping) else workload.default
     if preset not in workload.presets:
-        raise ConfigurationError(
-            "is not a preset",
-            file=own.source((workload.block, "preset")),
-            field=f"{workload.block}.preset",
-            value=preset,
-            remedy=suggest(cut(str(preset)), workload.presets) or f"one of: {', '.join(workload.presets)}",
-        )
+        file, field = own.source((workload.block, "preset")), f"{workload.block}.preset"
+        remedy = suggest(cut(str(preset)), workload.presets) or f"one of: {', '.join(workload.presets)}"
+        raise ConfigurationError("is not a preset", file=file, field=field, value=preset, remedy=remedy)
     beneath = _Layer(f"preset {preset}", load_preset(preset))
     layers, merged = _Layers([beneath, *own.layers], own.file), _merge(beneath.values, raw)
     try:
@@ -275,14 +271,10 @@ def _refuse_ignored(used: Collection[str], run: Run, layers: _Layers) -> None:
         location = tuple(field.split("."))
         value, other = (functools.reduce(operator.getitem, location, one.as_values()) for one in (run, beneath))
         if field not in used and value != other:
-            raise ConfigurationError(
-                f"is not used by the family {run.model.family}",
-                file=layers.source(location),
-                field=field,
-                value=value,
-                remedy="leave it out, or set model.family to one that uses it: "
-                + ", ".join(name for name in OWN if field in find_family(name).fields),
-            )
+            users = ", ".join(name for name in OWN if field in find_family(name).fields)
+            remedy = f"leave it out, or set model.family to one that uses it: {users}"
+            problem, file = f"is not used by the family {run.model.family}", layers.source(location)
+            raise ConfigurationError(problem, file=file, field=field, value=value, remedy=remedy)
 
 
 def _of_its_family(run: Any, layers: _Layers) -> Any:
@@ -309,13 +301,9 @@ def _check_dropped(run: Run, merged: Mapping[str, Any], layers: _Layers) -> None
     """A gate of the preset does not count where it is dropped by name, and nowhere else."""
     beneath = [Gate.model_validate(gate).name for gate in _gates_of(layers.layers[0])]
     if not run.validation.gates:
-        raise ConfigurationError(
-            "an empty list drops no gate of the preset",
-            file=layers.source(GATES),
-            field=".".join(GATES),
-            value=[],
-            remedy="leave it out, or drop each gate by name, such as [{quantity: hits, drop: true}]",
-        )
+        problem, file = "an empty list drops no gate of the preset", layers.source(GATES)
+        remedy = "leave it out, or drop each gate by name, such as [{quantity: hits, drop: true}]"
+        raise ConfigurationError(problem, file=file, field=".".join(GATES), value=[], remedy=remedy)
     for index, gate in enumerate(run.validation.gates):
         if gate.drop and gate.name not in beneath:
             field, source = layers.field_and_source((*GATES, index), merged)

@@ -11,8 +11,6 @@ from caloscale.spec.values import Place, Seed32
 
 Precision = Literal["float32", "bfloat16"]
 TrainingPrecision = Literal["float32", "bfloat16", "auto"]
-
-
 _LARGEST_BATCH = 10**9
 
 

@@ -36,8 +36,6 @@ Duration = Annotated[
     str, AfterValidator(_check), WithJsonSchema({"type": "string", "pattern": PATTERN, "maxLength": _LONGEST})
 ]
 """A positive length of time: days, hours, minutes, seconds in this order, such as 6h or 1h30m; ten years at most."""
-
-
 Seed = Annotated[int, Field(ge=0, le=2**53 - 1)]
 """The seed of random numbers: at most the largest number that an API server, which reads bounds as floating-point
 numbers, keeps exactly."""

@@ -132,13 +132,9 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
             where = f"configuration.data.{field}"
             raise InputError(problem, file=model / CARD, field=where, value=str(value)[:200], remedy=remedy)
     if card.geometry.cell_shape != "grid":
-        raise InputError(
-            "is a cylinder around one particle, and several enter",
-            file=model / CARD,
-            field="geometry.cellShape",
-            value=card.geometry.cell_shape,
-            remedy="give a model of a regular grid",
-        )
+        problem, shape = "is a cylinder around one particle, and several enter", card.geometry.cell_shape
+        remedy = "give a model of a regular grid"
+        raise InputError(problem, file=model / CARD, field="geometry.cellShape", value=shape, remedy=remedy)
     if card.has_hadrons:
         problem = "is no primary that a generator takes over in a hybrid simulation"
         remedy = f"give a model of {' or '.join(TAKEN_CODES)}"

@@ -28,8 +28,6 @@ RESULT_FILES = ("summary.json", "bill.json", "report.html")
 """What a run ends with."""
 FAILURE = "failure"
 """Name in the figures of a report's record: why the run failed, as the report shows it."""
-
-
 Outcome = Literal["succeeded", "failed", "interrupted"]
 
 

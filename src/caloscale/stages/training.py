@@ -225,12 +225,10 @@ def _train_networks(run: Run) -> Callable[[Run, str | Path | ShardFolder, Path],
     """What trains the networks, in this process or in several of this machine."""
     if run.train.workers_per_node > 1:
         if "TF_CONFIG" in os.environ:
-            raise ConfigurationError(
-                "is for this machine alone, and TF_CONFIG names other workers",
-                field="train.workersPerNode",
-                value=run.train.workers_per_node,
-                remedy="set train.workersPerNode to 1, or unset TF_CONFIG",
-            )
+            problem = "is for this machine alone, and TF_CONFIG names other workers"
+            workers = run.train.workers_per_node
+            remedy = "set train.workersPerNode to 1, or unset TF_CONFIG"
+            raise ConfigurationError(problem, field="train.workersPerNode", value=workers, remedy=remedy)
         return train_on_this_node
     set_processor(run, os.environ)
     load_tensorflow_quietly()

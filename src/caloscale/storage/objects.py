@@ -59,23 +59,15 @@ def check_names(bucket: str, name: str, uri: str) -> None:
     ip = bucket.count(".") == 3 and bucket.replace(".", "").isdecimal()
     long = len(bucket) > (222 if "." in bucket else 63) or any(len(part) > 63 for part in bucket.split("."))
     if not _BUCKET.fullmatch(bucket) or ".." in bucket or ip or long or bucket.startswith("goog"):
-        raise StorageError(
-            "is not a name of a bucket",
-            file=uri,
-            value=bucket,
-            remedy=f"write {scheme}://bucket/prefix; the name of a bucket has 3 to 63 of a-z, 0-9, '-', '_' and '.', a "
-            "letter or a digit first and last, is no IP address, and does not begin with 'goog'",
-        )
+        remedy = f"write {scheme}://bucket/prefix; the name of a bucket has 3 to 63 of a-z, 0-9, '-', '_' and '.', a "
+        remedy += "letter or a digit first and last, is no IP address, and does not begin with 'goog'"
+        raise StorageError("is not a name of a bucket", file=uri, value=bucket, remedy=remedy)
     parts = name.split("/") if name else []
     odd = any(part in ("", ".", "..") or part != part.strip() or not part.isprintable() for part in parts)
     if odd or len(name.encode(errors="replace")) > _NAME_BYTES:
-        raise StorageError(
-            "is not a name of an object that can be used here",
-            file=uri,
-            value=name,
-            remedy="leave out empty components, '.', '..', control characters, and blanks at the ends of components; "
-            f"{_NAME_BYTES} bytes at most",
-        )
+        remedy = "leave out empty components, '.', '..', control characters, and blanks at the ends of components; "
+        remedy += f"{_NAME_BYTES} bytes at most"
+        raise StorageError("is not a name of an object that can be used here", file=uri, value=name, remedy=remedy)
 
 
 def read_object(uri: str, *, retry_seconds: float | None = None) -> bytes | None:

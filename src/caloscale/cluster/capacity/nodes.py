@@ -27,8 +27,6 @@ _MEMORY_SHARE = 0.85
 """Part of the catalogue's memory of a GPU that its driver reports at least."""
 _PASSING = re.compile(r"kubernetes\.io/|ClusterAutoscaler|^karpenter\.sh/|/impending-")
 """Keys of taints by which Kubernetes, an autoscaler or a cloud keeps pods away from a node for a while."""
-
-
 PoolGroup = tuple[str, str, str]
 """Name, accelerator and capacity type of a pool: what is known before nodes are there. A NodePool of Karpenter may have
 both capacity types."""

@@ -259,12 +259,11 @@ def _unpriced(run: Run, pool: Pool, problem: InputError, nodes: int | None) -> P
     per_worker = hardware.accelerators_per_worker or key.workers_per_node
     workers = nodes * (key.workers_per_node // per_worker)
     if key.workers_per_node % per_worker or hardware.workers not in (None, workers):
-        raise InputError(
-            f"{hardware.workers or 'workers'} with {per_worker} accelerators each do not fill {nodes} nodes of pool "
-            f"{key.name} with {key.workers_per_node} each",
-            field="hardware.acceleratorsPerWorker" if hardware.workers is None else "hardware.workers",
-            remedy="leave hardware.acceleratorsPerWorker and hardware.workers out, or name values that fill the nodes",
-        )
+        text = f"{hardware.workers or 'workers'} with {per_worker} accelerators each do not fill {nodes} nodes of pool "
+        text += f"{key.name} with {key.workers_per_node} each"
+        field = "hardware.acceleratorsPerWorker" if hardware.workers is None else "hardware.workers"
+        remedy = "leave hardware.acceleratorsPerWorker and hardware.workers out, or name values that fill the nodes"
+        raise InputError(text, field=field, remedy=remedy)
     try:
         batch = run.train.replica_batch(replicas_of(key.accelerator, nodes * key.workers_per_node))
     except InvalidValueError as error:

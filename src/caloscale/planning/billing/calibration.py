@@ -71,12 +71,9 @@ def calibrate(uses: Sequence[RunUse], measurements: Sequence[Measurement]) -> Ca
         else:
             rows.append(row)
     if not rows:
-        raise InputError(
-            "no run measured its training",
-            field="observed",
-            remedy="give fetched runs on rented accelerators whose last attempt completed two epochs (observed in "
-            "docs/bill.md), or runs on this machine whose training succeeded",
-        )
+        remedy = "give fetched runs on rented accelerators whose last attempt completed two epochs (observed in "
+        remedy += "docs/bill.md), or runs on this machine whose training succeeded"
+        raise InputError("no run measured its training", field="observed", remedy=remedy)
     residuals = []
     for row in rows:
         network = network_of_preset(row.network)

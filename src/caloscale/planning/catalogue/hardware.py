@@ -311,11 +311,8 @@ def find_slices(
         raise ConfigurationError(problem, field="hardware.machineType", value=machine_type, remedy=f"one of {exist}")
     if not slices:
         exist = ", ".join(dict.fromkeys(f"{row.topology} ({row.chips} chips)" for row in all_of))
-        raise ConfigurationError(
-            f"{accelerator} has no such slice"
-            + (f" of {chips} chips (hardware.count)" if None not in (topology, chips) else ""),
-            field="hardware.topology" if topology is not None else "hardware.count",
-            value=topology if topology is not None else chips,
-            remedy=f"there are {exist}",
-        )
+        of_chips = f" of {chips} chips (hardware.count)" if None not in (topology, chips) else ""
+        field, value = ("hardware.count", chips) if topology is None else ("hardware.topology", topology)
+        problem = f"{accelerator} has no such slice{of_chips}"
+        raise ConfigurationError(problem, field=field, value=value, remedy=f"there are {exist}")
     return slices

@@ -210,12 +210,10 @@ def _in_periods(rows: Sequence[PriceRow]) -> list[PriceRow]:
         if earlier and earlier[-1].effective_from == row.effective_from:
             old = earlier.pop()
             if old.usd_per_unit_hour != row.usd_per_unit_hour:
-                raise PriceError(
-                    f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: {old.source}, {row.source}",
-                    field="usd_per_unit_hour",
-                    value=(old.usd_per_unit_hour, row.usd_per_unit_hour),
-                    remedy="remove one of the two",
-                )
+                problem = f"has two prices of {row.sku} in {row.region}, {row.capacity_type}: "
+                problem += f"{old.source}, {row.source}"
+                value = (old.usd_per_unit_hour, row.usd_per_unit_hour)
+                raise PriceError(problem, field="usd_per_unit_hour", value=value, remedy="remove one of the two")
         if earlier:
             earlier[-1] = earlier[-1].model_copy(update={"effective_to": row.effective_from - dt.timedelta(days=1)})
         earlier.append(row)

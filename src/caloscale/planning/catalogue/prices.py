@@ -303,13 +303,10 @@ def _by_key(rows: list[tuple[str, PriceRow]]) -> dict[Key, list[PriceRow]]:
     for source, row in rows:
         for other_place, other in seen.setdefault(row.key, []):
             if row.overlaps(other):
-                raise PriceError(
-                    f"prices {row.sku} ({row.region}, {row.capacity_type}) a second time for the same days",
-                    file=source,
-                    field="effective_from",
-                    value=str(row.effective_from),
-                    remedy=f"end the row at {other_place} with effective_to, or remove one of the two",
-                )
+                problem = f"prices {row.sku} ({row.region}, {row.capacity_type}) a second time for the same days"
+                remedy = f"end the row at {other_place} with effective_to, or remove one of the two"
+                day = str(row.effective_from)
+                raise PriceError(problem, file=source, field="effective_from", value=day, remedy=remedy)
         seen[row.key].append((source, row))
     return {key: [row for _, row in known] for key, known in seen.items()}
 
@@ -332,13 +329,10 @@ def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], known: Mapping[Key, list
             if not spot.waiver and spot.usd_per_unit_hour >= listed.usd_per_unit_hour:
                 relation = "below on demand" if row is spot else "above spot"
                 problem = f"{row.capacity_type} price of {row.sku} in {row.region} is not {relation}"
-                raise PriceError(
-                    f"{problem} ({other.usd_per_unit_hour:g}) on {day}",
-                    file=source,
-                    field="usd_per_unit_hour",
-                    value=row.usd_per_unit_hour,
-                    remedy="correct it, or give the reason in the column waiver of the spot price",
-                )
+                problem += f" ({other.usd_per_unit_hour:g}) on {day}"
+                remedy = "correct it, or give the reason in the column waiver of the spot price"
+                usd = row.usd_per_unit_hour
+                raise PriceError(problem, file=source, field="usd_per_unit_hour", value=usd, remedy=remedy)
 
 
 def _missing(key: Key, as_of: dt.date, rows: Mapping[Key, list[PriceRow]], added: str) -> PriceError:

@@ -109,11 +109,10 @@ def _machines(hardware: Hardware, accelerator: Accelerator | None) -> Iterator[K
         return
     if hardware.cloud == "none":
         if accelerator is None or hardware.per_node is None:
-            raise ConfigurationError(
-                "is needed to plan on machines that are not in the catalogue",
-                field="hardware.accelerator" if accelerator is None else "hardware.perNode",
-                remedy="give hardware.accelerator and hardware.perNode, the GPUs of a machine",
-            )
+            field = "hardware.accelerator" if accelerator is None else "hardware.perNode"
+            remedy = "give hardware.accelerator and hardware.perNode, the GPUs of a machine"
+            problem = "is needed to plan on machines that are not in the catalogue"
+            raise ConfigurationError(problem, field=field, remedy=remedy)
         machine = own_machine(hardware.machine_type or OWN, accelerator.accelerator, hardware.per_node)
         yield machine, _node_counts(hardware, machine.per_node)
         return

@@ -194,13 +194,10 @@ class OpenFile:
                 table[name] = np.full(len(table["energy_gev"]), PDG_CODES[self._particle], np.float32)
                 continue
             if name not in self.file:
-                raise self.error(
-                    "dataset is missing, and the run configuration has a range of it",
-                    name,
-                    ", ".join(self.file),
-                    "give files with this dataset, one number per shower, or leave its range out (data.azimuthDeg, "
-                    "data.entryMm)",
-                )
+                problem = "dataset is missing, and the run configuration has a range of it"
+                remedy = "give files with this dataset, one number per shower, or leave its range out "
+                remedy += "(data.azimuthDeg, data.entryMm)"
+                raise self.error(problem, name, ", ".join(self.file), remedy)
             table[name] = self._column(name, start, stop)
         return table
 
@@ -211,13 +208,11 @@ class OpenFile:
         """
         stored, name = self.shape, self.cells_field
         if self.rebin not in ((1, 1, 1), rebin):
-            raise self.error(
-                f"cells are re-binned by {'x'.join(map(str, self.rebin))}, and {'x'.join(map(str, rebin))} is wanted",
-                f"attribute {REBIN_ATTRIBUTE}",
-                stored,
-                "give the run configuration of the model that made the showers (data.preprocessing.rebin); to train, "
-                "give showers that are not re-binned",
-            )
+            found, wanted_rebin = ("x".join(map(str, factors)) for factors in (self.rebin, rebin))
+            fault = f"cells are re-binned by {found}, and {wanted_rebin} is wanted"
+            remedy = "give the run configuration of the model that made the showers (data.preprocessing.rebin); to "
+            remedy += "train, give showers that are not re-binned"
+            raise self.error(fault, f"attribute {REBIN_ATTRIBUTE}", stored, remedy)
         unstated = self.layout == "calochallenge" and CELL_SHAPE_ATTRIBUTE not in self.attributes
         if unstated and stored[0] in CALOCHALLENGE_PARTICLES:
             fault = "are of dataset 1 of the CaloChallenge, whose layers are divided differently: no regular cells"

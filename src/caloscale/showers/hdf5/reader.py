@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 from caloscale.errors import ShowerFileError
 from caloscale.progress import bar
 from caloscale.showers.arrays import Showers
-from caloscale.showers.hdf5.layouts import (
-    DETECTOR_ATTRIBUTE,
-    INCLINED_AXIS,
-    CellNumbers,
-    Layout,
-    OpenFile,
-    open_layout,
-)
+from caloscale.showers.hdf5.layouts import DETECTOR_ATTRIBUTE, INCLINED_AXIS, CellNumbers, Layout, OpenFile, open_layout
 from caloscale.showers.preprocessing import rebin as sum_cells
 from caloscale.showers.primaries import FURTHER, Table
 from caloscale.spec.data import HIGHEST_GEV, Geometry
