@@ -5,7 +5,7 @@ import itertools
 from caloscale.cluster import names
 from caloscale.cluster.accounting import summed
 from caloscale.cluster.capacity.gke_pools import scale_from_zero_pools
-from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of
+from caloscale.cluster.capacity.nodes import Pool, kind_of
 from caloscale.cluster.capacity.placement import Need, choose_placement, fits, shortage, verify_placement
 from caloscale.cluster.capacity.pods import NO_IMAGE_NAME, PULL_FAILED, PULL_PUT_OFF, Job, Pod
 from caloscale.cluster.capacity.pool_plan import SCALE_FROM_ZERO, hardware_of, pool_of
@@ -74,20 +74,15 @@ def _placement(draft: Draft, run: AnyRun) -> Placed | None:
             draft.put(placement=placed)
             draft.condition("Planned", "True", "Planned", message)
     if draft.queue(run) is not None:
-        return _as_planned(draft, run, placed)
+        # on the planned nodes again, once the queue has taken those that a smaller run used
+        last = draft.status.attempt
+        freed = last is not None and last.reason in ("Preempted", "Suspended")
+        smaller = placed.nodes != placed.planned_nodes and draft.problem is None
+        return (resize(run, placed, placed.planned_nodes) if freed and smaller else None) or placed
     missing = shortage(placed, pools)
     if missing is None or (run.cluster.add_nodes and not _came_too_few(draft)):
         return placed
     return _wait_for_capacity(draft, run, placed, missing)
-
-
-def _as_planned(draft: Draft, run: AnyRun, placed: Placed) -> Placed:
-    """The placement on the planned nodes again, once the queue has taken those that a smaller run used."""
-    last = draft.status.attempt
-    freed = last is not None and last.reason in ("Preempted", "Suspended")
-    if not freed or placed.nodes == placed.planned_nodes or draft.problem is not None:
-        return placed
-    return resize(run, placed, placed.planned_nodes) or placed
 
 
 def _came_too_few(draft: Draft) -> bool:
@@ -114,21 +109,16 @@ def _wait_for_capacity(draft: Draft, run: AnyRun, placed: Placed, missing: str) 
         if due and draft.problem is None and (smaller := shrink(run, placed, pools)) and in_time(draft, run, smaller):
             draft.event("Warning", "Shrunk", f"{missing}; resuming on {smaller.nodes} nodes with the same global batch")
             return smaller
-        draft.awaits = _needs(draft, run, placed, smaller=due)
+        # free nodes of each pool with which the next attempt can start, once it is due on fewer nodes, too
+        own, hardware = pool_of(placed, pools), hardware_of(run)
+        needs = {pool.key: Need(placed.planned_nodes, True) for pool in pools if fits(hardware, pool)}
+        if own is not None:
+            needs[own.key] = Need(min(own.free + 1, placed.nodes) if due else placed.nodes, True)
+        draft.awaits = needs
     if run.cluster.priority_class_name is not None and not run.cluster.add_nodes:
         missing += "; cluster.priorityClassName preempts others only with cluster.addNodes or hardware.queue"
     _wait(draft, missing)
     return None
-
-
-def _needs(draft: Draft, run: AnyRun, placed: Placed, *, smaller: bool) -> dict[PoolKey, Need]:
-    """Free nodes of each pool with which the next attempt can start; ``smaller``: on fewer nodes, too."""
-    pools = draft.seen.pools()[0]
-    own, hardware = pool_of(placed, pools), hardware_of(run)
-    needs = {pool.key: Need(placed.planned_nodes, True) for pool in pools if fits(hardware, pool)}
-    if own is not None:
-        needs[own.key] = Need(min(own.free + 1, placed.nodes) if smaller else placed.nodes, True)
-    return needs
 
 
 def _moved(draft: Draft, run: AnyRun, placed: Placed, *, same_price: bool = False) -> Placed | None:

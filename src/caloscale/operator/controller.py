@@ -316,7 +316,16 @@ class Controller:
         refused = self._refusals.pop(run, None)
         for action in actions:
             try:
-                self._do(run, action, version)
+                match action:
+                    case Create(manifest):
+                        self.store.put(manifest["kind"], self._create(run, manifest))
+                    case Delete(kind, name, uid):
+                        own = {"version": version} if kind == names.KIND else {}
+                        self.connection.delete(kind, run.namespace, name, uid=uid, **own)
+                    case Boost(job_uid, value):
+                        self._boost(run, job_uid, value)
+                    case RunEvent():
+                        self._record(run, action)
             except ApiException as error:
                 if isinstance(action, Create) and error.status != CONFLICT and not is_passing(error):
                     where = f"{action.manifest['kind']} {action.manifest['metadata']['name']}"
@@ -324,18 +333,6 @@ class Controller:
                 elif refused is not None:
                     self._refusals.setdefault(run, refused)
                 raise
-
-    def _do(self, run: RunKey, action: Action, version: str) -> None:
-        match action:
-            case Create(manifest):
-                self.store.put(manifest["kind"], self._create(run, manifest))
-            case Delete(kind, name, uid):
-                own = {"version": version} if kind == names.KIND else {}
-                self.connection.delete(kind, run.namespace, name, uid=uid, **own)
-            case Boost(job_uid, value):
-                self._boost(run, job_uid, value)
-            case RunEvent():
-                self._record(run, action)
 
     def _create(self, run: RunKey, manifest: Manifest) -> Manifest:
         """The object, new or as the run has it already; one of the same name that is not the run's is left alone."""

@@ -99,31 +99,30 @@ class Election:
         ``take``: false to look at it only.
         """
         with self._requests:
-            return not self._stop.is_set() and self._renew(take)
-
-    def _renew(self, take: bool) -> bool:
-        begun = self._clock()
-        try:
-            lease = self._connection.get("Lease", self._namespace, NAME)
-            if not (self._may_take(lease) and take):
+            begun = self._clock()
+            if self._stop.is_set():
                 return False
-            spec = {
-                "holderIdentity": self._identity,
-                "leaseDurationSeconds": int(LEASE_SECONDS),
-                "renewTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),  # for people
-            }
-            if lease is None:
-                metadata = {"name": NAME, "namespace": self._namespace}
-                manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-                self._connection.create(manifest)
-            else:
-                self._change(lease, spec)
-        except (ApiException, HTTPError, OSError) as error:
-            if not (isinstance(error, ApiException) and error.status == CONFLICT):
-                log.warning("the lease cannot be renewed: %s", message_of(error))
-            return False
-        self._renewed = begun
-        return True
+            try:
+                lease = self._connection.get("Lease", self._namespace, NAME)
+                if not (self._may_take(lease) and take):
+                    return False
+                spec = {
+                    "holderIdentity": self._identity,
+                    "leaseDurationSeconds": int(LEASE_SECONDS),
+                    "renewTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),  # for people
+                }
+                if lease is None:
+                    metadata = {"name": NAME, "namespace": self._namespace}
+                    manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+                    self._connection.create({**manifest, "spec": spec})
+                else:
+                    self._change(lease, spec)
+            except (ApiException, HTTPError, OSError) as error:
+                if not (isinstance(error, ApiException) and error.status == CONFLICT):
+                    log.warning("the lease cannot be renewed: %s", message_of(error))
+                return False
+            self._renewed = begun
+            return True
 
     def _may_take(self, lease: dict[str, Any] | None) -> bool:
         """Whether a lease is free, ours, or was not seen to change for its duration."""

@@ -22,26 +22,9 @@ LOOK_AGAIN_SECONDS = 60.0
 
 def limit_reached(draft: Draft, run: AnyRun) -> Outcome | None:
     """The limit that is reached; None: none, and the draft's times say when to look again."""
-    return _deadline_passed(draft, run) or _money_spent(draft, run)
-
-
-def _deadline_passed(draft: Draft, run: AnyRun) -> Outcome | None:
     seconds, begun = run.budget.deadline_seconds, _begun(draft)
-    if seconds is None or begun is None:
-        return None
-    if draft.waits(begun, seconds):
-        return None
-    return Outcome("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
-
-
-def _begun(draft: Draft) -> dt.datetime | None:
-    """When the run used its first node: the time in a queue does not count."""
-    return next(
-        (first_usage(attempt) for attempt in draft.status.attempts if attempt.node_usage or attempt.node_totals), None
-    )
-
-
-def _money_spent(draft: Draft, run: AnyRun) -> Outcome | None:
+    if seconds is not None and begun is not None and not draft.waits(begun, seconds):
+        return Outcome("Deadline", f"budget.deadline of {run.budget.deadline} has passed")
     limit, live = run.budget.max_usd, draft.status.live
     if limit is None:
         return None
@@ -55,6 +38,13 @@ def _money_spent(draft: Draft, run: AnyRun) -> Outcome | None:
         else:
             draft.later(LOOK_AGAIN_SECONDS)
     return None
+
+
+def _begun(draft: Draft) -> dt.datetime | None:
+    """When the run used its first node: the time in a queue does not count."""
+    return next(
+        (first_usage(attempt) for attempt in draft.status.attempts if attempt.node_usage or attempt.node_totals), None
+    )
 
 
 def affordable(draft: Draft, run: AnyRun, placed: Placed) -> bool:

@@ -175,8 +175,11 @@ def _account(draft: Draft, run: AnyRun) -> None:
         else:
             message = "; ".join(filter(None, ("all machines have a price", draft.seen.catalogue.problem)))
             draft.condition("Priced", "True", "Priced", message)
-        if draft.queue(run) is not None:
-            _publish_eviction_cost(draft)
+        live, cost = draft.status.live, draft.status.cost
+        job = draft.seen.job_of(live) if live is not None and draft.queue(run) is not None else None
+        if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":
+            # with what preemptions have cost before, or Kueue would preempt who has resumed just now
+            draft.actions.append(Boost(job.uid, boost_of(cost.eviction_usd + preempted_usd(draft.status))))
     if in_use:
         draft.later(draft.seen.refresh_seconds)
 
@@ -188,12 +191,3 @@ MOST_BOOST = 99
 def boost_of(usd: float) -> int:
     """The priority boost of a run whose evictions cost so much: 20 log10(1 + cents), an integer as Kueue demands."""
     return min(round(20 * math.log10(1 + 100 * usd)), MOST_BOOST)
-
-
-def _publish_eviction_cost(draft: Draft) -> None:
-    """Where Kueue reads it, with what preemptions have cost before, or it would preempt who has resumed just now."""
-    live, cost = draft.status.live, draft.status.cost
-    job = draft.seen.job_of(live) if live is not None else None
-    if cost is not None and cost.eviction_usd is not None and job is not None and job.state == "active":
-        usd = cost.eviction_usd + preempted_usd(draft.status)
-        draft.actions.append(Boost(job.uid, boost_of(usd)))

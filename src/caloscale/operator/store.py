@@ -11,7 +11,7 @@ import logging
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -390,7 +390,13 @@ class Store:
         """Count the workers of a run that will take a node and are not bound to one yet."""
         known, before = self.runs.get(run), self._coming_of.pop(run, None)
         live, placed = (known.status.live, known.status.placement) if known is not None else (None, None)
-        if live is not None and placed is not None and not self._is_queued(run, placed.backend, live.job):
+        job = (
+            self.jobs.get((placed.backend, run.namespace, live.job))
+            if live is not None and placed is not None
+            else None
+        )
+        is_queued = job is not None and (job.run, job.state) == (run, "suspended")  # it uses nodes when it is admitted
+        if live is not None and placed is not None and not is_queued:
             bound = {pod.node for pod in self.pods_of(run) if pod.node and pod.attempt == live.number}
             bound |= {usage.node for usage in live.node_usage}
             if live.nodes > len(bound):
@@ -425,8 +431,11 @@ class Store:
         with self.lock:
             if needs is None or run not in self.runs:
                 return self.parking.leave(run)
-            outdated = seen_changes != self.parking.changes
-            self.parking.park(run, self._class_of(run), needs, outdated=outdated)
+            outdated, known = seen_changes != self.parking.changes, self.runs[run]
+            # runs of equal specs that were never launched are one class; each other run is a class
+            text = json.dumps(known.spec, sort_keys=True, separators=(",", ":"))
+            of_spec = hashlib.blake2b(text.encode(), digest_size=16).digest()
+            self.parking.park(run, run if known.status.attempts else of_spec, needs, outdated=outdated)
             is_met = any(need.is_met(self._free(key), changed=False) for key, need in needs.items())
             return run if is_met or outdated else None
 
@@ -443,17 +452,6 @@ class Store:
             if known.status.phase != "Waiting" or known.status.observed_generation != known.generation:
                 return False
             return run in self.parking and self.parking.waits(run, self._free)
-
-    def _class_of(self, run: RunKey) -> Hashable:
-        """Runs of equal specs that were never launched are one class; each other run is a class."""
-        known = self.runs[run]
-        text = json.dumps(known.spec, sort_keys=True, separators=(",", ":"))
-        return run if known.status.attempts else hashlib.blake2b(text.encode(), digest_size=16).digest()
-
-    def _is_queued(self, run: RunKey, kind: str, name: str) -> bool:
-        """Whether the job is suspended by a queue: it uses nodes only when it is admitted."""
-        job = self.jobs.get((kind, run.namespace, name))
-        return job is not None and (job.run, job.state) == (run, "suspended")
 
     def pending_runs(self) -> set[RunKey]:
         """Runs that other prices or queues concern: those that wait; what they need is not known any more."""
