@@ -52,8 +52,7 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
         problem = f"has {placement.workers} workers on {placement.nodes} nodes; an Azure ML job has one a node"
         remedy = "leave hardware.workers out, with placement: Aligned"
         raise ConfigurationError(problem, field="hardware.workers", value=placement.workers, remedy=remedy)
-    _check_data(data)
-    _check_image(image)
+    _check(data, image)
     placed = _placed(run, placement)
     job: dict[str, Any] = {
         "$schema": SCHEMA,
@@ -96,16 +95,13 @@ def _placed(run: Run, placement: Candidate) -> Run:
     return run.model_copy(update={"hardware": hardware})
 
 
-def _check_data(data: str) -> None:
+def _check(data: str, image: str) -> None:
     if not data.startswith(DATA_SCHEMES):
         remedy = "azureml:NAME:VERSION, azureml://datastores/NAME/paths/FOLDER, or an https:// or abfss:// address"
         raise InputError("is not a path that Azure ML can mount", field="--data", value=data, remedy=remedy)
     if re.search(r"[?&](sig|sv|se)=|//[^/]*:[^/]*@", data):
         remedy = "make a datastore for it and name that: credentials stay in the workspace"
         raise InputError("carries a token or password in its address", field="--data", remedy=remedy)
-
-
-def _check_image(image: str) -> None:
     if not re.fullmatch(r"[a-z0-9][\w.\-/:]*(:[\w.\-]+|@sha256:[0-9a-f]{64})?", image):
         remedy = "such as registry.example/trainer:1.0"
         raise InputError("is not the name of an image", field="--image", value=image, remedy=remedy)

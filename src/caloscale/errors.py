@@ -54,17 +54,15 @@ class CaloscaleError(Exception):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"{self._located()}\n  remedy: {self.remedy}" if self.remedy else self._located()
+        where = "".join(f"{part}: " for part in (self.file, cut(self.field or "")) if part)
+        located = f"{where}{self.problem}" + ("" if self.value is None else f" (got {shorten(self.value)})")
+        return f"{located}\n  remedy: {self.remedy}" if self.remedy else located
 
     @property
     def sentence(self) -> str:
         """Field, problem and remedy in one line, for a condition or a table."""
         where = f"{self.field} " if self.field else ""
         return with_remedy(f"{where}{self.problem}", self.remedy)
-
-    def _located(self) -> str:
-        where = "".join(f"{part}: " for part in (self.file, cut(self.field or "")) if part)
-        return f"{where}{self.problem}" + ("" if self.value is None else f" (got {shorten(self.value)})")
 
 
 def show_message_alone() -> None:

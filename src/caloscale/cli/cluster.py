@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -153,7 +153,11 @@ def _to_cluster(run: AnyRun, name: str, context: str | None, namespace: str | No
     typer.echo(f"{name} is {done}; caloscale status {name} -n {where} shows its state", err=True)
     typer.echo(name)
     if follow:
-        _follow(runs.follow(connection, where, name))
+        last = None
+        for last in runs.follow(connection, where, name):
+            typer.echo(runs.describe(last), err=True)
+        if last is None or last.status.phase != "Succeeded":
+            raise typer.Exit(FAILED)
 
 
 def _show_plan(run: AnyRun, make_plan: Callable[[Run], Plan]) -> None:
@@ -180,16 +184,6 @@ def _print_plan(plan: Plan) -> None:
 
     for line in (verdict(plan), *(f"- {remark}" for remark in remarks(plan))):
         typer.echo(line, err=True)
-
-
-def _follow(changes: Iterator[RunOnCluster]) -> None:
-    from caloscale.client.runs import describe
-
-    last = None
-    for last in changes:
-        typer.echo(describe(last), err=True)
-    if last is None or last.status.phase != "Succeeded":
-        raise typer.Exit(FAILED)
 
 
 def _to_azure(

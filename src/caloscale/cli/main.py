@@ -106,10 +106,8 @@ class _Commands(TyperGroup):
             sections = {title: [_name(command) for command in examples] for title, examples in COMMANDS.items()}
         for title, names in sections.items():
             with formatter.section(title):
-                formatter.write_dl([(name, self._sentence(name)) for name in names])
-
-    def _sentence(self, name: str) -> str:
-        return " ".join((self.commands[name].help or "").partition("\n\n")[0].split())
+                texts = ((name, self.commands[name].help or "") for name in names)
+                formatter.write_dl([(name, " ".join(text.partition("\n\n")[0].split())) for name, text in texts])
 
 
 def _name(command: Callable[..., None]) -> str:

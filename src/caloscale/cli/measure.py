@@ -8,7 +8,7 @@ import shlex
 import textwrap
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import typer
 
@@ -33,9 +33,6 @@ from caloscale.spec.block import read_block
 from caloscale.spec.configuration import parse_override
 from caloscale.tensorflow_import import KERAS_HOME, OVERRIDDEN, load_tensorflow_quietly
 
-if TYPE_CHECKING:
-    from caloscale.profiling.result import Profile
-
 
 def profile(
     source: Annotated[
@@ -58,6 +55,7 @@ def profile(
 ) -> None:
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
     from caloscale.cli.tables import show
+    from caloscale.profiling.result import PROFILE_FILE, Profile
     from caloscale.report.drawing import save_figures
     from caloscale.report.run import profile_section, step_profile
 
@@ -67,7 +65,11 @@ def profile(
             if value:
                 remedy = f"leave it out, or give {source / 'run.yaml'} to measure some steps now"
                 raise InputError("has no effect on the profile that a training has kept", field=option, remedy=remedy)
-        result, output = _kept_profile(source), output or source / "figures"
+        kept, output = source / "training" / PROFILE_FILE, output or source / "figures"
+        if not kept.is_file():
+            remedy = "trainings of at least 40 steps make one; or give --preset to measure some steps now"
+            raise ConfigurationError("holds no profile", file=source, remedy=remedy)
+        result = read_block(Profile, kept, remedy="give --preset to measure some steps now")
     else:
         from caloscale.models import family_of
         from caloscale.training.processor import set_processor
@@ -84,17 +86,6 @@ def profile(
         typer.echo(result.as_json())
     else:
         show(*profile_section(result, figures).blocks, wide=True)
-
-
-def _kept_profile(folder: Path) -> Profile:
-    """The profile of a run's training."""
-    from caloscale.profiling.result import PROFILE_FILE, Profile
-
-    kept = folder / "training" / PROFILE_FILE
-    if not kept.is_file():
-        remedy = "trainings of at least 40 steps make one; or give --preset to measure some steps now"
-        raise ConfigurationError("holds no profile", file=folder, remedy=remedy)
-    return read_block(Profile, kept, remedy="give --preset to measure some steps now")
 
 
 Precision = Literal["float32", "bfloat16", "int8"]

@@ -13,7 +13,6 @@ from rich.table import Table
 from caloscale import stages
 from caloscale.errors import CaloscaleError, ConfigurationError
 from caloscale.physics.worth import Worth
-from caloscale.planning.billing.bill import Bill
 from caloscale.report.physics_sections import worth_text
 from caloscale.showers.sources import find_files
 from caloscale.spec import Run
@@ -21,7 +20,7 @@ from caloscale.spec.block import read_block
 from caloscale.spec.workspace_layout import DATASET, TRAINED
 from caloscale.stages.planning import plan_of
 from caloscale.stages.record import read_records
-from caloscale.stages.summary import ObservableSummary, PhysicsSummary, Summary, speeds
+from caloscale.stages.summary import PhysicsSummary, Summary, speeds
 from caloscale.stages.training import check_start, check_training
 from caloscale.stages.workspace import hold, keep_configuration, named
 from caloscale.storage.atomic import make_folder, storage_error
@@ -126,15 +125,22 @@ def _rows(summary: Summary) -> list[tuple[str, str]]:
         observables = physics.__pydantic_extra__
         for key, title in (("longitudinalProfile", "longitudinal profile"), ("cellSpectrum", "cell spectrum")):
             if one := observables.get(key):
-                rows.append((title, _separation(one)))
+                text = f"separation {one.separation:.4f}" if one.separation is not None else "not computed"
+                others = {"expected null": one.expected_null, "untrained": one.untrained}
+                parts = [text, *(f"{name} {value:.4f}" for name, value in others.items() if value is not None)]
+                rows.append((title, ", ".join(parts)))
         if (deviation := physics.linearity_deviation) is not None:
             rows.append(("linearity", f"ECAL sum within {100 * deviation:.1f}% of a straight line in energy"))
         if (auc := physics.classifier_auc) is not None:
             trained = f"with {physics.classifier_showers} training showers of each kind"
             rows.append(("classifier AUC", f"{auc:.3f} {trained} (0.5: not distinguishable from Monte Carlo)"))
         rows += _verdict(physics, summary.amplification)
-    rows.append(("bill", f"none: {summary.no_price}" if summary.bill is None else _spent(summary.bill)))
-    return rows
+    spent = f"none: {summary.no_price}"
+    if bill := summary.bill:
+        times = [f"{n.node_hours:.2f} h" if n.node_hours >= 0.1 else f"{3600 * n.node_hours:.0f} s" for n in bill.nodes]
+        nodes = ", ".join(f"{held} of {n.title} ({n.capacity_type})" for held, n in zip(times, bill.nodes))
+        spent = f"{bill.usd:.4f} USD for {nodes}"
+    return [*rows, ("bill", spent)]
 
 
 def _verdict(physics: PhysicsSummary, worth: Worth | None) -> list[tuple[str, str]]:
@@ -149,16 +155,3 @@ def _verdict(physics: PhysicsSummary, worth: Worth | None) -> list[tuple[str, st
         *(("gate", gate.statement) for gate in physics.gates),
         *((title, ", ".join(names)) for title, names in lists.items() if names),
     ]
-
-
-def _spent(bill: Bill) -> str:
-    hours = [f"{n.node_hours:.2f} h" if n.node_hours >= 0.1 else f"{3600 * n.node_hours:.0f} s" for n in bill.nodes]
-    nodes = ", ".join(f"{held} of {n.title} ({n.capacity_type})" for held, n in zip(hours, bill.nodes))
-    return f"{bill.usd:.4f} USD for {nodes}"
-
-
-def _separation(one: ObservableSummary) -> str:
-    parts = [f"separation {one.separation:.4f}" if one.separation is not None else "not computed"]
-    others = {"expected null": one.expected_null, "untrained": one.untrained}
-    parts += [f"{title} {value:.4f}" for title, value in others.items() if value is not None]
-    return ", ".join(parts)

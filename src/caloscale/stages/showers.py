@@ -52,18 +52,13 @@ def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationReco
             figures["source"] = data.source
             return None
         writable_cache()
-        cache = cache_folder(data)
+        cache = cache_root() / "showers" / fingerprint(data)
         record = simulate_showers(data, cache)
         for file in sorted(cache.iterdir()):
             if file.suffix in {".h5", ".json"}:
                 _link(file, showers / file.name)
         figures.update(record.as_values())
         return record
-
-
-def cache_folder(data: Data) -> Path:
-    """Where simulated showers are kept: $CALOSCALE_CACHE, or the user's cache folder."""
-    return cache_root() / "showers" / fingerprint(data)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -194,11 +194,6 @@ def work_seconds(run: Run, start_up: Numbers, epoch_seconds: Numbers) -> Numbers
     return np.minimum(run.train.epochs * epoch_seconds, np.maximum(most - start_up, 0.0))
 
 
-def micro_batch(run: Run, batch: int) -> int:
-    """Showers of a replica's batch that go through the networks at once; ValueError when it cannot be divided so."""
-    return batch // run.train.micro_batches(batch)
-
-
 def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setups, timings: Timings) -> RunTimes:
     """Predicted times of all candidates, accelerator by accelerator."""
     keys = [offer.key for offer in offers]
@@ -349,7 +344,7 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
     if replicas * batch > showers:
         return 0, f"with {batch} showers a replica, large counts have a batch beyond the {showers} showers of an epoch"
     try:
-        at_once = micro_batch(run, batch)
+        at_once = batch // run.train.micro_batches(batch)
     except InvalidValueError as error:
         return 0, error.problem
     return batch, memory_problem(offer.accelerator, timings.network, at_once, run.train.precision)

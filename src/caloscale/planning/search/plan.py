@@ -19,7 +19,6 @@ from caloscale.planning.search.candidates import (
     Money,
     choose,
     find_candidates,
-    micro_batch,
     names_accelerator,
     pareto_front,
     work_seconds,
@@ -305,7 +304,7 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
     if epochs < run.train.epochs:
         reasons.append(f"train.maxMinutes ends the training after {epochs:.1f} of {run.train.epochs} epochs")
     batch = int(candidates.setups.batch[index])
-    at_once = micro_batch(run, batch)
+    at_once = batch // run.train.micro_batches(batch)
     if at_once < batch:
         reasons.append(f"{batch // at_once} micro-batches of {at_once}: timed as one batch of {batch}")
     if run.train.precision == "bfloat16" and offer.accelerator.kind == "gpu":
