@@ -131,7 +131,10 @@ def _load(
     workload: _Workload[Any] | None, file: str | Path | None, preset: str | None, overrides: Iterable[str]
 ) -> Any:
     """workload: None is that of the preset, or else of the file."""
-    layers = [] if file is None else [_read_file(file)]
+    layers = [] if file is None else [_layer(document.read_file(file), file)]
+    if layers and layers[0].node is None:
+        remedy = "write a run configuration into it, such as model: {preset: compact}"
+        raise ConfigurationError("is empty", file=file, remedy=remedy)
     if workload is None and preset is not None:
         workload = _SOLVING if preset in SOLVER_PRESETS else _TRAINING
     workload = workload or _workload_of(layers[0].values if layers else {})
@@ -219,14 +222,6 @@ def build_run(raw: Mapping[str, Any], *, file: object = None) -> Run:
 def build_run_of_layers(layers: Mapping[str, Mapping[str, Any]]) -> Run:
     """The run of several raw mappings by the names of their sources in messages, the last above the others."""
     return _build(_TRAINING, _Layers([_Layer(source, values) for source, values in layers.items()]))
-
-
-def _read_file(file: str | Path) -> _Layer:
-    held = _layer(document.read_file(file), file)
-    if held.node is None:
-        remedy = "write a run configuration into it, such as model: {preset: compact}"
-        raise ConfigurationError("is empty", file=file, remedy=remedy)
-    return held
 
 
 def _child(node: Any, part: int | str) -> Any:

@@ -169,7 +169,9 @@ class _Check:
         if isinstance(node, yaml.ScalarNode):
             total += len(node.value)
             if node.tag in (f"{_TAG}int", f"{_TAG}float") and _LEADING_ZERO.match(node.value):
-                self._refuse_leading_zero(node, field)
+                plain = cut(re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", node.value))
+                remedy = f"write {plain}, or for a text put it in quotes"
+                self._refuse(node, field, "has a leading zero, which YAML 1.1 reads as octal", remedy)
         elif isinstance(node, yaml.SequenceNode):
             for index, item in enumerate(node.value):
                 total += self.size(item, f"{field}.{index}" if field else str(index))
@@ -181,11 +183,6 @@ class _Check:
             self._refuse(node, field, f"has aliases that repeat more than {LARGEST:,} characters", "write fewer")
         self._sizes[id(node)] = total
         return total
-
-    def _refuse_leading_zero(self, node: yaml.ScalarNode, field: str) -> None:
-        plain = cut(re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", node.value))
-        remedy = f"write {plain}, or for a text put it in quotes"
-        self._refuse(node, field, "has a leading zero, which YAML 1.1 reads as octal", remedy)
 
     def _refuse(self, node: yaml.Node, field: str, problem: str, remedy: str) -> NoReturn:
         line = f":{node.start_mark.line + 1}" if node.start_mark and self._file not in ("", "--set") else ""

@@ -118,19 +118,7 @@ def use_of(raw: Mapping[str, Any]) -> Use | None:
     node = spec.get("nodeName")
     if not node or (raw.get("status") or {}).get("phase") in ENDED:
         return None
-    return Use(node, *_requests(spec))
-
-
-def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
-    """Whether somebody deleted the pod before its worker ended."""
-    by = _moment(metadata.get("deletionTimestamp"))
-    if by is None or ended is None:
-        return by is not None
-    return ended > by - dt.timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
-
-
-def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
-    """Accelerators, processors and GiB of a pod, as the scheduler of Kubernetes counts them (KEP-753, KEP-2837)."""
+    # as the scheduler of Kubernetes counts the requests (KEP-753, KEP-2837)
     total, sidecars, most = (dict.fromkeys((names.GPU, names.TPU, "cpu", "memory"), 0.0) for _ in range(3))
     for container in spec.get("containers") or ():
         _add(total, _asked(container))
@@ -146,7 +134,15 @@ def _requests(spec: Mapping[str, Any]) -> tuple[int, float, float]:
     whole = (spec.get("resources") or {}).get("requests") or {}
     total |= {name: quantity_of(whole[name]) for name in {"cpu", "memory"} & whole.keys()}
     _add(total, spec.get("overhead") or {})
-    return int(total[names.GPU] + total[names.TPU]), total["cpu"], total["memory"] / 2**30
+    return Use(node, int(total[names.GPU] + total[names.TPU]), total["cpu"], total["memory"] / 2**30)
+
+
+def _was_deleted(metadata: Mapping[str, Any], ended: dt.datetime | None) -> bool:
+    """Whether somebody deleted the pod before its worker ended."""
+    by = _moment(metadata.get("deletionTimestamp"))
+    if by is None or ended is None:
+        return by is not None
+    return ended > by - dt.timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
 
 
 def _asked(container: Mapping[str, Any]) -> Mapping[str, Any]:

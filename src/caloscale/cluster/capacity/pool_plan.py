@@ -17,7 +17,7 @@ from caloscale.planning.billing.bill import rates_of_use
 from caloscale.planning.catalogue.hardware import provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices, usd_of
-from caloscale.planning.search.plan import Candidate, PricesUsed, plan
+from caloscale.planning.search.plan import Candidate, plan
 from caloscale.spec import AnyRun, Hardware, Run, SolverRun
 from caloscale.spec.cluster import Backend
 from caloscale.spec.hardware import MOST_WORKERS
@@ -188,7 +188,17 @@ def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Pla
         return _unpriced(run, pool, error, _given_nodes(run, pool))
     if planned.chosen is None:
         return _over(run, planned.nearest, planned.notes)
-    return _from_candidate(run, pool, planned.chosen, planned.prices)
+    best, prices = planned.chosen, planned.prices
+    same = ("nodes", "workers", "accelerators_per_worker", "batch_per_replica", "region", "usd_per_hour")
+    return _placed(
+        run,
+        pool,
+        **best.values_of(*same),
+        control_plane_usd_per_hour=sum(part.usd_per_hour for part in prices.parts if part.kind == "control_plane"),
+        estimate_usd=best.usd,
+        estimate_seconds=best.total_seconds,
+        reasons=(*best.reasons, *prices.warnings),
+    )
 
 
 def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
@@ -203,19 +213,6 @@ def _over(run: Run, nearest: Candidate | None, notes: Sequence[str]) -> str:
         f"the estimate is {cost} and {nearest.total_seconds / 3600:.1f} h on "
         f"{nearest.nodes} x {nearest.machine_type}, {' and '.join(filter(None, limits))}",
         "raise the limit, or ask for less",
-    )
-
-
-def _from_candidate(run: Run, pool: Pool, best: Candidate, prices: PricesUsed) -> Placed:
-    same = ("nodes", "workers", "accelerators_per_worker", "batch_per_replica", "region", "usd_per_hour")
-    return _placed(
-        run,
-        pool,
-        **best.values_of(*same),
-        control_plane_usd_per_hour=sum(part.usd_per_hour for part in prices.parts if part.kind == "control_plane"),
-        estimate_usd=best.usd,
-        estimate_seconds=best.total_seconds,
-        reasons=(*best.reasons, *prices.warnings),
     )
 
 

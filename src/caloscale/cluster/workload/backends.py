@@ -126,8 +126,16 @@ def _jobset(launch: Launch) -> Manifest:
 
     On GKE the slice's hosts get TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the platform.
     """
-    workers = launch.placed.workers
-    template = pod_template(launch, _own_tf_config(launch) if workers > 1 else ())
+    workers, name = launch.placed.workers, launch.name
+    # TF_CONFIG of a worker: its index comes from the pod, and Kubernetes puts it into the text
+    hosts = [f"{name}-{REPLICATED_JOB}-0-{i}.{name}:{names.WORKER_PORT}" for i in range(workers)]
+    text = json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": "INDEX"}})
+    path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    own: list[Manifest] = [
+        {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}},
+        {"name": "TF_CONFIG", "value": text.replace('"INDEX"', "$(JOB_COMPLETION_INDEX)")},
+    ]
+    template = pod_template(launch, own if workers > 1 else ())
     job = {"parallelism": workers, "completions": workers, "completionMode": "Indexed", "backoffLimit": 0}
     return {
         "suspend": bool(launch.queue),
@@ -137,18 +145,6 @@ def _jobset(launch: Launch) -> Manifest:
             {"name": REPLICATED_JOB, "replicas": 1, "template": {"spec": {**job, "template": template}}}
         ],
     }
-
-
-def _own_tf_config(launch: Launch) -> list[Manifest]:
-    """TF_CONFIG of a worker; its index comes from the pod, and Kubernetes puts it into the text."""
-    name = launch.name
-    hosts = [f"{name}-{REPLICATED_JOB}-0-{i}.{name}:{names.WORKER_PORT}" for i in range(launch.placed.workers)]
-    text = json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": "INDEX"}})
-    path = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
-    return [
-        {"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": path}}},
-        {"name": "TF_CONFIG", "value": text.replace('"INDEX"', "$(JOB_COMPLETION_INDEX)")},
-    ]
 
 
 _PATCHED = (

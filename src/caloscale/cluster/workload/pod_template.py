@@ -60,30 +60,13 @@ def workspace_of(run: AnyRun) -> str | None:
 
 def pod_template(launch: Launch, environment: Sequence[Manifest] = ()) -> Manifest:
     """Metadata and spec of a worker's pod; ``environment``: variables that only this backend needs."""
-    return {
-        "metadata": {
-            "labels": {**launch.labels, "sidecar.istio.io/inject": "false"},
-            "annotations": {
-                "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-                "karpenter.sh/do-not-disrupt": "true",
-            },
+    metadata = {
+        "labels": {**launch.labels, "sidecar.istio.io/inject": "false"},
+        "annotations": {
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            "karpenter.sh/do-not-disrupt": "true",
         },
-        "spec": _spec(launch, environment),
     }
-
-
-def worker_templates(image: str = "") -> dict[str, Manifest]:
-    """What every worker's pod and container have, and the ClusterTrainingRuntime with both (worker.yaml)."""
-    text = resources.files("caloscale.cluster.workload").joinpath("worker.yaml").read_text(encoding="utf-8")
-    values = {"user": USER, "environment": ENVIRONMENT, "port": names.WORKER_PORT, "runtime": RUNTIME}
-    values |= {"grace": GRACE_SECONDS, "scratch": SCRATCH, "shared_memory": SHARED_MEMORY, "image": image}
-    return yaml.safe_load(Template(text).substitute(values))
-
-
-_WORKER = worker_templates()
-
-
-def _spec(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
     placed, cluster = launch.placed, launch.run.cluster
     others = [one.node_selector.items() for one in launch.alternatives]
     spec: Manifest = {
@@ -112,9 +95,18 @@ def _spec(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
         affinity["podAntiAffinity"] = {_REQUIRED: [_workers(launch, names.HOSTNAME)]}  # no two on one node
     if affinity:
         spec["affinity"] = affinity
-    return spec
+    return {"metadata": metadata, "spec": spec}
 
 
+def worker_templates(image: str = "") -> dict[str, Manifest]:
+    """What every worker's pod and container have, and the ClusterTrainingRuntime with both (worker.yaml)."""
+    text = resources.files("caloscale.cluster.workload").joinpath("worker.yaml").read_text(encoding="utf-8")
+    values = {"user": USER, "environment": ENVIRONMENT, "port": names.WORKER_PORT, "runtime": RUNTIME}
+    values |= {"grace": GRACE_SECONDS, "scratch": SCRATCH, "shared_memory": SHARED_MEMORY, "image": image}
+    return yaml.safe_load(Template(text).substitute(values))
+
+
+_WORKER = worker_templates()
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -137,12 +129,18 @@ def _tolerations(launch: Launch) -> list[Manifest]:
 
 
 def _container(launch: Launch, environment: Sequence[Manifest]) -> Manifest:
+    placed = launch.placed
+    cpus, memory = f"{round(placed.worker_cpus * 1000)}m", f"{round(placed.worker_memory_gib * 1024)}Mi"
+    resources: Manifest = {"requests": {"cpu": cpus, "memory": memory}}
+    if placed.accelerators_per_worker:
+        limits = {names.TPU if placed.topology is not None else names.GPU: str(placed.accelerators_per_worker)}
+        resources = {"requests": resources["requests"] | limits, "limits": limits}
     return {
         "name": names.WORKER_CONTAINER,
         "image": launch.image,
         **copy.deepcopy(_WORKER["container"]),
         "env": [*_environment(launch), *environment],
-        "resources": _resources(launch),
+        "resources": resources,
         "volumeMounts": [
             {"name": name, "mountPath": path, **({"readOnly": True} if read_only else {})}
             for name, _, path, read_only in _volumes(launch)
@@ -177,17 +175,6 @@ def _key_of(run: AnyRun) -> tuple[str, str]:
         places += [run.checkpoint.uri, run.data.source]
     bucket = next((place for place in places if place is not None and place.startswith(BUCKETS)), "")
     return S3_KEY if bucket.startswith(("s3://", "minio://")) else GOOGLE_KEY
-
-
-def _resources(launch: Launch) -> Manifest:
-    placed = launch.placed
-    cpus, memory = f"{round(placed.worker_cpus * 1000)}m", f"{round(placed.worker_memory_gib * 1024)}Mi"
-    requests = {"cpu": cpus, "memory": memory}
-    if not placed.accelerators_per_worker:
-        return {"requests": requests}
-    resource = names.TPU if placed.topology is not None else names.GPU
-    limits = {resource: str(placed.accelerators_per_worker)}
-    return {"requests": requests | limits, "limits": limits}
 
 
 def _volumes(launch: Launch) -> list[tuple[str, Manifest, str, bool]]:

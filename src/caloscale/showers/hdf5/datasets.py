@@ -40,7 +40,11 @@ def find_dataset(path: Path, file: h5py.File, name: str) -> h5py.Dataset | None:
     _check_filters(path, name, found)
     if found.is_virtual or found.external is not None:
         raise _error(path, name, "has its numbers in other files", found.shape, _COPY)
-    if found.size and not _is_written(found):
+    written = found.id.get_storage_size() > 0
+    if found.chunks is not None:
+        chunks = math.prod(math.ceil(size / chunk) for size, chunk in zip(found.shape, found.chunks))
+        written = found.id.get_num_chunks() >= chunks
+    if found.size and not written and not found.fillvalue:  # what the writer has chosen is meant
         problem = "was created and not, or not wholly, written: what is missing would be read as zeros"
         raise _error(path, name, problem, found.shape, "wait until it is written, or write it again")
     return found
@@ -87,16 +91,6 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
         problem = f"needs the HDF5 filter {code} ({named}), which is not installed"
         remedy = "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; "
         raise _error(path, name, problem, code, f"{remedy}or write the file again with gzip")
-
-
-def _is_written(dataset: h5py.Dataset) -> bool:
-    """Whether all of it was, or what was not has a value of the writer's choice."""
-    if dataset.chunks is None:
-        whole = dataset.id.get_storage_size() > 0
-    else:
-        chunks = math.prod(math.ceil(size / chunk) for size, chunk in zip(dataset.shape, dataset.chunks))
-        whole = dataset.id.get_num_chunks() >= chunks
-    return whole or bool(dataset.fillvalue)
 
 
 def _error(path: Path, name: str, problem: str, value: object, remedy: str) -> ShowerFileError:

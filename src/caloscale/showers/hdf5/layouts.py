@@ -320,32 +320,19 @@ def _recognise(path: Path, file: h5py.File) -> Layout:
 
 
 def _check_datasets(opened: OpenFile) -> None:
-    """All that is read of the file must be there and be numbers."""
+    """All that is read of the file must be there and be numbers, in the unit that it is read in."""
     rank = 2 if opened.layout == "calochallenge" else 4
     angle = "theta" if "theta" in opened.file else "mtheta"
-    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
+    names = dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further))
+    for name in names:
         find_dataset(opened.path, opened.file, name)
     if opened.cells.ndim != rank:
         remedy = f"store {AXES[opened.layout]}"
         raise opened.error("has the wrong number of axes", opened.cells_field, opened.cells.shape, remedy)
     if opened.layout != "variable-angle":
         check_name_of_angle(opened.path, opened.file, "theta")
-    _check_units(opened, angle)
-
-
-def check_name_of_angle(path: Path, names: Iterable[str], read: str) -> None:
-    """Raise ShowerFileError for angles that have another name than is read: all showers would be perpendicular."""
-    angles = [name for name in names if "theta" in name.lower() or "angle" in name.lower()]
-    if angles and read not in angles:
-        problem = f"is not read, and without {read} all showers are taken as perpendicular"
-        remedy = f"name it {read} (rad, between direction and face), or remove it"
-        raise ShowerFileError(problem, file=path, field=angles[0], remedy=remedy)
-
-
-def _check_units(opened: OpenFile, angle: str) -> None:
-    """Refuse a dataset whose attribute names another unit than it is read in."""
     energy_unit = "mev" if opened.layout == "calochallenge" else "gev"
-    for name in dict.fromkeys((*LAYOUTS[opened.layout], angle, *opened.further)):
+    for name in names:
         if name not in opened.file:
             continue
         attributes = read_attributes(opened.path, opened.file[name])
@@ -362,3 +349,12 @@ def _check_units(opened: OpenFile, angle: str) -> None:
             differs, remedy = unit in UNITS and unit != energy_unit, f"store {energy_unit}"
         if differs:
             raise opened.error("has another unit than it is read in", f"{name}, attribute units", unit, remedy)
+
+
+def check_name_of_angle(path: Path, names: Iterable[str], read: str) -> None:
+    """Raise ShowerFileError for angles that have another name than is read: all showers would be perpendicular."""
+    angles = [name for name in names if "theta" in name.lower() or "angle" in name.lower()]
+    if angles and read not in angles:
+        problem = f"is not read, and without {read} all showers are taken as perpendicular"
+        remedy = f"name it {read} (rad, between direction and face), or remove it"
+        raise ShowerFileError(problem, file=path, field=angles[0], remedy=remedy)
