@@ -83,7 +83,7 @@ def test_batches(small_disk: Path, layout: Layout) -> None:
 def test_picture(small_disk: Path, kind: str) -> None:
     (small_disk / "ballast").write_bytes(bytes(DISK_BYTES - 4096))
     with pytest.raises(StorageError, match=rf"a\.{kind}: cannot be written: No space left"):
-        draw_shower(make_showers(1), 0, small_disk / f"a.{kind}")
+        draw_shower(make_showers(1), small_disk / f"a.{kind}")
     assert left_on(small_disk) == ["ballast"]
 
 

@@ -41,7 +41,7 @@ def test_describes_what_it_finds(prepared: Path, tmp_path: Path) -> None:
 def draw(path: Path, shower: int, target: Path) -> None:
     """As the command does it."""
     showers, axes = read_one(path, shower)
-    draw_shower(showers, 0, target, axes=axes)
+    draw_shower(showers, target, axes=axes)
 
 
 def test_a_folder_of_files_is_described_as_a_whole(folder_of_showers: MakeFolder, tmp_path: Path) -> None:

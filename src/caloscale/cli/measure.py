@@ -273,7 +273,7 @@ def inspect(
     console().print(table("", ("field", "value"), rows))
     if picture is not None:
         showers, axes = read_one(path, shower or 0)
-        draw_shower(showers, 0, picture, axes=axes)
+        draw_shower(showers, picture, axes=axes)
         typer.echo(f"picture: {picture}")
 
 

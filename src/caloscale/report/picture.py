@@ -13,23 +13,20 @@ _ORIGIN = {"geant4": "Geant4", "parametrised": "parametrised", "generated": "gen
 
 
 def draw_shower(
-    showers: Showers, index: int, path: str | Path, *, axes: tuple[str, str, str] = ("cell in x", "cell in y", "layer")
+    showers: Showers, path: str | Path, *, axes: tuple[str, str, str] = ("cell in x", "cell in y", "layer")
 ) -> None:
-    """Draw a shower as PNG: its energy summed along each axis in turn, on one logarithmic scale.
+    """Draw the first of some showers as PNG: its energy summed along each axis in turn, on one logarithmic scale.
 
-    The suffix of ``path`` may also be .pdf or .svg. Raises InputError when there is no shower ``index``, or
-    one of its cells is not finite, StorageError when the file cannot be written.
+    The suffix of ``path`` may also be .pdf or .svg. Raises InputError when one of its cells is not finite, StorageError
+    when the file cannot be written.
     """
-    if not 0 <= index < len(showers):
-        remedy = f"choose 0 to {len(showers) - 1}" if len(showers) else "give a file with showers"
-        raise InputError(f"there are {len(showers)} showers", field="shower", value=index, remedy=remedy)
     from matplotlib.colors import LogNorm
 
     from caloscale.report.drawing import figure_writer, new_page, own_style
 
-    cells = np.asarray(showers.cells_gev[index], np.float64)
+    cells = np.asarray(showers.cells_gev[0], np.float64)
     if not np.isfinite(cells).all():
-        raise InputError("has cells that are not finite", field="shower", value=index, remedy="choose another shower")
+        raise InputError("has cells that are not finite", field="shower", remedy="choose another shower")
     side_x, side_y, front = cells.sum(axis=1), cells.sum(axis=0), cells.sum(axis=2).T
     views = [
         ("from the side", side_x, axes[2], axes[0]),
@@ -49,14 +46,13 @@ def draw_shower(
             picture = panel.pcolormesh(*edges, shown, norm=norm, cmap="viridis", rasterized=True)
             panel.set(title=name, xlabel=horizontal, ylabel=vertical, box_aspect=1)
         figure.colorbar(picture, ax=panels, label="energy along the line of sight [GeV]", pad=0.01)
-        figure.suptitle(_title(showers, index), fontsize="x-large")
+        figure.suptitle(_title(showers), fontsize="x-large")
         with figure_writer(path) as file:
             figure.savefig(file, dpi=150, format=Path(path).suffix[1:])
 
 
-def _title(showers: Showers, index: int) -> str:
-    energy_gev, angle_deg = showers.energy_gev[index], np.degrees(showers.angle_rad[index])
-    cells = showers.cells_gev[index]
+def _title(showers: Showers) -> str:
+    energy_gev, angle_deg, cells = showers.energy_gev[0], np.degrees(showers.angle_rad[0]), showers.cells_gev[0]
     total_gev, hits = cells.sum(dtype=np.float64), np.count_nonzero(cells)
     visible = f"{total_gev:.2f} GeV" if total_gev >= 1 else f"{1000 * total_gev:.3g} MeV"
     origin = _ORIGIN.get(showers.source, showers.source)
