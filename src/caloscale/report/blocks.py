@@ -159,7 +159,13 @@ def markdown(*blocks: Block) -> str:
     for block in blocks:
         match block:
             case Table():
-                parts.append(_markdown_table(block))
+                rows: list[Sequence[str]] = list(block.texts())
+                if block.total:
+                    rows[-1] = [f"**{cell}**" if cell else "" for cell in rows[-1]]
+                lines = [block.columns, ["---", *["---:"] * (len(block.columns) - 1)], *rows]
+                cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in line] for line in lines]
+                text = "\n".join(f"| {' | '.join(line)} |" for line in cells)
+                parts += filter(None, (block.caption and f"{block.caption}:", text, block.note))
             case Statement():
                 parts.append(f"**{block.word[0].upper()}{block.word[1:]}: {block.text}**")
             case Text():
@@ -169,13 +175,3 @@ def markdown(*blocks: Block) -> str:
             case _:
                 raise TypeError(f"{type(block).__name__} has no Markdown")
     return "\n\n".join(parts) + "\n"
-
-
-def _markdown_table(table: Table) -> str:
-    rows: list[Sequence[str]] = list(table.texts())
-    if table.total:
-        rows[-1] = [f"**{cell}**" if cell else "" for cell in rows[-1]]
-    lines = [table.columns, ["---", *["---:"] * (len(table.columns) - 1)], *rows]
-    cells = [[cell.replace("|", "/").replace("\n", "<br>") for cell in line] for line in lines]
-    text = "\n".join(f"| {' | '.join(line)} |" for line in cells)
-    return "\n\n".join(filter(None, (table.caption and f"{table.caption}:", text, table.note)))

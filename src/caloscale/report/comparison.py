@@ -67,6 +67,12 @@ def differences(compared: Sequence[Compared]) -> dict[str, tuple[Any, ...]]:
 def comparison_tables(compared: Sequence[Compared]) -> tuple[Table, ...]:
     """Overview, gates, and differences of the configurations; one column a generator."""
     names = tuple(each.name for each in compared)
+    runs = [each.name for each in compared if each.configuration is not None]
+    fields = tuple(
+        (field, *(ABSENT if value is None else str(value) for value in values))
+        for field, values in differences(compared).items()
+    )
+    differ = Table("Configurations: what differs", ("field", *runs), fields)
     return (
         Table("Overview", ("", *names), tuple(_overview(compared))),
         Table(
@@ -76,7 +82,7 @@ def comparison_tables(compared: Sequence[Compared]) -> tuple[Table, ...]:
             note="Difference from Monte Carlo with its 90% interval, and the tolerance where it differs. "
             "Each generator is judged by the gates of its own run.",
         ),
-        *_configurations(compared),
+        *((differ,) if fields and len(runs) > 1 else ()),
     )
 
 
@@ -160,15 +166,6 @@ def _gates(compared: Sequence[Compared]) -> list[tuple[str | Cell, ...]]:
         tolerance = f", tolerance {there[0].tolerance:g}{unit}" if same else unit
         rows.append((Cell(there[0].title + tolerance, link=definition(key[0])), *cells))
     return rows
-
-
-def _configurations(compared: Sequence[Compared]) -> tuple[Table, ...]:
-    runs = [each.name for each in compared if each.configuration is not None]
-    rows = tuple(
-        (field, *(ABSENT if value is None else str(value) for value in values))
-        for field, values in differences(compared).items()
-    )
-    return (Table("Configurations: what differs", ("field", *runs), rows),) if rows and len(runs) > 1 else ()
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

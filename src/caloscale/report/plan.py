@@ -5,7 +5,6 @@ from pathlib import Path
 
 from caloscale.planning.search.own_machine import MachineSpeed, Making, OwnTraining
 from caloscale.planning.search.plan import Candidate, Plan
-from caloscale.planning.step_time.layout import Layout
 from caloscale.report.blocks import Block, Table, Text
 
 OTHER_CLOUD = 0.2
@@ -164,16 +163,6 @@ def accelerators(candidate: Candidate) -> str:
     return f"{candidate.count} x {candidate.accelerator}" + (f" {candidate.topology}" if candidate.topology else "")
 
 
-def _unmeasured_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """The cheapest candidate of each accelerator on which the network was not measured and that nothing names."""
-    cheapest: dict[str, Candidate] = {}
-    named = {candidate.accelerator for candidate in plan.pareto if not candidate.measured}
-    for candidate in plan.candidates:
-        if not candidate.measured and candidate.accelerator not in named:
-            cheapest.setdefault(candidate.accelerator, candidate)
-    return [_row(candidate) for candidate in cheapest.values()]
-
-
 def _cloud_rows(plan: Plan) -> list[tuple[str, ...]]:
     """The cheapest candidate of each other cloud that is not slower than the choice, or the cheapest of all, where its
     price differs from the price of the choice by more than `OTHER_CLOUD`."""
@@ -206,21 +195,6 @@ def _row(candidate: Candidate, is_marked: bool = False) -> tuple[str, ...]:
         "" if candidate.usd_per_epoch is None else f"{candidate.usd_per_epoch:.4g}",
         "" if not candidate.extrapolates else "extrapolated" if candidate.measured else "unmeasured",
     )
-
-
-def _layout_table(layouts: Sequence[Layout]) -> Table:
-    """Layouts, fastest first."""
-    rows = [
-        {
-            "workers x GPUs": f"{one.workers} x {one.accelerators_per_worker}{' (aligned)' if one.aligned else ''}",
-            "nodes": f"{one.nodes} x {one.per_node}",
-            "epoch s": f"{one.epoch_seconds:.1f}",
-            "slower": f"{one.slower_than_best:+.1%}",
-            "steps scatter": "" if one.step_scatter is None else f"{one.step_scatter:.1%}",
-        }
-        for one in layouts
-    ]
-    return Table.of("Layouts of the same accelerators", rows)
 
 
 def remarks(plan: Plan) -> list[str]:
@@ -256,18 +230,35 @@ def not_billed(kinds: Container[str]) -> str:
 def plan_blocks(plan: Plan) -> tuple[Block, ...]:
     """The choice, making showers, the tables of candidates and layouts that have rows, and the reasons."""
     making, best = plan.making, plan.chosen or plan.nearest
+    # of each accelerator on which the network was not measured, and which nothing names, the cheapest candidate
+    cheapest: dict[str, Candidate] = {}
+    named = {candidate.accelerator for candidate in plan.pareto if not candidate.measured}
+    for candidate in plan.candidates:
+        if not candidate.measured and candidate.accelerator not in named:
+            cheapest.setdefault(candidate.accelerator, candidate)
+    unmeasured = [_row(candidate) for candidate in cheapest.values()]
     front = [_row(candidate, candidate == best) for candidate in plan.pareto]
     tables = [
         _front(f"Candidates that none beats in both time and money; * {'chosen' if plan.chosen else 'nearest'}", front),
         _front(f"Cheapest of another cloud, where the price differs by more than {OTHER_CLOUD:.0%}", _cloud_rows(plan)),
-        _front("Not measured; chosen only if hardware.accelerator names them", _unmeasured_rows(plan)),
+        _front("Not measured; chosen only if hardware.accelerator names them", unmeasured),
     ]
     blocks: list[Block] = [Text(verdict(plan), "strong"), Text(headline(plan))]
     if making is not None:
         blocks += [Text(making_in_words(making)), Text(break_even_in_words(making)), _making_table(making)]
     blocks += [table for table in tables if table.rows]
     if len(plan.layouts) > 1:
-        blocks.append(_layout_table(plan.layouts))
+        rows = [
+            {
+                "workers x GPUs": f"{one.workers} x {one.accelerators_per_worker}{' (aligned)' if one.aligned else ''}",
+                "nodes": f"{one.nodes} x {one.per_node}",
+                "epoch s": f"{one.epoch_seconds:.1f}",
+                "slower": f"{one.slower_than_best:+.1%}",
+                "steps scatter": "" if one.step_scatter is None else f"{one.step_scatter:.1%}",
+            }
+            for one in plan.layouts
+        ]
+        blocks.append(Table.of("Layouts of the same accelerators", rows))
     return (*blocks, Text("\n".join(f"- {remark}" for remark in remarks(plan))))
 
 

@@ -409,7 +409,11 @@ def node_rate(
         remedy = "price the run as a machine of the catalogue: budget.pricedAs.machineType"
         raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
     if isinstance(kind, Machine) and kind.priced_by == "own":
-        rows = [_own_row(prices, kind, region, capacity_type, as_of)]
+        # the row of the machine type, else that of its GPUs; of the region, else of no region
+        skus = [("vm", kind.machine_type), ("gpu", kind.accelerator)]
+        keys = [Key(kind.provider, region, part, sku, capacity_type) for part, sku in skus if sku]
+        row = _find(prices, keys, as_of)
+        rows = [(row, float(kind.per_node) if row.sku_kind == "gpu" else 1.0)]
     else:
         parts = ((Key(kind.provider, region, part, sku, capacity_type), units) for part, sku, units in _parts(kind))
         rows = [(prices.find(key, as_of), units) for key, units in parts]
@@ -434,16 +438,6 @@ def _parts(node: Machine | Slice) -> list[tuple[str, str, float]]:
     if node.priced_by != "whole" and node.accelerator:
         parts.append(("gpu", node.accelerator, node.per_node))
     return parts
-
-
-def _own_row(
-    prices: Prices, machine: Machine, region: str, capacity_type: CapacityType, as_of: dt.date
-) -> tuple[PriceRow, float]:
-    """The row of the machine type, else that of its GPUs; of the region, else of no region."""
-    skus = [("vm", machine.machine_type), ("gpu", machine.accelerator)]
-    keys = [Key(machine.provider, region, kind, sku, capacity_type) for kind, sku in skus if sku]
-    row = _find(prices, keys, as_of)
-    return row, float(machine.per_node) if row.sku_kind == "gpu" else 1.0
 
 
 def _find(prices: Prices, keys: Sequence[Key], as_of: dt.date) -> PriceRow:

@@ -143,14 +143,10 @@ class StepModel:
             fewest, largest = (1 - self.agreement_error) * rest, (1 + self.agreement_error) * rest
             low, high = (least * arithmetic + fewest) * low / seconds, (most * arithmetic + largest) * high / seconds
             seconds = factor * arithmetic + rest
-        return StepTimes(seconds, low, high, self._outside(setups))
-
-    def _outside(self, setups: Setups) -> NDArray[np.bool_]:
-        known = self.setups
-        outside = ~np.isin(_shape(setups), _shape(known))
-        for ours, theirs in zip(_ranges(setups), _ranges(known)):
+        outside = ~np.isin(_shape(setups), _shape(self.setups))
+        for ours, theirs in zip(_ranges(setups), _ranges(self.setups)):
             outside |= (ours < theirs.min()) | (ours > theirs.max())
-        return outside
+        return StepTimes(seconds, low, high, outside)
 
     def extrapolations(self, setup: Setups) -> tuple[str, ...]:
         """In which respects, and how far, one setup lies outside what was measured; empty: inside."""
