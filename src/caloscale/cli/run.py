@@ -243,7 +243,7 @@ def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
 
 def worker() -> None:
     """Train as one of the workers of a run on a cluster; everything comes from the environment of the pod."""
-    from caloscale.cluster.workload.pod_template import RUN_VARIABLE
+    from caloscale.cluster.workload.pod_template import RUN_VARIABLE, WORKSPACE_VARIABLE
 
     text = os.environ.get(RUN_VARIABLE)
     if text is None:
@@ -251,16 +251,11 @@ def worker() -> None:
         raise InputError("is not set: this command is for pods of the operator", field=RUN_VARIABLE, remedy=remedy)
     _log_decisions()
     run = parse_any_run(text)
-    if isinstance(run, SolverRun):
-        _solve(run)
-    else:
+    if isinstance(run, Run):
         _work(run)
-
-
-def _solve(run: SolverRun) -> None:
-    """As the launcher of an MPIJob: start the ranks on all nodes, and report."""
+        return
+    # The launcher of an MPIJob starts the ranks on all nodes, and reports.
     from caloscale.client.reporting import ProgressReporter
-    from caloscale.cluster.workload.pod_template import WORKSPACE_VARIABLE
     from caloscale.stages.solving import new_solver_folder, solve_and_report
 
     workspace = Path(os.environ[WORKSPACE_VARIABLE])

@@ -305,8 +305,7 @@ def _run_of(raw: dict[str, Any]) -> RunOnCluster:
     except ValidationError as error:
         problem = f"the status of run {metadata['name']} cannot be read: {error.errors()[0]['msg']}"
         field = ".".join(["status", *map(str, error.errors()[0]["loc"])])
-        remedy = "use the version of caloscale that its operator has"
-        raise ClusterError(problem, field=field, remedy=remedy) from error
+        raise ClusterError(problem, field=field, remedy="use the version of caloscale that its operator has") from error
     if (refusal := status.condition(WRITTEN)) is not None:  # the status is older than it says
         status = status.model_copy(update={"message": "; ".join(filter(None, (status.message, refusal.message)))})
     namespace, created = metadata.get("namespace", ""), metadata.get("creationTimestamp", "")

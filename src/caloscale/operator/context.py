@@ -143,18 +143,15 @@ def _read(text: str) -> tuple[AnyRun, str | None, bool]:
     try:
         return build_any_run(kept), problem, True
     except ConfigurationError as error:
-        return _run_of_fields(kept), str(error), False
-
-
-def _run_of_fields(blocks: Mapping[str, Any]) -> AnyRun:
-    """The run of those fields that are understood together, the first ones before later ones."""
-    run, kept = build_any_run({}), dict[str, dict[str, Any]]()
-    for block, fields in blocks.items():
+        problem = str(error)
+    # those fields that are understood together, the first ones before later ones
+    run, understood = build_any_run({}), dict[str, dict[str, Any]]()
+    for block, fields in kept.items():
         for name, value in fields.items() if isinstance(fields, Mapping) else ():
-            more = {**kept, block: {**kept.get(block, {}), name: value}}
+            more = {**understood, block: {**understood.get(block, {}), name: value}}
             with suppress(ConfigurationError):
-                run, kept = build_any_run(more), more
-    return run
+                run, understood = build_any_run(more), more
+    return run, problem, False
 
 
 class Draft:

@@ -65,20 +65,8 @@ class KnownRun(NamedTuple):
 
 @functools.lru_cache(maxsize=MOST_BLOCKS)
 def _block(text: str) -> Any:
+    """Equal blocks of specs are one object."""
     return json.loads(text)
-
-
-def _known_run(raw: Mapping[str, Any]) -> KnownRun:
-    """What is kept of the API object of a run; equal blocks of specs are one object."""
-    metadata = raw["metadata"]
-    return KnownRun(
-        version=metadata["resourceVersion"],
-        generation=metadata.get("generation", 1),
-        deleting="deletionTimestamp" in metadata,
-        client_pod=(metadata.get("annotations") or {}).get(names.CLIENT_HEARTBEAT) or None,
-        spec={name: _block(json.dumps(block)) for name, block in (raw.get("spec") or {}).items()},
-        status=RunStatus.model_validate(raw.get("status") or {}),
-    )
 
 
 class Store:
@@ -165,7 +153,15 @@ class Store:
         if (predecessor := self._named.get(name, run)) != run:
             concerned |= self._forget_run(predecessor)
         self._named[name] = run
-        known, before = _known_run(raw), self.runs.get(run)
+        metadata, before = raw["metadata"], self.runs.get(run)
+        known = KnownRun(
+            version=metadata["resourceVersion"],
+            generation=metadata.get("generation", 1),
+            deleting="deletionTimestamp" in metadata,
+            client_pod=(metadata.get("annotations") or {}).get(names.CLIENT_HEARTBEAT) or None,
+            spec={name: _block(json.dumps(block)) for name, block in (raw.get("spec") or {}).items()},
+            status=RunStatus.model_validate(raw.get("status") or {}),
+        )
         if before is not None and before.client_pod is not None:
             self._clients[name[0], before.client_pod].discard(run)
         if known.client_pod is not None:

@@ -39,7 +39,14 @@ def response(evaluation: Evaluation, data: FigureData) -> Drawing:
     low, high = top.get_ylim()
     top.set(ylabel="sum / E [MeV/GeV]", ylim=(low - 0.5 * (high - low), high + 0.6 * (high - low)))
     top.legend(loc="upper right")
-    _ratio(bottom, data.response)
+    # generated over Monte Carlo bin by bin; the positions are the generator's
+    reference, generated = data.response.curves["reference"], data.response.curves["generated"]
+    band = reference.errors / reference.values
+    bottom.fill_between(reference.x, 1 - band, 1 + band, color=MONTE_CARLO, linewidth=0)
+    bottom.axhline(1, color=MONTE_CARLO_EDGE, linewidth=0.9)
+    draw_points(bottom, _scaled(generated, 1 / reference.values), "generated", "")
+    bottom.set_ylabel("ratio")
+    bottom.yaxis.set_major_locator(MaxNLocator(4))
     for ax in axes[1]:
         ax.set_xlabel(ENERGY)
     ratios = _per_range(evaluation, [measured(r.ratio) for r in evaluation.response])
@@ -80,17 +87,6 @@ def _sums(axes: Sequence[Axes], panel: Panel, linearity: Linearity, names: dict[
 
 def _scaled(curve: Curve, factor: float | np.ndarray, offset: float | np.ndarray = 0.0) -> Curve:
     return curve.model_copy(update={"values": factor * curve.values + offset, "errors": factor * curve.errors})
-
-
-def _ratio(ax: Axes, panel: Panel) -> None:
-    """Generated over Monte Carlo bin by bin; the positions are the generator's."""
-    reference, generated = panel.curves["reference"], panel.curves["generated"]
-    band = reference.errors / reference.values
-    ax.fill_between(reference.x, 1 - band, 1 + band, color=MONTE_CARLO, linewidth=0)
-    ax.axhline(1, color=MONTE_CARLO_EDGE, linewidth=0.9)
-    draw_points(ax, _scaled(generated, 1 / reference.values), "generated", "")
-    ax.set_ylabel("ratio")
-    ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
 def resolution(evaluation: Evaluation, data: FigureData) -> Drawing:

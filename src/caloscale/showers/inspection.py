@@ -216,7 +216,16 @@ def read_one(path: str | Path, shower: int) -> tuple[Showers, Names]:
 
         return read_split(shards, "train", np.array([shower])), _AXES[manifest.geometry.cell_shape]
     path = Path(path)
-    return _of_file(*_file_of(path, shower)) if path.is_dir() else _of_file(path, shower)
+    if not path.is_dir():
+        return _of_file(path, shower)
+    before = 0
+    for file in _files_of(path):
+        with open_layout(file) as opened:
+            count = len(opened.cells)
+        if shower < before + count:
+            return _of_file(file, shower - before)
+        before += count
+    raise _no_such(path, shower, before)
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -226,18 +235,6 @@ def _files_of(folder: Path) -> list[Path]:
         remedy = "give a folder that `caloscale simulate` or `caloscale preprocess` made, or a file of showers"
         raise ShowerFileError(problem, file=folder, remedy=remedy)
     return files
-
-
-def _file_of(folder: Path, shower: int) -> tuple[Path, int]:
-    """The HDF5 file of a folder that contains a shower, and the number of the shower there."""
-    before = 0
-    for path in _files_of(folder):
-        with open_layout(path) as opened:
-            count = len(opened.cells)
-        if shower < before + count:
-            return path, shower - before
-        before += count
-    raise _no_such(folder, shower, before)
 
 
 def _of_file(path: Path, shower: int) -> tuple[Showers, Names]:

@@ -177,7 +177,12 @@ def _assemble(folder: Path, elements: tuple[int, ...], low_energy: Path | None) 
     photoelectric, rayleigh = _cross_sections("xcom_photo.data"), _cross_sections("xcom_rayleigh.data")
     for z in elements:
         _write_bremsstrahlung(root / "brem_SB" / f"br{z}", z)
-        _write_photoelectric(root / "epics2017" / "phot", z, photoelectric[z - 1])
+        energy_mev, barn = ascending_grid(photoelectric[z - 1])
+        # sigma E^3, barn MeV^3; the fits by shell are stubs, so that the table is used
+        _write_vector(root / "epics2017" / "phot" / f"pe-cs-{z}.dat", energy_mev, barn * energy_mev**3)
+        stub = f"1 1 1e9\n{energy_mev[0]:.9g} 0 0 0 0 0 0\n"
+        for name in ("high", "low"):
+            (root / "epics2017" / "phot" / f"pe-{name}-{z}.dat").write_text(stub, encoding="ascii")
         energy_mev, barn = ascending_grid(rayleigh[z - 1])
         # Geant4 wants sigma E^2 here, in units of 1e22 barn MeV^2.
         _write_vector(root / "epics2017" / "rayl" / f"re-cs-{z}.dat", energy_mev, barn * 1e-22 * energy_mev**2)
@@ -222,14 +227,6 @@ def _write_bremsstrahlung(path: Path, z: int) -> None:
         raise SimulationError(f"xpecgen's table of element {z} has shape {rows.shape}", remedy=remedy_of_missing())
     lines = [f"4 {len(fraction)} {len(energy_kev)}", _row(fraction), _row(np.log(energy_kev / 1e3))]
     path.write_text("\n".join(lines + [_row(row) for row in rows]) + "\n", encoding="ascii")
-
-
-def _write_photoelectric(folder: Path, z: int, table: NDArray[np.float64]) -> None:
-    """Total cross section as sigma E^3, barn MeV^3; the fits by shell are stubs, so that the table is used."""
-    energy_mev, barn = ascending_grid(table)
-    _write_vector(folder / f"pe-cs-{z}.dat", energy_mev, barn * energy_mev**3)
-    for name in ("high", "low"):
-        (folder / f"pe-{name}-{z}.dat").write_text(f"1 1 1e9\n{energy_mev[0]:.9g} 0 0 0 0 0 0\n", encoding="ascii")
 
 
 def _write_vector(path: Path, x: NDArray[np.float64], y: NDArray[np.float64]) -> None:

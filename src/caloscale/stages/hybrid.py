@@ -68,7 +68,10 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
             log.warning(warning)
     accepted = [generator.card.primary_ranges() for generator in generators]
     part = folder / GEANT4_PART
-    identity = _identity(simulation.fingerprint(data, accepted), models)
+    digest = hashlib.sha256(simulation.fingerprint(data, accepted).encode())
+    for file in (model / name for model in models for name in (GENERATOR, CARD)):
+        digest.update(hashlib.sha256(file.read_bytes()).digest())
+    identity = digest.hexdigest()[:32]
     finished = _finished(folder, identity)
     record = simulation.simulate(data, part, accepted)
     count, energy_gev, primaries_gev, seconds, timed = 0, 0.0, 0.0, 0.0, 0
@@ -139,14 +142,6 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
         problem = "is no primary that a generator takes over in a hybrid simulation"
         remedy = f"give a model of {' or '.join(TAKEN_CODES)}"
         raise InputError(problem, file=model / CARD, field="particle", value=card.particle_text, remedy=remedy)
-
-
-def _identity(fingerprint: str, models: Sequence[Path]) -> str:
-    digest = hashlib.sha256(fingerprint.encode())
-    for model in models:
-        for name in (GENERATOR, CARD):
-            digest.update(hashlib.sha256((model / name).read_bytes()).digest())
-    return digest.hexdigest()[:32]
 
 
 def _finished(folder: Path, identity: str) -> set[Path]:

@@ -172,8 +172,7 @@ class Prices:
 
         Raises PriceError that names the row to add: no price, or one that is too old. A missing price is never zero.
         """
-        known = self._rows.get(key, [])
-        row = next((one for one in known if one.is_in_effect(as_of)), None)
+        row = next((one for one in self._rows.get(key, ()) if one.is_in_effect(as_of)), None)
         if row is None:
             raise _missing(key, as_of, self._rows, self.added)
         age_days, most = (as_of - row.observed_on).days, self._max_age_days

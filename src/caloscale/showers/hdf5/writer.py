@@ -59,7 +59,11 @@ class ShowerWriter:
         with _uninterrupted():
             self._cells[first:last] = cells
             for name, values in columns.items():
-                self._column(name, values.ndim)[first:last] = values
+                if name not in self._file:
+                    shape, chunk = ((n, 1)[: values.ndim] for n in (self._count, min(self._count, _COLUMN_CHUNK)))
+                    kind = np.int32 if name == "pdg" else np.float32
+                    self._file.create_dataset(name, shape, kind, chunks=chunk, fletcher32=True)
+                self._file[name][first:last] = values
         self.written = last
         self._disk.check()
 
@@ -78,14 +82,6 @@ class ShowerWriter:
         if self._measure:
             columns["mtheta"] = measured_angle_rad(showers.cells_gev, **self._measure)
         return columns
-
-    def _column(self, name: str, axes: int) -> Any:
-        if name not in self._file:
-            shape = (self._count, 1)[:axes]
-            chunk = (min(self._count, _COLUMN_CHUNK), 1)[:axes]
-            kind = np.int32 if name == "pdg" else np.float32
-            self._file.create_dataset(name, shape, kind, chunks=chunk, fletcher32=True)
-        return self._file[name]
 
 
 def write_showers(

@@ -216,7 +216,19 @@ class _Preprocessor:
             **dict(data.primary_ranges()),
             source=self.origin,
             dropped=dict(sorted(self.dropped.items())),
-            provenance=self._provenance(),
+            provenance=Provenance(
+                source=self.source,
+                files=tuple(self.sources.values()),
+                seed=data.seed,
+                validation_fraction=data.validation_fraction,
+                split_method=self.split_method,
+                versions={
+                    "caloscale": caloscale.__version__,
+                    "python": platform.python_version(),
+                    "numpy": np.__version__,
+                    "h5py": h5py.__version__,
+                },
+            ),
         )
 
     def _write_split(self, split: Split) -> list[Shard]:
@@ -285,21 +297,6 @@ class _Preprocessor:
             remedy = "remove one of the two: a shower must not be in training and validation"
             raise ShowerFileError(problem, file=path, field="sha256", value=checksum, remedy=remedy)
         self.sources[path] = SourceFile(name=path.name, sha256=checksum, showers=len(file), layout=file.layout, used={})
-
-    def _provenance(self) -> Provenance:
-        return Provenance(
-            source=self.source,
-            files=tuple(self.sources.values()),
-            seed=self.data.seed,
-            validation_fraction=self.data.validation_fraction,
-            split_method=self.split_method,
-            versions={
-                "caloscale": caloscale.__version__,
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "h5py": h5py.__version__,
-            },
-        )
 
 
 def prepare(showers: Showers, data: Data) -> tuple[Table, NDArray[np.bool_], NDArray[np.float32]]:
