@@ -27,11 +27,9 @@ ROUNDING = 1e-6
 
 
 def _estimate_of(run: AnyRun, status: RunStatus) -> Plan | str:
-    """The plan of the placement at the prices of the first launch, or why there is none.
-
-    The status holds only time and money of the estimate. The rest is what the planner says of the same machines; where
-    it comes to another sum (the operator had prices or measurements of its own), nothing is put beside the bill.
-    """
+    """The plan of the placement at the prices of the first launch, or why there is none. The status holds only time and
+    money of the estimate. The rest is what the planner says of the same machines; where it comes to another sum (the
+    operator had prices or measurements of its own), nothing is put beside the bill."""
     placed = status.placement
     if placed is None or not status.attempts:
         return "it was not placed yet: there is no estimate"

@@ -181,9 +181,7 @@ def _showers_differ(compared: Sequence[Compared]) -> bool:
 
 def _overlay(ax: Any, panels: Sequence[Panel], compared: Sequence[Compared], unit: str, *, log: bool = False) -> None:
     """Monte Carlo of the first run filled, each generator as a line; ``unit``: of the values of a bin; log: both axes.
-
-    The bins of a run are those of its own samples. Where they are not the same, values are divided by their widths.
-    """
+    The bins of a run are those of its own samples. Where they are not the same, values are divided by their widths."""
     edges, reference = panels[0].edges, panels[0].curves["reference"]
     same = all(np.array_equal(panel.edges, edges) for panel in panels)
 

@@ -232,10 +232,8 @@ def _child(node: Any, part: int | str) -> Any:
 
 
 def _build(workload: _Workload[_B], own: _Layers, *, trained_elsewhere: bool = False) -> _B:
-    """The run of layers and a preset beneath all.
-
-    trained_elsewhere: a family that is not installed here is not checked.
-    """
+    """The run of layers and a preset beneath all. trained_elsewhere: a family that is not installed here is not
+    checked."""
     raw: dict[str, Any] = {}
     for layer in own.layers:
         raw = _merge(raw, layer.values)
@@ -359,10 +357,8 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any], path: Location = 
 def _configuration_error(
     error: ValidationError, block: type[Block], merged: Mapping[str, Any], layers: _Layers, *, below: Location = ()
 ) -> ConfigurationError:
-    """All problems of a configuration in one error; the first gives its source, field, value and remedy.
-
-    below: location of the block in the configuration.
-    """
+    """All problems of a configuration in one error; the first gives its source, field, value and remedy. below:
+    location of the block in the configuration."""
     problems = []
     for problem in list_problems(error, block):
         field, source = layers.field_and_source((*below, *problem.location), merged)

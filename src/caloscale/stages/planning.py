@@ -110,11 +110,9 @@ def bill_of(folder: Path, prices: Prices | None = None) -> Bill:
 
 def _speeds(folder: Path, use: RunUse, prices: Prices) -> dict[str, Any]:
     """Speeds of generator and Monte Carlo, each on the machine that it is priced as, where that is known; and showers
-    that came from the cache.
-
-    Measured at hand: on `budget.pricedAs`. Measured by workers: the generator's on a node of the run, if all are alike;
-    the Monte Carlo's, which needs no GPU, is converted to as many processors as `budget.pricedAs` has.
-    """
+    that came from the cache. Measured at hand: on `budget.pricedAs`. Measured by workers: the generator's on a node of
+    the run, if all are alike; the Monte Carlo's, which needs no GPU, is converted to as many processors as
+    `budget.pricedAs` has."""
     one = {"nodes": 1, "seconds": 0.0, "control_plane_seconds": 0.0}
     nodes = {node.model_copy(update=one) for attempt in use.attempts for node in attempt.nodes}
     configuration, own = folder / "run.yaml", use.own_machine

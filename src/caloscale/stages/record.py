@@ -205,11 +205,9 @@ def read_earlier(folder: Path) -> tuple[EarlierAttempt, ...]:
 
 
 def _remove_failure(stage: str, folder: Path) -> None:
-    """Remove bill and report that say that the run failed: after a retry of a Kubeflow step no report follows.
-
-    A summary that does not say so is that of a solver, made by its first stage. A step that was killed has no record:
-    the failure is then in the record of the report.
-    """
+    """Remove bill and report that say that the run failed: after a retry of a Kubeflow step no report follows. A
+    summary that does not say so is that of a solver, made by its first stage. A step that was killed has no record: the
+    failure is then in the record of the report."""
     summary, failed = folder / RESULT_FILES[0], False
     with suppress(InputError):
         records = read_records(folder)

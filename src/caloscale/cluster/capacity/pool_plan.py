@@ -245,10 +245,8 @@ def requests_of(pool: Pool, workers_per_node: int) -> dict[str, object]:
 
 
 def _unpriced(run: Run, pool: Pool, problem: InputError, nodes: int | None) -> Placed:
-    """A placement whose number of nodes the run configuration sets, without estimates of time and cost.
-
-    Raises the problem when the number is the planner's to choose, or when it is not about prices or measurements.
-    """
+    """A placement whose number of nodes the run configuration sets, without estimates of time and cost. Raises the
+    problem when the number is the planner's to choose, or when it is not about prices or measurements."""
     unknown = isinstance(problem, PriceError) or problem.field in _NOT_KNOWN
     if nodes is None or not unknown or run.budget.max_usd is not None:
         raise problem

@@ -22,10 +22,8 @@ LAUNCHER_REQUESTS = {"cpu": "250m", "memory": "1Gi"}
 
 
 def _mpijob(launch: Launch) -> Manifest:
-    """An MPIJob: a launcher, and a worker on each node with a slot for each of its ranks.
-
-    It has one launcher: when that fails, the attempt has failed.
-    """
+    """An MPIJob: a launcher, and a worker on each node with a slot for each of its ranks. It has one launcher: when
+    that fails, the attempt has failed."""
     placed = launch.placed
     return {
         "slotsPerWorker": placed.slots,
@@ -58,10 +56,8 @@ def _worker(launch: Launch) -> Manifest:
 
 
 def _launcher(launch: Launch) -> Manifest:
-    """A pod that starts the ranks and reports; it needs no accelerator and may run on any node.
-
-    It is rather on the node of a worker: an autoscaler keeps the node that it is on, and nobody would count that.
-    """
+    """A pod that starts the ranks and reports; it needs no accelerator and may run on any node. It is rather on the
+    node of a worker: an autoscaler keeps the node that it is on, and nobody would count that."""
     template = _template(launch)
     template["metadata"]["labels"][names.COMPONENT] = names.LAUNCHER  # by which the rule that parts workers excepts it
     spec = template["spec"]
@@ -107,11 +103,9 @@ def require_lasting_places(run: AnyRun) -> None:
 
 
 def _tfjob(launch: Launch) -> Manifest:
-    """A TFJob of Workers only, so that gang admission sees one set of pods.
-
-    training-operator gives each its TF_CONFIG. Exit codes from 128 on make it start a worker again, which is right
-    while nobody watches; the operator ends the attempt as a gang as soon as it sees one end.
-    """
+    """A TFJob of Workers only, so that gang admission sees one set of pods. training-operator gives each its TF_CONFIG.
+    Exit codes from 128 on make it start a worker again, which is right while nobody watches; the operator ends the
+    attempt as a gang as soon as it sees one end."""
     run_policy: Manifest = {"cleanPodPolicy": "Running", **({"suspend": True} if launch.queue else {})}
     replicas = {"replicas": launch.placed.workers, "restartPolicy": "ExitCode", "template": _template(launch)}
     return {"runPolicy": run_policy, "tfReplicaSpecs": {"Worker": replicas}}
@@ -122,10 +116,8 @@ REPLICATED_JOB = "workers"
 
 
 def _jobset(launch: Launch) -> Manifest:
-    """A JobSet of one indexed Job: a worker on each host of a TPU slice, or GPU workers with our own TF_CONFIG.
-
-    On GKE the slice's hosts get TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the platform.
-    """
+    """A JobSet of one indexed Job: a worker on each host of a TPU slice, or GPU workers with our own TF_CONFIG. On GKE
+    the slice's hosts get TPU_WORKER_ID and TPU_WORKER_HOSTNAMES from the platform."""
     workers, name = launch.placed.workers, launch.name
     # TF_CONFIG of a worker: its index comes from the pod, and Kubernetes puts it into the text
     hosts = [f"{name}-{REPLICATED_JOB}-0-{i}.{name}:{names.WORKER_PORT}" for i in range(workers)]
@@ -155,10 +147,8 @@ _PATCHED = (
 
 
 def _trainjob(launch: Launch) -> Manifest:
-    """A TrainJob of Kubeflow Trainer v2, with the runtime of `worker_templates`.
-
-    Its controller makes a JobSet with the labels and the plan of the launch, which the admission policy examines.
-    """
+    """A TrainJob of Kubeflow Trainer v2, with the runtime of `worker_templates`. Its controller makes a JobSet with the
+    labels and the plan of the launch, which the admission policy examines."""
     template = pod_template(launch)
     (container,) = template["spec"]["containers"]
     spec = {field: template["spec"][field] for field in _PATCHED if field in template["spec"]}

@@ -312,9 +312,7 @@ def _by_key(rows: list[tuple[str, PriceRow]]) -> dict[Key, list[PriceRow]]:
 
 def _refuse_dear_spot(rows: list[tuple[str, PriceRow]], known: Mapping[Key, list[PriceRow]]) -> None:
     """Rows of the newest file against those of the other capacity type that are found on the same days, in all files.
-
-    What is found changes only where a row begins and after it has ended.
-    """
+    What is found changes only where a row begins and after it has ended."""
     for source, row in sorted(rows, key=lambda placed: placed[1].capacity_type, reverse=True):  # spot first
         key = row.key._replace(capacity_type="on-demand" if row.capacity_type == "spot" else "spot")
         others = known.get(key, [])

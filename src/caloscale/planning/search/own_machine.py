@@ -247,11 +247,9 @@ def reference_speeds() -> tuple[MachineSpeed, ...]:
 def _break_even(
     run: Run, showers: int, offers: Sequence[MakingOffer], training_usd: float | None
 ) -> tuple[float | None, int | None]:
-    """Dollars of the Monte Carlo that the training needs, and the showers from which on the generator is cheaper.
-
-    n showers cost n g + T + M m by the generator (g and m: of a shower; M: showers of Monte Carlo for training and
-    validation) and n m by Monte Carlo: n = (T + M m) / (m - g).
-    """
+    """Dollars of the Monte Carlo that the training needs, and the showers from which on the generator is cheaper. n
+    showers cost n g + T + M m by the generator (g and m: of a shower; M: showers of Monte Carlo for training and
+    validation) and n m by Monte Carlo: n = (T + M m) / (m - g)."""
     cheapest = [
         min((o.usd for o in offers if o.method == method and o.usd is not None), default=None) for method in METHODS
     ]

@@ -132,11 +132,9 @@ def _disorder(
     by_azimuth: NDArray[np.float64], radius: NDArray[np.float64], log_energy: NDArray[np.float64] | None
 ) -> str | None:
     """What showers along the axis of a cylinder do not have: azimuths with unequal mean energies; more energy for an
-    area far from the axis than near it; of electrons or photons, less deep showers at higher energies.
-
-    by_azimuth: shares of the energy (N, azimuth, layer); radius (N,): mean of the energy, over that of the cylinder;
-    log_energy (N,): of electrons or photons.
-    """
+    area far from the axis than near it; of electrons or photons, less deep showers at higher energies. by_azimuth:
+    shares of the energy (N, azimuth, layer); radius (N,): mean of the energy, over that of the cylinder; log_energy
+    (N,): of electrons or photons."""
     means = by_azimuth.mean(axis=1, keepdims=True)
     deviations = by_azimuth - means
     total, largest = np.sum(deviations.sum(axis=0) ** 2), 2 * math.log(2 / _CHANCE) * np.sum(deviations**2)

@@ -80,9 +80,7 @@ def _attributes_in_sandbox(path: Path) -> dict[str, dict[str, Plain]]:
 @lru_cache(maxsize=256)
 def _run_sandbox(path: Path, size: int, changed: int) -> dict[str, dict[str, Plain]]:
     """Attributes of a file and of its datasets by name, read once for each state of the file in a separate process.
-
-    Raises DamagedError.
-    """
+    Raises DamagedError."""
     command = [sys.executable, "-P", "-m", "caloscale.showers.hdf5.sandbox", str(path)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=True)

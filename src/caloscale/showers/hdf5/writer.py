@@ -146,11 +146,8 @@ def open_writer(
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Delay Ctrl-C and SIGTERM until the end of the block.
-
-    HDF5 calls `_Disk`, in Python, where the exception of a signal would be raised: HDF5 would treat it as a failure
-    of the disk, and the interrupt would be lost.
-    """
+    """Delay Ctrl-C and SIGTERM until the end of the block. HDF5 calls `_Disk`, in Python, where the exception of a
+    signal would be raised: HDF5 would treat it as a failure of the disk, and the interrupt would be lost."""
     if threading.current_thread() is not threading.main_thread():  # signals interrupt only that one
         yield
         return
@@ -167,11 +164,8 @@ def _uninterrupted() -> Iterator[None]:
 
 
 class _Disk(io.FileIO):
-    """The file object that HDF5 writes to.
-
-    HDF5 crashes the interpreter when a write fails, so a failure is kept from it and raised by `check`. After the
-    first failure nothing more is written.
-    """
+    """The file object that HDF5 writes to. HDF5 crashes the interpreter when a write fails, so a failure is kept from
+    it and raised by `check`. After the first failure nothing more is written."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, "x+")
