@@ -53,7 +53,6 @@ USAGE = {
         "showers": 124950,
         "epochs": 54,
         "stepSeconds": 2.9,
-        "stepCv": 0.01,
     },
 }
 

@@ -98,14 +98,8 @@ class MeasuredTraining(Block):
     """Complete epochs after the first, of the last attempt."""
     step_seconds: float = Field(gt=0)
     """Mean step after the first, s; a cluster's run has comparisons and saving in it, as it times both together."""
-    step_cv: float | None = Field(default=None, ge=0)
-    """Scatter of the steps, relative."""
-    test_seconds: float | None = Field(default=None, ge=0)
-    """Test pass of an epoch, s."""
     first_step_seconds: float | None = Field(default=None, gt=0)
     """Start of an attempt to the end of its first step, s."""
-    provisioning_seconds: float | None = Field(default=None, ge=0)
-    """Mean time until a preempted node was replaced, s."""
 
 
 class RunUse(Block):
@@ -149,7 +143,7 @@ def measurement_of(use: RunUse) -> Measurement | None:
         hours[counts] += sum(held.nodes * held.seconds for held in spot) / SECONDS_PER_HOUR
         interruptions[counts] += attempt.interruptions if spot else 0
     row = {
-        **seen.values_of(*(name for name in MeasuredTraining.model_fields if name != "provisioning_seconds")),
+        **seen.values_of(*MeasuredTraining.model_fields),
         **nodes.values_of("provider", "machine_type", "accelerator", "capacity_type", "region"),
         "count": count,
         "nodes": sum(held.nodes for held in last),
@@ -159,7 +153,6 @@ def measurement_of(use: RunUse) -> Measurement | None:
     }
     if hours[True] > 0:
         row["node_hours"], row["interruptions"], row["capacity_type"] = hours[True], interruptions[True], "spot"
-        row["provisioning_seconds"] = seen.provisioning_seconds
     if hours[False] > 0:
         row["note"] = (
             f"{interruptions[False]} interruptions in {hours[False]:.4g} hours of spot nodes are not counted: these "
