@@ -53,7 +53,11 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
         remedy = "leave hardware.workers out, with placement: Aligned"
         raise ConfigurationError(problem, field="hardware.workers", value=placement.workers, remedy=remedy)
     _check(data, image)
-    placed = _placed(run, placement)
+    # the hardware that was chosen, so that what runs is what was planned
+    planned = ("accelerator", "machine_type", "count", "nodes", "workers", "accelerators_per_worker", "region")
+    chosen = placement.values_of(*planned, "capacity_type")
+    chosen |= {"cloud": "azure", "per_node": placement.accelerators_per_worker}
+    placed = run.model_copy(update={"hardware": (run.hardware or Hardware()).model_copy(update=chosen)})
     job: dict[str, Any] = {
         "$schema": SCHEMA,
         "type": "command",
@@ -84,15 +88,6 @@ def job_of(run: Run, placement: Candidate, *, image: str, data: str, compute: st
     if run.budget.deadline_seconds is not None:
         job["limits"] = {"timeout": math.ceil(run.budget.deadline_seconds)}
     return job
-
-
-def _placed(run: Run, placement: Candidate) -> Run:
-    """The run with the hardware that was chosen, so that what runs is what was planned."""
-    planned = ("accelerator", "machine_type", "count", "nodes", "workers", "accelerators_per_worker", "region")
-    chosen = placement.values_of(*planned, "capacity_type")
-    chosen |= {"cloud": "azure", "per_node": placement.accelerators_per_worker}
-    hardware = (run.hardware or Hardware()).model_copy(update=chosen)
-    return run.model_copy(update={"hardware": hardware})
 
 
 def _check(data: str, image: str) -> None:

@@ -4,7 +4,7 @@ import copy
 import functools
 import itertools
 import operator
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -257,19 +257,6 @@ def _build(workload: _Workload[_B], own: _Layers, *, trained_elsewhere: bool = F
     return run
 
 
-def _refuse_ignored(used: Collection[str], run: Run, layers: _Layers) -> None:
-    """A field that the run sets to another value than its preset does, and that its family of networks does not use."""
-    beneath = Run.model_validate(layers.layers[0].values, by_alias=True, by_name=False)
-    for field in OPTIONAL_FIELDS:
-        location = tuple(field.split("."))
-        value, other = (functools.reduce(operator.getitem, location, one.as_values()) for one in (run, beneath))
-        if field not in used and value != other:
-            users = ", ".join(name for name in OWN if field in find_family(name).fields)
-            remedy = f"leave it out, or set model.family to one that uses it: {users}"
-            problem, file = f"is not used by the family {run.model.family}", layers.source(location)
-            raise ConfigurationError(problem, file=file, field=field, value=value, remedy=remedy)
-
-
 def _of_its_family(run: Any, layers: _Layers) -> Any:
     """The run with all settings of its family. Raises ConfigurationError for what the family cannot train."""
     try:
@@ -277,7 +264,15 @@ def _of_its_family(run: Any, layers: _Layers) -> Any:
     except ConfigurationError as error:
         error.file = error.file or layers.source(("model", "family"))
         raise
-    _refuse_ignored(family.fields, run, layers)
+    beneath = Run.model_validate(layers.layers[0].values, by_alias=True, by_name=False)  # a preset may set any field
+    for field in OPTIONAL_FIELDS:
+        location = tuple(field.split("."))
+        value, other = (functools.reduce(operator.getitem, location, one.as_values()) for one in (run, beneath))
+        if field not in family.fields and value != other:
+            users = ", ".join(name for name in OWN if field in find_family(name).fields)
+            remedy = f"leave it out, or set model.family to one that uses it: {users}"
+            problem, file = f"is not used by the family {run.model.family}", layers.source(location)
+            raise ConfigurationError(problem, file=file, field=field, value=value, remedy=remedy)
     try:
         settings = family.Settings.model_validate(run.model.settings, by_alias=True, by_name=False)
     except ValidationError as error:

@@ -72,7 +72,14 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
     for file in (model / name for model in models for name in (GENERATOR, CARD)):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
     identity = digest.hexdigest()[:32]
-    finished = _finished(folder, identity)
+    finished = hdf5_files(folder)
+    for path in finished:
+        with open_layout(path) as opened:
+            of_file = opened.attributes.get(_IDENTITY)
+        if of_file != identity:
+            problem = "belongs to another simulation or other models, or to none"
+            remedy = f"choose another folder than {path.parent}, or delete or move the file"
+            raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
     record = simulation.simulate(data, part, accepted)
     count, energy_gev, primaries_gev, seconds, timed = 0, 0.0, 0.0, 0.0, 0
     files = range(file_count(data))
@@ -142,19 +149,6 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
         problem = "is no primary that a generator takes over in a hybrid simulation"
         remedy = f"give a model of {' or '.join(TAKEN_CODES)}"
         raise InputError(problem, file=model / CARD, field="particle", value=card.particle_text, remedy=remedy)
-
-
-def _finished(folder: Path, identity: str) -> set[Path]:
-    """The files of this simulation that are there. Raises ShowerFileError for others of showers in the folder."""
-    found = hdf5_files(folder)
-    for path in found:
-        with open_layout(path) as opened:
-            of_file = opened.attributes.get(_IDENTITY)
-        if of_file != identity:
-            problem = "belongs to another simulation or other models, or to none"
-            remedy = f"choose another folder than {path.parent}, or delete or move the file"
-            raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
-    return set(found)
 
 
 def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:

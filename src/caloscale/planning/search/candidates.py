@@ -148,7 +148,13 @@ def find_candidates(basis: Basis, *, unpriced: bool = False) -> Candidates:
         raise ConfigurationError(problem, field="data.showers", remedy=remedy)
     timings = Timings(basis.measurements, network_of(run))
     offers, priceless, too_old = find_offers(hardware, basis.prices, basis.as_of, unpriced=unpriced)
-    offers, left_out = _trainable(basis, offers)
+    family, found = find_family(run.model.family), len(offers)
+    offers = [offer for offer in offers if family.trains_on_tpus or offer.accelerator.kind != "tpu"]
+    unfit = f"TPUs do not train the family {family.name}: XLA cannot compile its step"
+    if not offers:
+        named = hardware.accelerator or hardware.machine_type or hardware.topology
+        raise ConfigurationError(unfit, field="hardware", value=named, remedy="name a GPU in hardware.accelerator")
+    left_out = [unfit] if len(offers) < found else []
     rows, dropped = _divide(basis, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*np.array(rows, float).T[1:])
@@ -180,17 +186,6 @@ def find_candidates(basis: Basis, *, unpriced: bool = False) -> Candidates:
         too_old=too_old,
         dropped=[*left_out, *dropped],
     )
-
-
-def _trainable(basis: Basis, offers: list[Offer]) -> tuple[list[Offer], list[str]]:
-    """Offers on which the family of the run trains, and a note on the others; ConfigurationError where none is left."""
-    family, hardware = find_family(basis.run.model.family), basis.hardware
-    kept = [offer for offer in offers if family.trains_on_tpus or offer.accelerator.kind != "tpu"]
-    problem = f"TPUs do not train the family {family.name}: XLA cannot compile its step"
-    if not kept:
-        named = hardware.accelerator or hardware.machine_type or hardware.topology
-        raise ConfigurationError(problem, field="hardware", value=named, remedy="name a GPU in hardware.accelerator")
-    return kept, [problem] if len(kept) < len(offers) else []
 
 
 def work_seconds(run: Run, start_up: Numbers, epoch_seconds: Numbers) -> Numbers:
