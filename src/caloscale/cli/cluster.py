@@ -15,23 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 import yaml
 
-from caloscale.cli.options import (
-    AsOf,
-    Configuration,
-    Context,
-    Json,
-    Measurements,
-    Namespace,
-    Overrides,
-    Preset,
-    Prices,
-    RunName,
-    Wide,
-    planned,
-    reach,
-    resolve_any,
-    warn_of_schedule,
-)
+from caloscale.cli import options
 from caloscale.errors import InputError
 from caloscale.spec import AnyRun, Run, SolverRun, build_any_run
 
@@ -51,15 +35,15 @@ Target = Literal["cluster", "azureml"]
 
 
 def submit(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     to: Annotated[
         Target, typer.Option(help="Where to: a Kubernetes cluster with our operator, or Azure ML.")
     ] = "cluster",
     name: Annotated[str | None, typer.Option(help="cluster: name of the run; absent: preset and time.")] = None,
-    namespace: Namespace = None,
-    context: Context = None,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="cluster: do not ask.")] = False,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="cluster: wait for the end; exit code 7 when it fails.")
@@ -85,9 +69,9 @@ def submit(
     ] = None,
     resource_group: Annotated[str | None, typer.Option(help="azureml: resource group of the workspace.")] = None,
     azure_workspace: Annotated[str | None, typer.Option(help="azureml: name of the workspace.")] = None,
-    prices: Prices = None,
-    measurements: Measurements = None,
-    as_of: AsOf = None,
+    prices: options.Prices = None,
+    measurements: options.Measurements = None,
+    as_of: options.AsOf = None,
 ) -> None:
     """Send a run to a cluster: plan and price are shown, the server checks it, then it asks.
 
@@ -110,10 +94,10 @@ def submit(
         if value:
             remedy = "leave it out, or change --to"
             raise InputError(f"is for --to {other} only, and this goes to {to}", field=option, remedy=remedy)
-    run = resolve_any(configuration, preset, overrides)
-    make_plan = partial(planned, prices=prices, measurements=measurements, as_of=as_of)
+    run = options.resolve_any(configuration, preset, overrides)
+    make_plan = partial(options.planned, prices=prices, measurements=measurements, as_of=as_of)
     if isinstance(run, Run):
-        warn_of_schedule(run)
+        options.warn_of_schedule(run)
         if not image and (to == "azureml" or run.cluster.image is None):
             image = os.environ.get(IMAGE_VARIABLE, "")
     if to == "azureml":
@@ -136,7 +120,7 @@ def submit(
 def _to_cluster(run: AnyRun, name: str, context: str | None, namespace: str | None, *, yes: bool, follow: bool) -> None:
     from caloscale.client import runs
 
-    connection, where = reach(context, namespace)
+    connection, where = options.reach(context, namespace)
     manifest = runs.manifest_of(run, name, where)
     before, changes = runs.check(connection, manifest)
     question, done = f"submit it as {name} into namespace {where}", "submitted"
@@ -230,11 +214,11 @@ COLUMNS = ("run", "phase", "layout", "step", "epoch", "showers/s", "ends", "USD"
 
 def status(
     name: Annotated[str | None, typer.Argument(help="Name of a run; absent: all of the namespace.")] = None,
-    namespace: Namespace = None,
-    context: Context = None,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Keep the table up to date until Ctrl-C.")] = False,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show how runs on a cluster are: phase, progress, money, and what they wait for."""
     from caloscale.cli.tables import console
@@ -242,7 +226,7 @@ def status(
 
     if watch and as_json:
         raise InputError("exclude each other", field="--watch, --json", remedy="give one of them")
-    connection, where = reach(context, namespace)
+    connection, where = options.reach(context, namespace)
 
     def read() -> list[RunOnCluster]:
         found = [find_run(connection, where, name)] if name else list_runs(connection, where)
@@ -296,17 +280,17 @@ def _row(run: RunOnCluster) -> tuple[str, ...]:
 
 
 def logs(
-    name: RunName,
+    name: options.RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="As they come, until the run has finished.")] = False,
     tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines of each worker.")] = None,
-    namespace: Namespace = None,
-    context: Context = None,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
 ) -> None:
     """Print the logs of all workers, each line with its worker."""
     from caloscale.client.logs import logs
     from caloscale.client.runs import describe, find_run
 
-    connection, where = reach(context, namespace)
+    connection, where = options.reach(context, namespace)
     line = None
     for line in logs(connection, where, name, follow=follow, tail=tail):
         typer.echo(line)
@@ -315,18 +299,18 @@ def logs(
 
 
 def stop(
-    name: RunName,
+    name: options.RunName,
     delete: Annotated[bool, typer.Option("--delete", help="Delete it from the cluster; its bucket stays.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was stopped.")] = False,
-    namespace: Namespace = None,
-    context: Context = None,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
 ) -> None:
     """Stop a run after a checkpoint and give its nodes back; --resume resumes it."""
     from caloscale.client import runs
 
     if delete and resume:
         raise InputError("exclude each other", field="--delete, --resume", remedy="give one of them")
-    connection, where = reach(context, namespace)
+    connection, where = options.reach(context, namespace)
     if delete:
         runs.find_run(connection, where, name)
         runs.delete(connection, where, name)
@@ -340,10 +324,10 @@ def stop(
 
 
 def fetch(
-    name: RunName,
+    name: options.RunName,
     to: Annotated[Path | None, typer.Option(help="Folder; absent: runs/NAME.", show_default=False)] = None,
-    namespace: Namespace = None,
-    context: Context = None,
+    namespace: options.Namespace = None,
+    context: options.Context = None,
 ) -> None:
     """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`.
 
@@ -356,7 +340,7 @@ def fetch(
     from caloscale.stages.solving import report_any
     from caloscale.status import FINISHED
 
-    connection, where = reach(context, namespace)
+    connection, where = options.reach(context, namespace)
     folder = to or Path("runs") / name
     run = find_run(connection, where, name)
     for problem in fetch(run, folder):

@@ -12,20 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 import typer
 
-from caloscale.cli.options import (
-    FIGURES,
-    AsOf,
-    Context,
-    Json,
-    Measurements,
-    Namespace,
-    Overrides,
-    Preset,
-    Prices,
-    Wide,
-    day_of,
-    read_prices,
-)
+from caloscale.cli import options
 from caloscale.errors import CaloscaleError, ConfigurationError, InputError, StorageError
 from caloscale.installation import install_command, installed_version, load_package
 from caloscale.spec import load_run
@@ -41,8 +28,8 @@ def profile(
             help="Folder of a run, whose training was profiled; or a run configuration.", show_default=False
         ),
     ] = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     batch: Annotated[
         int | None, typer.Option(min=1, help="Showers of a step. Absent: 8 of the published networks, 32 of compact.")
     ] = None,
@@ -51,7 +38,7 @@ def profile(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for the figure. Absent: the run's, or none.")
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Profile some steps, or show the profile of a run's training: shares by phase, speeds, what limits."""
     from caloscale.cli.tables import show
@@ -112,8 +99,8 @@ def bench(
         int | None, typer.Option(min=1, help="generate: threads of a runtime. Absent: one per core.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the JSON into this file.")] = None,
-    overrides: Overrides = None,
-    as_json: Json = False,
+    overrides: options.Overrides = None,
+    as_json: options.Json = False,
 ) -> None:
     """Measure ours and the reference alternately, each in a separate process."""
     from caloscale.bench.benches import bench_generate, bench_step
@@ -157,11 +144,11 @@ def study(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder of points and results; absent: runs/study-<name>.")
     ] = None,
-    prices: Prices = None,
-    measurements: Measurements = None,
-    as_of: AsOf = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    prices: options.Prices = None,
+    measurements: options.Measurements = None,
+    as_of: options.AsOf = None,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run a study: points that are finished are not computed again; tables, figures and statements are left."""
     from caloscale.cli.tables import console, surplus, table
@@ -182,7 +169,7 @@ def study(
         return
     asked = load_study(study).changed(dict(map(parse_override, changes or ())))
     folder = output or Path("runs") / f"study-{asked.name}"
-    context = Context(day_of(as_of), read_prices(prices), load_measurements(measurements or ()))
+    context = Context(options.day_of(as_of), options.read_prices(prices), load_measurements(measurements or ()))
     words = ["caloscale", "study", study, *(word for change in changes or () for word in ("--set", change))]
     outcome = run_study(asked, context, folder, shlex.join(words))
     if as_json:
@@ -216,7 +203,7 @@ def compare(
         Path | None,
         typer.Option("--output", "-o", help="Page that is written. Absent: comparison.html; with --json none."),
     ] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare finished runs, or a run with a file of showers: gates, observables, speed, money, configurations."""
     from caloscale.cli.tables import show
@@ -246,8 +233,8 @@ def inspect(
     picture: Annotated[
         Path | None, typer.Option(help="Draw one shower into this file (png, svg or pdf). Absent: no picture.")
     ] = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show the content of a file or folder of showers; with --picture also one shower of it."""
     from caloscale.cli.tables import console, table
@@ -258,8 +245,8 @@ def inspect(
         raise InputError("draws nothing without --picture", field="--shower", value=shower, remedy="add --picture FILE")
     if picture is not None and as_json:
         raise InputError("draws nothing with --json", field="--picture", value=str(picture), remedy="leave one out")
-    if picture is not None and picture.suffix not in FIGURES:
-        remedy = f"end its name with one of {', '.join(FIGURES)}"
+    if picture is not None and picture.suffix not in options.FIGURES:
+        remedy = f"end its name with one of {', '.join(options.FIGURES)}"
         raise StorageError("is not a format of figures", file=picture, remedy=remedy)
     if path.is_dir() and picture is not None:
         load_tensorflow_quietly()
@@ -315,7 +302,7 @@ class Check(NamedTuple):
     """The command that gets it; empty when nothing is missing."""
 
 
-def doctor(context: Context = None, namespace: Namespace = None, as_json: Json = False) -> None:
+def doctor(context: options.Context = None, namespace: options.Namespace = None, as_json: options.Json = False) -> None:
     """Show what this machine can do: processor, memory, TensorFlow, Geant4, cluster; and how to get what is missing."""
     checks = [*_machine(), _tensorflow(), *_overridden(), *_packages(), *_cluster(context, namespace)]
     if as_json:

@@ -8,45 +8,29 @@ from typing import Annotated
 
 import typer
 
-from caloscale.cli.options import (
-    FIGURES,
-    AsOf,
-    Configuration,
-    Json,
-    Measurements,
-    Overrides,
-    Preset,
-    Prices,
-    Speeds,
-    Wide,
-    day_of,
-    planned,
-    read_prices,
-    resolve,
-    warn_of_schedule,
-)
+from caloscale.cli import options
 from caloscale.errors import InputError, StorageError
 from caloscale.spec import Hardware
 from caloscale.spec.model import FIRST_PRESET
 
 
 def plan(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
-    prices: Prices = None,
-    measurements: Measurements = None,
-    as_of: AsOf = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
+    prices: options.Prices = None,
+    measurements: options.Measurements = None,
+    as_of: options.AsOf = None,
     generate: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Also plan making N showers, and the same by Monte Carlo.")
     ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="First measure this machine, in about two minutes, and plan with it.")
     ] = False,
-    speeds: Speeds = None,
+    speeds: options.Speeds = None,
     figure: Annotated[Path | None, typer.Option(help="Draw money against time into a file (svg, png or pdf).")] = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Choose machines for a run: accelerator, number, layout, spot or on demand; with time, money and the reasons.
 
@@ -57,18 +41,20 @@ def plan(
     from caloscale.report.plan import describe_speed, draw_plan, is_met, plan_blocks
     from caloscale.stages.planning import keep_speeds, load_speeds
 
-    if figure is not None and figure.suffix not in FIGURES:
-        raise StorageError("is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(FIGURES)}")
-    run = resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
+    if figure is not None and figure.suffix not in options.FIGURES:
+        raise StorageError(
+            "is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(options.FIGURES)}"
+        )
+    run = options.resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
     if not generate:
-        warn_of_schedule(run)
+        options.warn_of_schedule(run)
     if measure:
         from caloscale.bench.benches import measure_machine
 
         own = measure_machine(run)
         kept = keep_speeds([own], speeds)
         typer.echo(f"{describe_speed(own)}\nmachines: {kept}", err=as_json)
-    result = planned(run, prices, measurements, as_of, speeds=load_speeds(speeds), generate=generate)
+    result = options.planned(run, prices, measurements, as_of, speeds=load_speeds(speeds), generate=generate)
     if figure is not None:
         draw_plan(result, figure)
     if as_json:
@@ -83,16 +69,16 @@ def plan(
 
 def bill(
     run: Annotated[Path, typer.Argument(help="Folder of a run, or its usage file.")],
-    prices: Prices = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    prices: options.Prices = None,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a run cost, by purpose, and why that differs from the estimate."""
     from caloscale.cli.tables import show
     from caloscale.report.bill import bill_blocks
     from caloscale.stages.planning import bill_of
 
-    result = bill_of(run, read_prices(prices))
+    result = bill_of(run, options.read_prices(prices))
     if as_json:
         typer.echo(result.as_json())
     else:
@@ -101,13 +87,13 @@ def bill(
 
 def prices(
     context: typer.Context,
-    prices: Prices = None,
-    as_of: AsOf = None,
+    prices: options.Prices = None,
+    as_of: options.AsOf = None,
     region: Annotated[str | None, typer.Option(help="Only this region.")] = None,
     sku: Annotated[str | None, typer.Option(help="Only what has this in its name, such as v100.")] = None,
     machines: Annotated[bool, typer.Option("--machines", help="List the machine types instead.")] = False,
-    wide: Wide = False,
-    as_json: Json = False,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """List the prices in effect on a day, with when and where each was seen."""
     if context.invoked_subcommand is not None:
@@ -127,7 +113,7 @@ def prices(
     from caloscale.planning.catalogue.prices import STALE_AFTER_DAYS, list_prices
     from caloscale.report.blocks import Table, Text
 
-    listed = list_prices(read_prices(prices), day_of(as_of), region=region, sku=sku)
+    listed = list_prices(options.read_prices(prices), options.day_of(as_of), region=region, sku=sku)
     if as_json:
         typer.echo(listed.as_json())
         return
@@ -225,10 +211,10 @@ def calibrate(
             help="CSV that plans read with --measurements, for runs on rented machines; other runs in it stay.",
         ),
     ] = None,
-    measurements: Measurements = None,
-    speeds: Speeds = None,
-    wide: Wide = False,
-    as_json: Json = False,
+    measurements: options.Measurements = None,
+    speeds: options.Speeds = None,
+    wide: options.Wide = False,
+    as_json: options.Json = False,
 ) -> None:
     """Turn finished runs into measurements for plans: rented machines into --output, this one into --speeds."""
     from caloscale.cli.tables import show
@@ -268,29 +254,29 @@ def calibrate(
 
 
 def node_pools(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     cluster: Annotated[str, typer.Option(help="Name of the GKE cluster.")] = "caloscale",
     location: Annotated[
         str | None, typer.Option(help="Zone or region of the cluster; absent: the region of the plan.")
     ] = None,
-    prices: Prices = None,
-    measurements: Measurements = None,
-    as_of: AsOf = None,
+    prices: options.Prices = None,
+    measurements: options.Measurements = None,
+    as_of: options.AsOf = None,
 ) -> None:
     """Print the gcloud commands that make the node pools of a run: machines, spot taints, placement, network."""
     from caloscale.cluster.capacity.gke_pools import NodePool, gcloud_command
     from caloscale.planning.catalogue.hardware import find_kind
 
-    run = resolve(configuration, preset, overrides, ".")
+    run = options.resolve(configuration, preset, overrides, ".")
     if location is not None:
         region, hardware = re.sub(r"(-[a-z]+\d+)-\w+$", r"\1", location), run.hardware or Hardware()
         if hardware.region not in (None, region):
             remedy = f"a zone of {hardware.region}, or --set hardware.region={region}"
             raise InputError("is not in hardware.region of the run", field="--location", value=location, remedy=remedy)
         run = run.model_copy(update={"hardware": hardware.model_copy(update={"region": region})})
-    result = planned(run, prices, measurements, as_of)
+    result = options.planned(run, prices, measurements, as_of)
     best = result.chosen
     if best is None:
         raise InputError("nothing was chosen", field="budget", remedy="; ".join(result.notes) or "see caloscale plan")

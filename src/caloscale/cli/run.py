@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from caloscale import stages
-from caloscale.cli.options import (
-    Configuration,
-    Json,
-    Overrides,
-    Preset,
-    Workspace,
-    folder_of,
-    resolve,
-    warn_of_schedule,
-)
+from caloscale.cli import options
 from caloscale.errors import ConfigurationError, InputError, NotAcceptedError
 from caloscale.spec import Data, Run, SolverRun, load_any_run, load_run, load_solver_run, parse_any_run
 from caloscale.status import PROGRESS_FILE_VARIABLE
@@ -41,18 +32,18 @@ Shards = Annotated[
 
 
 def run(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; an existing run is resumed.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate or read showers, train, validate, report: all stages of a run configuration."""
     from caloscale.installation import require
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
-    warn_of_schedule(run)
+    options.warn_of_schedule(run)
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
     require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
@@ -76,9 +67,9 @@ def _resumable(folder: Path, name: str | None) -> Iterator[None]:
 
 
 def simulate(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     models: Annotated[
         list[Path] | None,
         typer.Option(
@@ -86,12 +77,12 @@ def simulate(
         ),
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the HDF5 files.")] = Path("showers"),
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Simulate the showers of a run configuration with Geant4 into HDF5 files; resumes from finished files."""
     from caloscale.simulation import simulate
 
-    data = resolve(configuration, preset, overrides, ".").data
+    data = options.resolve(configuration, preset, overrides, ".").data
     if models:
         _with_generators(data, models, output, as_json=as_json)
         return
@@ -125,19 +116,19 @@ def _with_generators(data: Data, models: list[Path], output: Path, *, as_json: b
 
 
 def preprocess(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
     showers: Annotated[
         str | None, typer.Option(help="HDF5 files: a file, a folder, or gs://bucket/prefix. Absent: data.source.")
     ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the shards.")] = Path("dataset"),
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Select, re-bin and compress showers, split off the validation showers, and write TFRecord shards."""
     from caloscale.showers.tfrecord.shards import BEYOND_SHOWERS, preprocess_showers
 
-    data = resolve(configuration, preset, overrides, ".").data
+    data = options.resolve(configuration, preset, overrides, ".").data
     source = showers or data.source
     if source == "simulate":
         remedy = "give --showers FOLDER (made by caloscale simulate), or set data.source to your files"
@@ -156,21 +147,21 @@ def preprocess(
 
 
 def train(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
-    workspace: Workspace = "runs/here",
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
+    workspace: options.Workspace = "runs/here",
     dataset: Shards = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Train the networks of a run; resumes from the newest checkpoint in the workspace.
 
     One worker of several when TF_CONFIG names several, as in a TFJob, JobSet or Azure ML job.
     """
     _log_decisions()
-    run = resolve(configuration, preset, overrides, workspace)
-    warn_of_schedule(run)
-    record = stages.train(run, workspace, dataset or stages.dataset_of(folder_of(workspace)))
+    run = options.resolve(configuration, preset, overrides, workspace)
+    options.warn_of_schedule(run)
+    record = stages.train(run, workspace, dataset or stages.dataset_of(options.folder_of(workspace)))
     typer.echo(
         record.as_json()
         if as_json
@@ -187,10 +178,10 @@ def _log_decisions() -> None:
 
 
 def validate(
-    configuration: Configuration = None,
-    preset: Preset = None,
-    overrides: Overrides = None,
-    workspace: Workspace = "runs/here",
+    configuration: options.Configuration = None,
+    preset: options.Preset = None,
+    overrides: options.Overrides = None,
+    workspace: options.Workspace = "runs/here",
     dataset: Shards = None,
     model: Annotated[Path | None, typer.Option(help="Model folder. Absent: <workspace>/training/model.")] = None,
     require_release: Annotated[
@@ -204,15 +195,15 @@ def validate(
             "--model: absent, <workspace>/model.",
         ),
     ] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Generate showers, compare them with held-out Monte Carlo, decide by the gates whether the model is accepted."""
     from caloscale.report.physics_sections import verdict_markdown
     from caloscale.spec.workspace_layout import MODEL, TRAINED
 
-    run = resolve(configuration, preset, overrides, workspace)
-    shards = dataset or stages.dataset_of(folder_of(workspace))
-    networks = model or folder_of(workspace) / (MODEL if int8 else TRAINED)
+    run = options.resolve(configuration, preset, overrides, workspace)
+    shards = dataset or stages.dataset_of(options.folder_of(workspace))
+    networks = model or options.folder_of(workspace) / (MODEL if int8 else TRAINED)
     if int8:
         evaluation = stages.validate_int8(run, shards, networks)
     else:
@@ -222,12 +213,12 @@ def validate(
         raise NotAcceptedError(evaluation.decision)
 
 
-def report(workspace: Workspace = "runs/here", as_json: Json = False) -> None:
+def report(workspace: options.Workspace = "runs/here", as_json: options.Json = False) -> None:
     """Write report.html, summary.json and bill.json from what the stages left; of a solver run page and bill."""
     from caloscale.stages.record import finished
     from caloscale.stages.solving import print_solution, report_any
 
-    folder = folder_of(workspace)
+    folder = options.folder_of(workspace)
     run, summary = load_any_run(folder / "run.yaml"), folder / "summary.json"
     report_any(run, workspace)
     _, failed = finished(folder)
@@ -293,14 +284,14 @@ def _work(run: Run) -> None:
 
 
 def solve(
-    configuration: Configuration = None,
+    configuration: options.Configuration = None,
     preset: Annotated[
         str | None, typer.Option(help="Preset, which the configuration overrides: proxy or proxy-paper.")
     ] = None,
-    overrides: Overrides = None,
+    overrides: options.Overrides = None,
     name: Annotated[str | None, typer.Option(help="Name of the run; an existing run is resumed.")] = None,
     runs: Annotated[Path, typer.Option(help="Folder of all runs.")] = Path("runs"),
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Solve an inverse problem on several ranks: summary, bill, report and checkpoints of the generators."""
     from caloscale.stages.solving import new_solver_folder, print_solution, solve_and_report
@@ -320,7 +311,7 @@ def ensemble(
         list[Path], typer.Argument(help="Folders of solver runs; those that differ in the seed alone are one.")
     ],
     epoch: Annotated[int | None, typer.Option(help="Epoch of a checkpoint; absent: the last of each run.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Compare solver runs: for each configuration the residuals of its ensemble, or without a truth the parameters."""
     import numpy as np

@@ -12,6 +12,7 @@ from caloscale.errors import PriceError
 from caloscale.planning.catalogue.hardware import SPOT_ONLY, load_machines
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import SECONDS_PER_HOUR, Prices, RatePart, node_rate, usd_of
+from caloscale.planning.search import own_machine
 from caloscale.planning.search.candidates import (
     Basis,
     Candidates,
@@ -22,15 +23,6 @@ from caloscale.planning.search.candidates import (
     names_accelerator,
     pareto_front,
     work_seconds,
-)
-from caloscale.planning.search.own_machine import (
-    MachineSpeed,
-    Making,
-    OwnTraining,
-    plan_making,
-    plan_training,
-    priced_machine,
-    rates_used,
 )
 from caloscale.planning.search.spot import NEVER_SECONDS, break_even_rate
 from caloscale.planning.step_time.layout import Layout, describe_division
@@ -145,9 +137,9 @@ class Plan(Block):
     """Day and warnings of the prices."""
     notes: tuple[str, ...]
     """What a reader should know of the whole."""
-    own_training: OwnTraining | None = None
+    own_training: own_machine.OwnTraining | None = None
     """The training on the machine at hand; null: it was not measured, or not asked for."""
-    making: Making | None = None
+    making: own_machine.Making | None = None
     """Making showers; null: not asked for."""
 
 
@@ -157,7 +149,7 @@ def plan(
     measurements: Sequence[Measurement],
     as_of: dt.date,
     *,
-    speeds: Sequence[MachineSpeed] = (),
+    speeds: Sequence[own_machine.MachineSpeed] = (),
     generate: int | None = None,
     unpriced: bool = False,
 ) -> Plan:
@@ -175,7 +167,7 @@ def plan(
     prices = prices.no_older_than(run.budget.max_price_age_days)
     basis = Basis(run, prices, measurements, as_of)
     if speeds or generate is not None:
-        priced_machine(run)
+        own_machine.priced_machine(run)
     hours_only = run.budget.max_usd is None and (unpriced or basis.hardware.cloud == "none")
     candidates = find_candidates(basis, unpriced=hours_only)
     limits = {"max_usd": run.budget.max_usd, "deadline_seconds": run.budget.deadline_seconds}
@@ -186,7 +178,7 @@ def plan(
     rented = [machine.name for machine in load_machines() if offer is not None and machine == offer.hardware]
     on_front = {int(i): _describe(candidates, int(i), on_front=True) for i in front}
     listed = sorted({*on_front, *_notable(candidates, best)}, key=lambda i: (usd[i], seconds[i], i))
-    own = plan_training(basis, speeds)
+    own = own_machine.plan_training(basis, speeds)
     described = None if best is None else on_front[best]
     chosen, nearest = (described, None) if binding is None else (None, described)
     own_counts = own is not None and chosen is None and (own.meets_limits or described is None)
@@ -194,9 +186,9 @@ def plan(
     making = None
     if generate is not None:
         cost, planned = (None, False) if trained is None else (trained.usd, True)
-        making = plan_making(basis, generate, speeds, rented=rented, training_usd=cost, is_planned=planned)
+        making = own_machine.plan_making(basis, generate, speeds, rented=rented, training_usd=cost, is_planned=planned)
     of_choice = () if offer is None else (offer.rate, offer.control_plane)
-    rates = [rate for rate in of_choice if rate is not None] + rates_used(basis, own, making)
+    rates = [rate for rate in of_choice if rate is not None] + own_machine.rates_used(basis, own, making)
     return Plan(
         network=run.model.network,
         showers=run.data.showers or 0,

@@ -19,24 +19,11 @@ import caloscale
 from caloscale.detector.angle import measured_angle_rad
 from caloscale.errors import ShowerFileError, StorageError
 from caloscale.progress import bar
+from caloscale.showers import sources
 from caloscale.showers.arrays import Showers
 from caloscale.showers.hdf5.reader import read_showers
 from caloscale.showers.preprocessing import rebin, to_gev, to_network
 from caloscale.showers.primaries import Table, rows
-from caloscale.showers.sources import (
-    FileSlice,
-    SurveyedFile,
-    centres_of,
-    check_deposits,
-    check_depth,
-    check_inclination,
-    check_one_origin,
-    check_selection,
-    empty_selection,
-    find_files,
-    split_files,
-    survey_file,
-)
 from caloscale.showers.tfrecord.manifest import (
     MANIFEST,
     Manifest,
@@ -149,7 +136,7 @@ def preprocess_showers(data: Data, source: str | Path, output: Path, *, record: 
         if record is not None:
             shutil.copyfile(record, folder / record.name)
         with tempfile.TemporaryDirectory(prefix=PARTIAL, dir=output.parent) as scratch:
-            files = [survey_file(path, data) for path in find_files(source, Path(scratch))]
+            files = [sources.survey_file(path, data) for path in sources.find_files(source, Path(scratch))]
             manifest = _Preprocessor(data, str(source), files, folder).run()
         text = manifest.model_dump_json(by_alias=True, indent=2)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
@@ -181,15 +168,15 @@ def read_split(folder: str | Path, split: Split, showers: NDArray[np.intp] | Non
 class _Preprocessor:
     """One pass over the files, block by block."""
 
-    def __init__(self, data: Data, source: str, files: list[SurveyedFile], folder: Path) -> None:
+    def __init__(self, data: Data, source: str, files: list[sources.SurveyedFile], folder: Path) -> None:
         self.data, self.source, self.folder = data, source, folder
-        self.origin = check_one_origin(files)
+        self.origin = sources.check_one_origin(files)
         if data.source == "simulate" and self.origin == "file":
             problem = "are no simulated showers, whose energies and order are known (data.source: simulate)"
             remedy = "set data.source to this path"
             raise ShowerFileError(problem, file=source, field="attribute source", value=self.origin, remedy=remedy)
-        self.slices, self.split_method = split_files(files, data)
-        check_selection(self.slices, data, source)
+        self.slices, self.split_method = sources.split_files(files, data)
+        sources.check_selection(self.slices, data, source)
         self.dropped: Counter[str] = Counter()
         self.sources: dict[Path, SourceFile] = {}
         self.checksums: dict[str, Path] = {}
@@ -200,7 +187,7 @@ class _Preprocessor:
         shards = [shard for split in ("train", "validation") for shard in self._write_split(split)]
         self.twins.check()
         if self.origin != "generated":  # a bad generator may make anything
-            check_depth(np.concatenate(self.centres), self.data, self.source)
+            sources.check_depth(np.concatenate(self.centres), self.data, self.source)
         splits: dict[Split, int] = {"train": 0, "validation": 0}
         for shard in shards:
             splits[shard.split] += shard.showers
@@ -257,10 +244,10 @@ class _Preprocessor:
                         written += count
             self.dropped[BEYOND_SHOWERS] += len(places) - read
             if written == 0:
-                raise empty_selection(split, self.slices, self.data, self.source)
+                raise sources.empty_selection(split, self.slices, self.data, self.source)
             return writer.finish()
 
-    def _prepare(self, one: FileSlice, wanted: NDArray[np.bool_]) -> Iterator[tuple[Table, NDArray[np.intp]]]:
+    def _prepare(self, one: sources.FileSlice, wanted: NDArray[np.bool_]) -> Iterator[tuple[Table, NDArray[np.intp]]]:
         """The wanted showers of a slice (N,) that are not too faint, and their places, in blocks of the file."""
         path = one.file.path
         size = max(1, _BLOCK_BYTES // (4 * int(np.prod(self.data.geometry.cells))))
@@ -274,18 +261,18 @@ class _Preprocessor:
             # A file of one primary has no column of it.
             further = {name: one.file.primaries[name][start + selected] for name in self.data.spans}
             showers = replace(showers, further=further)
-            check_deposits(one.file, showers, start + selected, self.data)
+            sources.check_deposits(one.file, showers, start + selected, self.data)
             prepared, is_bright, cells_gev = prepare(showers, self.data)
             bright = showers[is_bright]
             measured = prepared["measured_angle_rad"]
-            check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
+            sources.check_inclination(one.file, bright.angle_rad, measured, cells_gev[is_bright], self.data)
             self.dropped[FAINT] += int((~is_bright).sum())
             self.twins.add(path, bright, start + selected[is_bright])
-            self.centres.append(centres_of(bright.energy_gev, cells_gev[is_bright]))
+            self.centres.append(sources.centres_of(bright.energy_gev, cells_gev[is_bright]))
             if len(bright):
                 yield prepared, one.places[start + selected][is_bright]
 
-    def _keep(self, file: SurveyedFile) -> None:
+    def _keep(self, file: sources.SurveyedFile) -> None:
         """Remember the file; the same showers under two names could be in both splits."""
         path = file.path
         if path in self.sources:
