@@ -19,18 +19,7 @@ from caloscale.detector.sampling import Medium
 from caloscale.errors import InputError, ShowerFileError, cut
 from caloscale.showers.arrays import Showers
 from caloscale.showers.files import read_showers
-from caloscale.showers.hdf5.layouts import (
-    AXES,
-    CELL_SHAPE_ATTRIBUTE,
-    DETECTOR_ATTRIBUTE,
-    PARTICLE_ATTRIBUTE,
-    UNITS_ATTRIBUTE,
-    WITHOUT_GENERATED_ATTRIBUTE,
-    Layout,
-    OpenFile,
-    Source,
-    open_layout,
-)
+from caloscale.showers.hdf5 import layouts
 from caloscale.showers.hdf5.reader import SURE, check_order, check_primaries, correlated_sigmas
 from caloscale.showers.preprocessing import without_faint
 from caloscale.showers.primaries import FURTHER, Table, turned
@@ -71,8 +60,8 @@ class SurveyedFile:
     """A file of showers, without its cells."""
 
     path: Path
-    layout: Layout
-    source: Source
+    layout: layouts.Layout
+    source: layouts.Source
     primaries: Table
     outside: dict[str, NDArray[np.bool_]]
     """Showers that are not selected, each at the first reason (N,)."""
@@ -159,11 +148,11 @@ def _distinct(paths: Iterable[Path]) -> list[Path]:
 def survey_file(path: Path, data: Data) -> SurveyedFile:
     """Read the primaries of a file, not its cells; azimuths become those of the run configuration's range by whole
     turns. Raises ShowerFileError as `reader.read_showers` and `reader.check_order` do."""
-    with open_layout(path) as opened:
+    with layouts.open_layout(path) as opened:
         opened.check_shape(data.geometry)
         _check_origin(opened, data)
         primaries = opened.primaries(columns=tuple(dict.fromkeys((*data.spans, *opened.further))))
-        layout, source, states_unit = opened.layout, opened.source, UNITS_ATTRIBUTE in opened.attributes
+        layout, source, states_unit = opened.layout, opened.source, layouts.UNITS_ATTRIBUTE in opened.attributes
     check_primaries(path, layout, primaries)
     primaries = turned(primaries, data)
     return SurveyedFile(path, layout, source, primaries, outside_ranges(primaries, data), states_unit)
@@ -177,9 +166,9 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
     """
     unstated: list[str] = []
 
-    def check(opened: OpenFile) -> None:
+    def check(opened: layouts.OpenFile) -> None:
         _check_origin(opened, data)
-        unstated.extend(() if UNITS_ATTRIBUTE in opened.attributes else (opened.cells_field,))
+        unstated.extend(() if layouts.UNITS_ATTRIBUTE in opened.attributes else (opened.cells_field,))
 
     rebin = data.preprocessing.rebin
     showers = read_showers(path, geometry=data.geometry, rebin=rebin, start=start, stop=stop, check=check)
@@ -193,17 +182,17 @@ def read_of_run(path: str | Path, data: Data, *, start: int = 0, stop: int | Non
     return showers
 
 
-def _check_origin(opened: OpenFile, data: Data) -> None:
+def _check_origin(opened: layouts.OpenFile, data: Data) -> None:
     """Raise ShowerFileError for a file of another detector, beam line or primary than that of the data, of voxels in
     another order, and for a part of hybrid showers."""
-    _check_detector(str(opened.attributes.get(DETECTOR_ATTRIBUTE, "")), data, opened.path)
+    _check_detector(str(opened.attributes.get(layouts.DETECTOR_ATTRIBUTE, "")), data, opened.path)
     x, y, z = (cells // summed for cells, summed in zip(data.geometry.cells, opened.rebin))
     check_order(opened, (x, y, z))
-    if (taken := opened.attributes.get(WITHOUT_GENERATED_ATTRIBUTE)) is not None:
+    if (taken := opened.attributes.get(layouts.WITHOUT_GENERATED_ATTRIBUTE)) is not None:
         problem = "holds Geant4's part of hybrid showers: the particles that generators took over are not in its cells"
         remedy = "give whole showers: those of `caloscale simulate` without --with"
-        raise opened.error(problem, f"attribute {WITHOUT_GENERATED_ATTRIBUTE}", taken, remedy)
-    field = "pdg" if "pdg" in opened.further else f"attribute {PARTICLE_ATTRIBUTE}"
+        raise opened.error(problem, f"attribute {layouts.WITHOUT_GENERATED_ATTRIBUTE}", taken, remedy)
+    field = "pdg" if "pdg" in opened.further else f"attribute {layouts.PARTICLE_ATTRIBUTE}"
     _check_particles(opened.path, field, opened.particles, data)
 
 
@@ -212,16 +201,17 @@ def _check_particles(path: Path, field: str, particles: Sequence[str], data: Dat
     if not set(particles) & set(data.particles):
         found = ", ".join(particles)
         problem = f"holds showers of {found}, the run configuration is one of {data.particle_text}"
-        remedy = f"set data.particle to {found}, give other files, or write the attribute {PARTICLE_ATTRIBUTE} into a "
-        raise ShowerFileError(problem, file=path, field=field, value=found, remedy=f"{remedy}file without its primary")
+        remedy = f"set data.particle to {found}, give other files, or write the attribute {layouts.PARTICLE_ATTRIBUTE} "
+        remedy += "into a file without its primary"
+        raise ShowerFileError(problem, file=path, field=field, value=found, remedy=remedy)
 
 
 def origin_attributes(data: Data) -> dict[str, str]:
     """The attributes of a file that state which primaries its showers are of, in which cells of which detector."""
     return {
-        PARTICLE_ATTRIBUTE: data.particle_text,
-        CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
-        DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
+        layouts.PARTICLE_ATTRIBUTE: data.particle_text,
+        layouts.CELL_SHAPE_ATTRIBUTE: data.geometry.cell_shape,
+        layouts.DETECTOR_ATTRIBUTE: json.dumps(detector_of(data)),
     }
 
 
@@ -340,7 +330,7 @@ def split_files(files: Sequence[SurveyedFile], data: Data) -> tuple[list[FileSli
     return [one for one in validation + train if one.members.any()], method
 
 
-def check_one_origin(files: Sequence[SurveyedFile]) -> Source:
+def check_one_origin(files: Sequence[SurveyedFile]) -> layouts.Source:
     """The origin that all files share; raises ShowerFileError when Monte Carlo and other showers are mixed."""
     origin = files[0].source
     other = next((file for file in files if file.source != origin), None)
@@ -464,7 +454,7 @@ def _unusual(ratios: NDArray[np.floating], data: Data) -> tuple[str, str] | None
 def _write_unit(data: Data) -> str:
     low, high = _sampled(data)
     sampled = f"{low:.2g}" if low == high else f"{low:.2g} to {high:.2g}"
-    remedy = f"write the units of a cell per GeV into the file's attribute {UNITS_ATTRIBUTE}"
+    remedy = f"write the units of a cell per GeV into the file's attribute {layouts.UNITS_ATTRIBUTE}"
     return f"{remedy} (this detector samples about {sampled} of the energy)"
 
 
@@ -507,7 +497,7 @@ def check_inclination(
         unit = angles if alike else angles - angles.mean(axis=1, keepdims=True)
         unit /= np.linalg.norm(unit, axis=1, keepdims=True)
         along_x, along_y = (float(unit[0] @ shown) for shown in unit[1:])
-    store = AXES[file.layout]
+    store = layouts.AXES[file.layout]
     if abs(along_y) > max(_INCLINED, abs(along_x)):
         problem, remedy = "are inclined along y", f"store the axes {store}: showers are inclined along x"
     elif along_x < -_INCLINED:

@@ -13,14 +13,7 @@ import scipy
 from numpy.typing import NDArray
 from scipy.special import gammainc
 
-from caloscale.detector.geometry import (
-    absorber_mm,
-    aim_depth_mm,
-    layer_depth_mm,
-    layer_edges_mm,
-    layer_edges_x0,
-    sum_cells,
-)
+from caloscale.detector import geometry
 from caloscale.detector.sampling import Medium, sampling_term, sampling_variance_gev
 from caloscale.showers.primaries import Table
 from caloscale.spec import Data
@@ -110,11 +103,11 @@ class Parametrised:
 
     def __init__(self, data: Data) -> None:
         self._geometry = data.geometry
-        media = [Medium.of_layer(data.geometry, thick_mm) for thick_mm in absorber_mm(data.geometry)]
+        media = [Medium.of_layer(data.geometry, thick_mm) for thick_mm in geometry.absorber_mm(data.geometry)]
         self._medium = media[0]  # the front decides how the shower develops
-        self._edges_x0 = layer_edges_x0(data.geometry)
-        self._edges_mm = layer_edges_mm(data.geometry)
-        self._sensor_mm = layer_depth_mm(data.geometry)
+        self._edges_x0 = geometry.layer_edges_x0(data.geometry)
+        self._edges_mm = geometry.layer_edges_mm(data.geometry)
+        self._sensor_mm = geometry.layer_depth_mm(data.geometry)
         self._visible = np.array([medium.visible_fraction for medium in media])
         self._moliere_mm = np.array([medium.moliere_radius_mm for medium in media])
         self._sampling_term = sampling_term(data.geometry)
@@ -169,7 +162,7 @@ class Parametrised:
         inside = (layer >= 0) & (layer < layers)
         # From the spot along the shower to the sensor of its layer, which sees it; outside there is none.
         to_sensor = self._sensor_mm[np.clip(layer, 0, layers - 1)] - z
-        x = (axis_z - aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
+        x = (axis_z - geometry.aim_depth_mm(self._geometry) + to_sensor) * cot + inclined * np.sin(angle)[shower]
         y = across
         if "azimuth_rad" in primaries:
             cosine, sine = (function(primaries["azimuth_rad"])[shower] for function in (np.cos, np.sin))
@@ -179,7 +172,7 @@ class Parametrised:
         shower, layer = shower[inside], layer[inside]
         visible_gev = spot_gev[inside] * self._visible[layer]
         size_mm, count = self._geometry.cell_mm, len(angle)
-        cells = sum_cells(
+        cells = geometry.sum_cells(
             shower, x[inside], y[inside], layer, visible_gev, count=count, size=size_mm, geometry=self._geometry
         )
         return cells.astype(np.float32)
