@@ -155,7 +155,7 @@ def words(name: str) -> str:
 
 def markdown(*blocks: Block) -> str:
     """Texts, statements and tables as Markdown."""
-    parts = []
+    parts: list[str] = []
     for block in blocks:
         match block:
             case Table():
