@@ -85,6 +85,8 @@ def test_one_worker_a_node_is_the_best_layout_of_32_gpus_and_the_penalties_are_t
         assert not on_four_nodes[workers].aligned
     assert on_four_nodes[32].step_scatter == pytest.approx(0.114, abs=0.01)
     assert [x.epoch_seconds for x in made.layouts] == sorted(x.epoch_seconds for x in made.layouts)
+    unmeasured = plan_of(*IN_EUROPE, "data.showers=124950", preset="flow").layouts
+    assert len(unmeasured) == len(made.layouts) and {layout.step_scatter for layout in unmeasured} == {None}
 
 
 def test_free_placement_considers_every_division_and_chooses_the_aligned_one():

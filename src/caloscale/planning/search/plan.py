@@ -362,11 +362,12 @@ def _layouts(candidates: Candidates, index: int) -> tuple[Layout, ...]:
     setups = Setups(*np.array([(replicas, count // part, nodes, batch) for nodes, _, part in divided], float).T)
     timing = candidates.timings.of(*offer.key)
     times = timing.predict(setups, basis.run.data.showers or 0)
+    kind = (basis.run.model.network, *offer.key)
+    here = [m for m in basis.measurements if (m.network, m.provider, m.accelerator) == kind]
     scatter: list[float | None] = []
     for nodes, _, part in divided:
-        wanted = (offer.accelerator.accelerator, count, count // part, nodes)
-        alike = (m for m in basis.measurements if (m.accelerator, m.count, m.workers, m.nodes) == wanted)
-        known = [m.step_cv for m in alike if m.step_cv is not None]
+        wanted = (count, count // part, nodes)
+        known = [m.step_cv for m in here if (m.count, m.workers, m.nodes) == wanted and m.step_cv is not None]
         scatter.append(float(np.mean(known)) if known else None)
     order = sorted(range(len(divided)), key=lambda i: (times.epoch_seconds[i], scatter[i] or np.inf))
     ranked = []
