@@ -193,6 +193,16 @@ def test_machines_of_ones_own_are_priced_by_a_row(kind: str, sku: str, usd: floa
     assert best is not None and best.usd == pytest.approx(best.accelerator_hours) and best.usd_per_hour == best.count
 
 
+def test_nodes_of_no_region_do_not_have_the_price_of_a_region(tmp_path: Path) -> None:
+    row = "none,{},gpu,nvidia-tesla-v100,gpu,on-demand,1,yes,2026-01-01,,2026-11-01,electricity,list,no,,".format
+    run = ex.run_of("hardware.accelerator=nvidia-tesla-v100")
+    for region, usd_per_node in (("mylab", None), ("own", 8)):
+        prices = load_prices([table(tmp_path / region, ex.PRICES_HEADER, row(region))])
+        pools = ex.pools(ex.VENDORS["bare-metal"]("b0"))
+        placed = choose_placement(run, pools, replace(ex.CATALOGUE, prices=prices, known={})).placed
+        assert placed is not None and (placed.region, placed.usd_per_hour) == ("own", usd_per_node)
+
+
 def test_a_deadline_that_nothing_meets_is_said_without_a_price() -> None:
     run = ex.run_of("hardware.accelerator=nvidia-tesla-v100", "hardware.maxNodes=2", "budget.deadline=10m")
     choice = choose_placement(run, ex.pools(ex.VENDORS["bare-metal"]("b0")), ex.CATALOGUE)

@@ -456,6 +456,17 @@ def test_prices_of_disks_and_the_control_plane_count_on_own_machines_that_have_a
         assert without.chosen == plan_of(*own).chosen and without.prices.parts == ()
 
 
+def test_a_price_of_own_machines_in_a_region_counts_where_the_run_names_none(tmp_path):
+    own = ("hardware.cloud=none", "hardware.perNode=8", "hardware.machineType=box", *V100)
+    header = "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
+    row = "none,{},vm,box,vm,on-demand,{},2026-01-01,2026-11-01,ours\n".format
+    (tmp_path / "own.csv").write_text(header + row("lab-b", 7) + row("lab-a", 9))
+    prices = load_prices([tmp_path / "own.csv"])
+    for overrides, region, usd in (((), "lab-b", 7), (("hardware.region=lab-a",), "lab-a", 9)):
+        chosen = plan_of(*own, *overrides, prices=prices).chosen
+        assert (chosen.region, chosen.usd_per_hour) == (region, usd * chosen.nodes)
+
+
 @pytest.mark.parametrize(
     ("field", "sold"), [("diskGib=100", "disk_gib,boot,gib"), ("controlPlane=true", "control_plane,cluster,cluster")]
 )

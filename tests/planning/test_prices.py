@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from caloscale.cli.options import day_of
 from caloscale.errors import PriceError
-from caloscale.planning.catalogue.hardware import find_machine, load_machines
+from caloscale.planning.catalogue.hardware import find_machine, load_machines, own_machine
 from caloscale.planning.catalogue.prices import Key, PriceRow, list_prices, load_prices, node_rate, stale_warning, today
 from caloscale.planning.catalogue.rows import SourcedRow, read_rows, rows_csv
 from caloscale.spec import build_run
@@ -313,7 +313,7 @@ def test_a_list_of_nothing_says_what_there_is(tmp_path):
         assert (refused.value.field, refused.value.value) == ("prices", "2019-01-01")
     with pytest.raises(PriceError, match="no price of --region aa-1 --sku min is in effect"):
         list_prices(prices, dt.date(2019, 1, 1), region="aa-1", sku="min")
-    assert prices.regions("none") == ["aa-1"]
+    assert prices.regions(own_machine("box", "Mine", 8)) == ["aa-1"] and prices.regions(own_machine("third")) == ["own"]
     assert prices.rows[0].region == "aa-1"
 
 

@@ -14,7 +14,7 @@ from caloscale.cluster.capacity.nodes import Pool, PoolKey, kind_of, node_use
 from caloscale.cluster.names import CPU
 from caloscale.errors import InputError, InvalidValueError, PriceError, with_remedy
 from caloscale.planning.billing.bill import rates_of_use
-from caloscale.planning.catalogue.hardware import provider_of, replicas_of
+from caloscale.planning.catalogue.hardware import OWN, provider_of, replicas_of
 from caloscale.planning.catalogue.measurements import Measurement
 from caloscale.planning.catalogue.prices import Prices, usd_of
 from caloscale.planning.search.plan import Candidate, plan
@@ -181,6 +181,8 @@ def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Pla
         return _on_processors(run, pool, catalogue)
     narrowed = {name: value or None for name, value in kind_of(key).items()}
     narrowed |= {"cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
+    if narrowed["cloud"] == "none":  # nodes of an unknown region do not have the price of another
+        narrowed["region"] = key.region or OWN
     try:
         narrow = run.model_copy(update={"hardware": hardware_of(run).model_copy(update=narrowed)})
         planned = plan(narrow, catalogue.prices, catalogue.measurements, catalogue.as_of, unpriced=True)

@@ -183,9 +183,13 @@ class Prices:
             raise PriceError(problem, field="budget.maxPriceAge", value=f"{most:g}d", remedy=remedy)
         return row
 
-    def regions(self, provider: str) -> list[str]:
-        """Regions of which there is any price."""
-        return sorted({key.region for key in self._rows if key.provider == provider})
+    def regions(self, kind: Machine | Slice) -> list[str]:
+        """Regions of which the cloud has any price; of a machine of one's own those with a price of it, or `OWN`."""
+        keys = [key for key in self._rows if key.provider == kind.provider]
+        if kind.provider != "none":
+            return sorted({key.region for key in keys})
+        regions = {key.region for key in keys if (key.sku_kind, key.sku) in _own_skus(kind)} or {OWN}
+        return sorted(regions, key=lambda region: (region != OWN, region))
 
     def doubtful_regions(self) -> list[str]:
         """Warnings of regions of clouds that may be mistyped: where no machine of the catalogue has all its prices, and
@@ -407,8 +411,7 @@ def node_rate(
         raise PriceError(problem, field="machineType", value=kind.machine_type, remedy=remedy)
     if isinstance(kind, Machine) and kind.priced_by == "own":
         # the row of the machine type, else that of its GPUs; of the region, else of no region
-        skus = [("vm", kind.machine_type), ("gpu", kind.accelerator)]
-        keys = [Key(kind.provider, region, part, sku, capacity_type) for part, sku in skus if sku]
+        keys = [Key(kind.provider, region, part, sku, capacity_type) for part, sku in _own_skus(kind)]
         row = _find(prices, keys, as_of)
         rows = [(row, float(kind.per_node) if row.sku_kind == "gpu" else 1.0)]
     else:
@@ -435,6 +438,11 @@ def _parts(node: Machine | Slice) -> list[tuple[str, str, float]]:
     if node.priced_by != "whole" and node.accelerator:
         parts.append(("gpu", node.accelerator, node.per_node))
     return parts
+
+
+def _own_skus(machine: Machine | Slice) -> list[tuple[str, str]]:
+    """Kind and name of what a machine of one's own may be priced by."""
+    return [("vm", machine.machine_type), *([("gpu", machine.accelerator)] if machine.accelerator else [])]
 
 
 def _find(prices: Prices, keys: Sequence[Key], as_of: dt.date) -> PriceRow:

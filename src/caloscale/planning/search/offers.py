@@ -70,8 +70,8 @@ def find_offers(
     both_named = hardware.machine_type is not None and hardware.capacity_type is not None  # as of a pool of a cluster
     for kind, counts in kinds:
         chip = load_accelerators()[kind.accelerator]
-        named = [hardware.region or OWN] if hardware.region or kind.provider == "none" else None
-        for region, capacity_type in product(named or prices.regions(kind.provider), ways):
+        regions = [hardware.region] if hardware.region else prices.regions(kind)
+        for region, capacity_type in product(regions, ways):
             if capacity_type == "on-demand" and kind.machine_type in SPOT_ONLY and not both_named:
                 problem, remedy = f"{kind.machine_type} is not sold on demand", "choose spot, or hardware.perNode=8"
                 unsold.append(PriceError(problem, field="hardware.capacityType", value=capacity_type, remedy=remedy))
