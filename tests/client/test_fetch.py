@@ -58,6 +58,8 @@ def test_a_solver_run_is_billed_without_an_estimate(tmp_path: Path) -> None:
 def test_an_estimate_that_cannot_be_made_again_is_left_out_with_the_reason(tmp_path: Path) -> None:
     run = use.run_of()
     status = use.status_of(run)
+    fetch(seen(run, status), tmp_path)
+    assert bill_of(tmp_path).against_estimate is not None  # of an earlier placement
     for change in ({"estimate_usd": 12.5}, {"estimate_usd": None, "reasons": ("no estimate: no price",)}):
         other = status.model_copy(update={"placement": status.placement.model_copy(update=change)})
         missing = fetch(seen(run, other), tmp_path)

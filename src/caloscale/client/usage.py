@@ -20,7 +20,7 @@ from caloscale.spec import AnyRun, Run, SolverRun, build_run
 from caloscale.spec.block import parse_block
 from caloscale.spec.workspace_layout import PLAN_FILE, USAGE_FILE
 from caloscale.status import AttemptStatus, Placed, RunStatus
-from caloscale.storage.objects import read_object, write_object
+from caloscale.storage.objects import delete_object, read_object, write_object
 
 ROUNDING = 1e-6
 """Relative: the status is written as text."""
@@ -80,6 +80,8 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
+        elif used is not None:  # an older plan, such as that of a pipeline before the placement, is not its estimate
+            delete_object(f"{folder.rstrip('/')}/{name}")
     problems = [block for block in (planned, used_or_reason) if isinstance(block, str)]
     priced = with_cost(run.status, load_prices(), now)[0].cost
     if cost is not None and priced is not None and cost.usd is not None and cost.usd != priced.usd:
