@@ -251,7 +251,8 @@ def test_each_cause_of_a_difference_by_hand():
         abs=0.025,
     )
     assert made.against_estimate.difference_usd == pytest.approx(5500 * per_second - 50, abs=0.005)
-    for low, high, inside in ((made.usd, made.usd, True), (made.usd + 0.01, 99, False), (0, made.usd - 0.01, False)):
+    same, below_a_cent = (made.usd, made.usd, True), (made.usd - 0.004, made.usd - 0.003, True)
+    for low, high, inside in (same, below_a_cent, (made.usd + 0.01, 99, False), (0, made.usd - 0.01, False)):
         around = planned.model_copy(update={"chosen": estimate.model_copy(update={"usd_interval": (low, high)})})
         assert bill(use, PRICES, plan=around).against_estimate.inside == inside
     nearest = planned.model_copy(update={"chosen": None, "nearest": estimate})

@@ -86,7 +86,7 @@ class AgainstEstimate(Block):
     estimated_interval: tuple[float, float]
     """Its interval."""
     inside: bool
-    """Whether the bill lies in it."""
+    """Whether the bill lies in it, both rounded as the bill is."""
     difference_usd: float
     """Bill minus estimate."""
     causes: tuple[Cause, ...]
@@ -353,7 +353,7 @@ def _against(
     return AgainstEstimate(
         estimated_usd=float(estimated),
         estimated_interval=(low, high),
-        inside=low <= float(total) <= high,
+        inside=_rounded(low, unit) <= total <= _rounded(high, unit),
         difference_usd=float(total - estimated),
         # + 0.0: no minus zero
         causes=tuple(Cause(cause=cause, usd=float(usd) + 0.0) for cause, usd in zip(causes, rounded)),
