@@ -125,6 +125,15 @@ def test_googles_list(export) -> None:
     assert {r.confidence for r in imported.rows if r.sku_kind == "vm"} == {"derived"}
 
 
+def test_pages_are_complete_in_any_order(export) -> None:
+    """As a shell sorts them: page 10 before page 2."""
+    first, last = {"skus": GOOGLE[:6], "nextPageToken": "b"}, {"skus": GOOGLE[6:], "nextPageToken": ""}
+    files = [export(last, name="skus-10.json"), export(first, name="skus-2.json")]
+    assert not import_prices(files).continues and import_prices(files[1:]).continues
+    of_both = [*files, export({"Items": AZURE, "NextPageLink": "https://next"}, name="azure.json")]
+    assert import_prices(of_both).continues
+
+
 def test_azures_list(export) -> None:
     imported = import_prices([export({"Items": AZURE, "NextPageLink": "https://next"})], dt.date(2026, 11, 24))
     assert prices(imported) == {

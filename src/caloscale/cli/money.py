@@ -171,7 +171,7 @@ def import_prices(
     for reason, number in imported.left_out.most_common():
         typer.echo(f"left out, {reason}: {number}")
     if imported.continues:
-        typer.echo("warning: the last page names one that follows: export all pages, and give all files", err=True)
+        typer.echo("warning: each page names one that follows: export the last, too, and give all files", err=True)
 
 
 def _show_machines(name: str, wide: bool, as_json: bool) -> None:

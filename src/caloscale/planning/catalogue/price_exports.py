@@ -45,7 +45,7 @@ class Imported:
     rows: list[PriceRow] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     continues: bool = False
-    """Whether the last page names a page that follows."""
+    """Whether a cloud's pages all name a page that follows: the last one is not there, whatever their order."""
 
 
 def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> Imported:
@@ -56,6 +56,7 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
     above the spot price of the catalogue.
     """
     imported, named = Imported(), ", ".join(map(str, files))
+    continued: dict[str, bool] = {}
     for file in files:
         pages = list(_pages(file))
         day = observed_on or dt.datetime.fromtimestamp(file.stat().st_mtime, dt.UTC).date()
@@ -64,13 +65,15 @@ def import_prices(files: Sequence[Path], observed_on: dt.date | None = None) -> 
             remedy = f"give the day of the export: --seen {dt.date.today()}"
             raise PriceError(problem, file=file, field="--seen", value=str(day), remedy=remedy)
         for kind, page in pages:
-            imported.continues = bool(page.get("nextPageToken") or page.get("NextPageLink"))
+            follows = page.get("nextPageToken") or page.get("NextPageLink")
+            continued[kind] = continued.get(kind, True) and bool(follows)
             for entry in page[kind]:
                 rows_or_reason = _read(file, kind, entry, day)
                 if isinstance(rows_or_reason, str):
                     imported.left_out[rows_or_reason] += 1
                 else:
                     imported.rows += rows_or_reason
+    imported.continues = any(continued.values())
     imported.rows = _in_periods(imported.rows)
     imported.rows += list(_hosts(imported.rows))
     if not imported.rows:
