@@ -52,7 +52,7 @@ def simulate(configuration: Run, folder: str | Path) -> tuple[Path, ...]:
 
 
 def train(configuration: Run, *, workspace: str | Path, dataset: str | Path | None = None) -> TrainingRecord:
-    """Train on the shards of a folder or bucket, as ``caloscale train``; returns what training.json holds.
+    """Train on the shards of a folder or bucket, as ``caloscale train``; returns its record, as in stages/train.json.
 
     The model is in ``<workspace>/training/model``. dataset: None is ``<workspace>/dataset``, or that of its
     pipeline. A training that was interrupted resumes. Raises ConfigurationError, ShowerFileError and CheckpointError,

@@ -31,7 +31,7 @@ def profile(
     preset: options.Preset = None,
     overrides: options.Overrides = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Showers of a step. Absent: 8 of the published networks, 32 of compact.")
+        int | None, typer.Option(min=1, help="Showers of a step. Absent: 32, of the published networks 8.")
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Steps that are profiled. Absent: 5.")] = None,
     dataset: Annotated[Path | None, typer.Option(help="Folder of shards. Absent: parametrised showers.")] = None,
@@ -89,7 +89,7 @@ def bench(
         Precision | None, typer.Option(help="Absent: that of the preset; for generate all that a runtime offers.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(min=1, help="Showers of a batch. Absent: 8 of the published networks, 32 of compact.")
+        int | None, typer.Option(min=1, help="Showers of a batch. Absent: 32, of the published networks 8.")
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds. Absent: as many as fit into two minutes.")] = None,
     streams: Annotated[
