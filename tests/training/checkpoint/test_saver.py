@@ -1,6 +1,7 @@
 """Saving in the background: order, failures, and a bucket that does not answer for a while."""
 
 import logging
+import threading
 
 import pytest
 
@@ -44,6 +45,30 @@ def test_a_failure_is_raised_by_the_next_call(folder):
     saver.save(weights(4), progress(4))
     saver.wait()
     assert names(folder) == ["step-000000004.safetensors"]
+
+
+def test_a_slow_disk_does_not_stop_the_training(folder, monkeypatch):
+    """Its steps continue while a file is written; then the newest of each kind is, the selected generator first."""
+    monkeypatch.setattr(saver_module, "LONGEST_WAIT_SECONDS", 0.01)
+    write, written, begun, is_free = CheckpointFolder.write, [], threading.Event(), threading.Event()
+
+    def slowly(folder, arrays, progress, *, selected=False):
+        begun.set()
+        is_free.wait(600)
+        written.append((progress.step, selected))
+        return write(folder, arrays, progress, selected=selected)
+
+    monkeypatch.setattr(CheckpointFolder, "write", slowly)
+    saver = Saver(folder)
+    saver.save(weights(1), progress(1))
+    begun.wait(600)
+    for step in (2, 3):
+        saver.save(weights(step), progress(step), selected=True)
+        saver.save(weights(step), progress(step))
+    assert not written
+    is_free.set()
+    saver.finish()
+    assert written == [(1, False), (3, True), (3, False)]
 
 
 class _Broken(BucketCopy):

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 FINAL_SECONDS = 300.0
 """How long a training that has ended waits for the bucket, s."""
+LONGEST_WAIT_SECONDS = 10.0
+"""How long a save waits for the one before it, s."""
 PAUSE_SECONDS = 10.0
 """Pause between two uploads when the bucket did not answer in one."""
 
@@ -22,8 +24,10 @@ PAUSE_SECONDS = 10.0
 class Saver:
     """Saves values that were copied to the host; its calls return before the values are on the disk.
 
-    A save waits for the one before it. Whatever error ends a thread, the next call raises it. A bucket that does not
-    answer only makes warnings until `finish`: the newest checkpoint is tried again until it is there.
+    A save waits for the one before it, but not for a disk that is slow: then the newest checkpoint, and the newest
+    selected generator, are written after it, and the training continues. Whatever error ends a thread, the next call
+    raises it. A bucket that does not answer only makes warnings until `finish`: the newest checkpoint is tried again
+    until it is there.
     """
 
     def __init__(self, folder: CheckpointFolder, bucket: BucketCopy | None = None) -> None:
@@ -32,6 +36,8 @@ class Saver:
         self.safe_step = 0
         """Step of the newest checkpoint of this process from which any machine can resume: in the bucket where there is
         one, else on the disk."""
+        self._waiting: dict[bool, tuple[Arrays, Progress]] = {}
+        self._is_writing, self._lock = False, threading.Lock()
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
         self._copies = None if bucket is None else _Copies(bucket, self._arrived)
@@ -39,9 +45,13 @@ class Saver:
     def save(self, arrays: Arrays, progress: Progress, *, selected: bool = False) -> None:
         """Save the checkpoint of a step, or the selected generator. Raises the error of the save before it
         (StorageError)."""
-        self.wait()
-        written = arrays, progress, selected
-        self._thread = threading.Thread(target=self._write, args=written, name="saves", daemon=True)
+        self.wait(LONGEST_WAIT_SECONDS)
+        with self._lock:
+            self._waiting[selected] = arrays, progress
+            if self._is_writing:
+                return
+            self._is_writing = True
+        self._thread = threading.Thread(target=self._write_all, name="saves", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
@@ -52,11 +62,10 @@ class Saver:
         if self._copies is not None:
             self._copies.check()
 
-    def wait(self) -> None:
-        """Return when the last save is on the disk. Raises as `save`."""
+    def wait(self, seconds: float | None = None) -> None:
+        """Return when the last save is on the disk, or after this time. Raises as `save`."""
         if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+            self._thread.join(seconds)
         self.check()
 
     def finish(self, seconds: float = FINAL_SECONDS) -> None:
@@ -64,6 +73,16 @@ class Saver:
         self.wait()
         if self._copies is not None:
             self._copies.finish(seconds)
+
+    def _write_all(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._is_writing = False
+                    return
+                selected = max(self._waiting)  # before a step that refers to it
+                waiting = self._waiting.pop(selected)
+            self._write(*waiting, selected)
 
     def _write(self, arrays: Arrays, progress: Progress, selected: bool) -> None:
         try:
