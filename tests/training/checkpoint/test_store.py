@@ -215,6 +215,16 @@ def test_a_damaged_file_is_brought_again(folder, bucket):
     assert folder.newest().progress.step == 4
 
 
+def test_a_damaged_file_does_not_count_as_newer(folder, bucket, tmp_path):
+    """Lost: the steps since the upload, not those since the checkpoint before the damaged one."""
+    uploaded(folder, bucket, 4)
+    other = elsewhere(tmp_path)
+    other.write(weights(2), progress(2))
+    other.write(weights(6), progress(6)).write_bytes(b"torn")
+    BucketCopy(bucket, keep=2).fetch(other)
+    assert other.newest().progress.step == 4
+
+
 @pytest.mark.parametrize("step", [2, 3, 9])
 def test_the_bucket_of_another_run_is_refused_before_anything_is_changed(folder, bucket, tmp_path, step):
     """A wrong checkpoint.uri: both runs keep what they have, and with the right one this run resumes."""

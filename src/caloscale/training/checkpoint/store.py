@@ -347,20 +347,19 @@ class BucketCopy:
         Raises StorageError, and with nothing changed CheckpointError: it has the checkpoints of another run, or
         all are damaged and the folder has none; and InputError: of another version.
         """
-        present = {path.name: path for path in folder.steps()}
+        present = [path.name for path in folder.steps() if _intact(path)]
         needs_selected = not (folder.path / SELECTED).exists()
         pointer = self._pointer if self._holds else self._look(START_RETRY_SECONDS)[0]
         for entry in pointer.checkpoints:
             content = self._read(entry, folder)
             if content is None:
                 continue
-            older = present and entry.file < max(present)
-            if not older and not (entry.file in present and _intact(present[entry.file])):
+            if entry.file > max(present, default=""):
                 _put(content, folder.path / entry.file)
                 needs_selected = True
             break
         else:
-            if pointer.checkpoints and not present:
+            if pointer.checkpoints and not folder.steps():
                 found, remedy = [entry.name for entry in pointer.checkpoints], "choose another checkpoint.uri"
                 raise CheckpointError("all checkpoints are damaged", file=self.uri, value=found, remedy=remedy)
         selected = self._read(pointer.selected, folder) if needs_selected and pointer.selected is not None else None
