@@ -98,6 +98,14 @@ def test_a_schedule_that_is_not_what_the_run_asks_for_is_named(command, tmp_path
     assert ("no two runs are alike; set train.maxMinutes to null" in done.err) is warned
 
 
+@pytest.mark.parametrize("hardware", [("--set", "hardware.accelerator=cpu"), ()])
+def test_a_run_that_trains_here_names_the_machines_that_it_does_not_use(command, tmp_path, hardware):
+    absent = ("--preset", "compact", "--set", f"data.source={tmp_path / 'absent'}")
+    done = command("run", *absent, *hardware, "--runs", tmp_path)
+    assert done.code == 2
+    assert ("trains on this one; caloscale submit" in done.err) is bool(hardware)
+
+
 HEADER = "provider,region,sku_kind,sku,unit,capacity_type,usd_per_unit_hour,effective_from,observed_on,source\n"
 
 

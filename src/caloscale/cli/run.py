@@ -44,6 +44,9 @@ def run(
 
     run = load_run(configuration, preset=preset, overrides=overrides or ())
     options.warn_of_schedule(run)
+    if run.hardware is not None:
+        remedy = "caloscale submit trains on them, as hardware says"
+        typer.echo(f"warning: hardware names machines, and this command trains on this one; {remedy}", err=True)
     simulated = run.data.source == "simulate" and run.data.simulation.engine == "geant4"
     require("train", "cpu", *(["simulate"] if simulated else ()))
     folder = stages.new_run_folder(run, runs, name)
