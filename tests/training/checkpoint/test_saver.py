@@ -122,6 +122,20 @@ def test_a_bucket_that_is_away_for_a_while_does_not_stop_the_training(folder, bu
     assert fetched(tmp_path).progress.step == 5
 
 
+def test_a_training_that_has_ended_waits_for_a_slow_bucket(folder, bucket, tmp_path, monkeypatch):
+    """It would be started again, and fail again after the same time; one that is stopped has no time."""
+    monkeypatch.setattr(saver_module, "FINAL_SECONDS", 0.01)
+    answers = threading.Event()
+    bucket.before = lambda _: answers.wait(600) and "none"
+    saver = Saver(folder, BucketCopy(URI, keep=2))
+    saver.save(weights(1), progress(1))
+    with pytest.raises(UnreachableError, match="no answer yet"):
+        saver.finish(0.01)
+    threading.Timer(0.2, answers.set).start()
+    saver.finish()
+    assert fetched(tmp_path).progress.step == 1
+
+
 def test_what_a_bucket_holds_must_be_known_at_the_start(bucket, tmp_path, monkeypatch):
     retried = []
     locate = lambda uri, retry_seconds=None: retried.append(retry_seconds) or (bucket, uri)  # noqa: E731

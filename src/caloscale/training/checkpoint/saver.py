@@ -14,7 +14,7 @@ from caloscale.training.checkpoint.store import BucketCopy, CheckpointFolder, st
 log = logging.getLogger(__name__)
 
 FINAL_SECONDS = 300.0
-"""How long a training that has ended waits for the bucket, s."""
+"""How long a training that has ended waits for a bucket that does not answer, s."""
 LONGEST_WAIT_SECONDS = 10.0
 """How long a save waits for the one before it, s."""
 PAUSE_SECONDS = 10.0
@@ -68,8 +68,9 @@ class Saver:
             self._thread.join(seconds)
         self.check()
 
-    def finish(self, seconds: float = FINAL_SECONDS) -> None:
-        """Return when all is saved, in the bucket, too. StorageError: the bucket did not take it within ``seconds``."""
+    def finish(self, seconds: float | None = None) -> None:
+        """Return when all is saved, in the bucket, too. StorageError: the bucket did not take it within ``seconds``;
+        absent: it did not answer for FINAL_SECONDS."""
         self.wait()
         if self._copies is not None:
             self._copies.finish(seconds)
@@ -128,12 +129,15 @@ class _Copies:
             raise self._failure
         self.bucket.check()
 
-    def finish(self, seconds: float) -> None:
-        """Wait until all is uploaded. Raises StorageError, and the error that ended the thread."""
+    def finish(self, limit: float | None) -> None:
+        """Wait until all is uploaded, as `Saver.finish`. Raises StorageError, and the error that ended the thread."""
+        seconds = FINAL_SECONDS if limit is None else limit
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._failure or not (self._waiting or self._busy), seconds)
+            # Without an error the bucket takes it, however slowly.
+            while not self._changed.wait_for(self._has_ended, seconds) and limit is None and self._error is None:
+                pass
             self.check()
-            if not ended:
+            if not self._has_ended():
                 # A bucket that refuses needs the user; one that is slow or does not answer may recover.
                 refused = type(self._error) is StorageError
                 raise (StorageError if refused else UnreachableError)(
@@ -141,6 +145,9 @@ class _Copies:
                     file=self.bucket.uri,
                     remedy="the checkpoint is on this machine; run the same command when the bucket answers",
                 ) from self._error
+
+    def _has_ended(self) -> bool:
+        return self._failure is not None or not (self._waiting or self._busy)
 
     def _run(self) -> None:
         try:
