@@ -172,6 +172,18 @@ def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
     )
 
 
+def test_primaries_that_members_share_are_no_scatter() -> None:
+    """Responses that differ by a known variance, of 6000 showers that are drawn from the same 300."""
+    real, responses = make_showers(300, 1), np.array([0.995, 1.0, 1.005, 1.01])
+    weighted = []
+    for seed, response in enumerate(responses):
+        drawn = real[np.random.default_rng(seed).integers(0, 300, 6000)]
+        weighted.append(weigh(real, replace(drawn, cells_gev=(response * drawn.cells_gev).astype(np.float32))))
+    found = response_of(worth_of_toys(weighted))
+    truth = (found.per_shower / (100 * responses.std(ddof=1))) ** 2
+    assert found.predicted is not None and found.predicted.value == pytest.approx(truth, rel=0.5)
+
+
 def run_of_showers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *overrides: str) -> tuple[Path, Any, list[Any]]:
     """A run of 400 showers in the folder own, whose generator's energies are kept, and its card."""
     energy_gev = np.random.default_rng(1).uniform(10, 40, 400).astype(np.float32)

@@ -22,7 +22,7 @@ from scipy.stats import chi2, norm
 from caloscale.detector.axes import Floats
 from caloscale.physics.comparison import Weighted
 from caloscale.physics.quantities import ROUNDING, TITLES, measure_differences, names_of_differences
-from caloscale.physics.resampling import summarise
+from caloscale.physics.resampling import draw_weights, summarise
 from caloscale.physics.worth import WORTH_OF, Amplification, Number, Worth, worth_of
 from caloscale.spec.validation import scale_of
 
@@ -87,7 +87,7 @@ def measure_worth(
     fixed = replace(reference, weights=np.broadcast_to(1.0, reference.weights.shape))
     by_itself = measure_differences(fixed, reference, depth_x0)
     by_member = [measure_differences(*pair, depth_x0) for pair in pairs]
-    sampled = [measure_differences(fixed, member, depth_x0) for _, member in pairs] if len(pairs) > 1 else []
+    sampled = [measure_differences(fixed, _alone(one), depth_x0) for _, one in pairs] if len(pairs) > 1 else []
     by_training = [measure_differences(*training, depth_x0)] if training else []
     results = []
     for name, wheres in names_of_differences(by_itself, labels, tuple(reference.particles)).items():
@@ -130,3 +130,10 @@ def measure_worth(
         gated=with_gate,
         others=tuple(one for one in results if one.quantity not in gated),
     )
+
+
+def _alone(sample: Weighted) -> Weighted:
+    """The sample with bootstraps of its showers, each for itself: members that draw their primaries from the same
+    held-out showers have the fluctuation of these in common, which does not scatter them."""
+    count, bootstraps = len(sample.observed), len(sample.weights) - 1
+    return replace(sample, weights=draw_weights(count, bootstraps, np.random.default_rng(count)))

@@ -40,7 +40,7 @@ def draw_resampling(primaries: Mapping[str, Floats], bootstraps: int, seed: int)
     for name, group in zip(names, groups):
         new = [g for g in dict.fromkeys(group.tolist()) if g not in drawn]
         drawn |= {g: columns.shape[1] + k for k, g in enumerate(new)}
-        columns = np.concatenate([columns, _weights(len(new), bootstraps, rng)], axis=1)
+        columns = np.concatenate([columns, draw_weights(len(new), bootstraps, rng)], axis=1)
         weights[name] = columns[:, [drawn[g] for g in group.tolist()]]
     order = rng.permuted(np.tile(np.arange(sizes[0]), (DIVISIONS, 1)), axis=1)
     return weights, (order < (sizes[0] + 1) // 2).astype(np.float64)
@@ -59,7 +59,8 @@ def group_by_primary(samples: Sequence[Floats]) -> list[NDArray[np.intp]]:
     return list(np.split(numbers, np.cumsum([len(sample) for sample in samples])[:-1]))
 
 
-def _weights(count: int, bootstraps: int, rng: np.random.Generator) -> Floats:
+def draw_weights(count: int, bootstraps: int, rng: np.random.Generator) -> Floats:
+    """Times each of ``count`` showers is drawn (1 + B, count); row 0 all ones."""
     if not count:
         return np.ones((1 + bootstraps, 0))
     drawn = rng.integers(count, size=(bootstraps, count)) + count * np.arange(bootstraps)[:, None]
