@@ -120,6 +120,12 @@ def test_azimuths_are_clamped_modulo_a_turn():
     np.testing.assert_allclose(np.degrees(clamped["azimuth_rad"]), [-90, -30, 90, -90, -30, 90], atol=1e-4)
 
 
+def test_positrons_count_as_electrons_and_others_as_the_first_primary():
+    primaries = {"energy_gev": np.full(4, 10, np.float32), "pdg": np.float32([11, -11, 22, 211])}
+    clamped, _ = clamp(primaries, card("data.particle=[gamma, e-]"))
+    assert clamped["pdg"].numpy().tolist() == [11, 11, 22, 22]
+
+
 @pytest.mark.parametrize("theta_deg", [60, 83, 90, 120])
 def test_par04_puts_the_cells_where_they_are(theta_deg):
     """In the detector: face parallel to the beam (z), electrons at azimuth 90 degrees aim 15 mm behind it."""

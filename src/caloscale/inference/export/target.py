@@ -106,7 +106,7 @@ def spread(card: ModelCard, count: int) -> dict[str, Floats]:
 def clamp(primaries: Mapping[str, Any], card: ModelCard) -> tuple[dict[str, Any], Any]:
     """Tensors of a table of primaries within the trained ranges, and the factor that scales the shower to its energy.
 
-    Azimuths count modulo a turn. A primary that was not trained counts as the first that was.
+    Azimuths count modulo a turn, positrons as electrons; another primary that was not trained as the first that was.
     """
     import tensorflow as tf
 
@@ -119,8 +119,9 @@ def clamp(primaries: Mapping[str, Any], card: ModelCard) -> tuple[dict[str, Any]
     clamped = {name: tf.clip_by_value(column, *spans[name]) for name, column in primaries.items() if name != "pdg"}
     if "pdg" in primaries:
         codes = tf.constant([PDG_CODES[particle] for particle in card.particles], tf.float32)
-        known = tf.reduce_any(tf.equal(primaries["pdg"][:, None], codes), axis=1)
-        clamped["pdg"] = tf.where(known, primaries["pdg"], codes[0])
+        electron = tf.constant(PDG_CODES["e-"], tf.float32)
+        pdg = tf.where(tf.equal(primaries["pdg"], -electron), electron, primaries["pdg"])
+        clamped["pdg"] = tf.where(tf.reduce_any(tf.equal(pdg[:, None], codes), axis=1), pdg, codes[0])
     return clamped, primaries["energy_gev"] / clamped["energy_gev"]
 
 
