@@ -340,7 +340,8 @@ class Data(PrimaryRanges):
                 )
             if self.mirror and low != -high:
                 problem = f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign"
-                remedy = f"write a range such as {[-high, high]}, or set mirror to false"
+                half = min(max(-low, high), 180.0) if name == "azimuthDeg" else max(-low, high)
+                remedy = f"write a range such as {[-half, half]}, or set mirror to false"
                 raise InvalidValueError(problem, remedy=remedy)
         if self.azimuth_deg is not None and self.angle_deg == (90, 90):
             problem = f"azimuthDeg {list(self.azimuth_deg)} has no effect at angleDeg [90, 90], which is perpendicular"
