@@ -137,6 +137,9 @@ class Placed(StatusBlock):
     """Micro-batches of a replica in a step, to keep the global batch on fewer nodes."""
     slots: int = 0
     """Ranks that a worker of a solver run has room for; 0: a training."""
+    image: str = ""
+    """Image of the workers of the newest attempt, which the next ones keep when there is a checkpoint; empty: none was
+    launched, or by an older operator."""
     node_selector: dict[str, str] = {}
     """Labels of the nodes."""
     worker_cpus: float = 1.0

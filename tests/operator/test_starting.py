@@ -116,6 +116,22 @@ def test_a_registry_that_fails_for_the_nodes_of_a_restart_ends_no_run_at_once(co
     assert reasons == ["WorkerLost", "WorkerFailed", *(["Completed"] if comes else failed)]
 
 
+@pytest.mark.parametrize(("step", "named", "image"), [
+    (130, {}, ex.IMAGE), (20, {}, "newer:2"), (130, {"image": "mine:1"}, "mine:1"),
+])  # fmt: skip
+def test_a_newer_operator_changes_no_trainer_in_the_middle_of_a_training(
+    step: int, named: dict[str, Any], image: str
+) -> None:
+    """It might refuse the checkpoints of the one before, which would end the run; without one the newer is better."""
+    w = world()
+    w.until(lambda w: w.step >= step)
+    w.image, w.spec["cluster"] = "newer:2", named
+    w.lose_node("n3")
+    w.nodes["n4"] = ex.spot("n4")
+    w.until(lambda w: "gan-2" in w.jobs)
+    assert w.jobs["gan-2"]["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"] == image
+
+
 def test_a_name_that_is_none_of_an_image_ends_a_run_at_once() -> None:
     w = world({"recovery": {"waitForCapacity": "10m"}})
     w.has_image = False

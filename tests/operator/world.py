@@ -66,7 +66,7 @@ class World:
         self.most_live_jobs = 0
         self.refuses_pods = False
         self.has_image = self.can_mount = True
-        self.pull_seconds = 0.0
+        self.pull_seconds, self.image = 0.0, ex.IMAGE
         self.unschedulable: set[str] = set()
         self.warnings: list[Diagnostic] = []
         self.client_runs = self.has_queues = True
@@ -95,7 +95,7 @@ class World:
                 [node_of(node, (self.catalogue or ex.CATALOGUE).labels) for node in self.nodes.values()], ()
             ),
             catalogue=self.catalogue or ex.CATALOGUE,
-            image=ex.IMAGE,
+            image=self.image,
             solver_image=ex.SOLVER_IMAGE,
             gone_pods=self.went,
             has_queues=self.has_queues,

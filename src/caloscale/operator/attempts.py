@@ -157,6 +157,8 @@ def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
         first_step=progress.checkpoint_step if progress is not None else 0,
     )
     layout = f"{placed.workers}x{placed.accelerators_per_worker}"
+    kept = placed.image if attempt.first_step else ""  # a newer operator's may not read the checkpoint
+    placed = placed.model_copy(update={"image": run.cluster.image or kept or _default_image(draft, placed)})
     draft.put(
         phase="Starting",
         message=f"attempt {number} is launched",
@@ -173,13 +175,17 @@ def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
     _make_objects(draft, run, attempt)
 
 
+def _default_image(draft: Draft, placed: Placed) -> str:
+    return draft.seen.solver_image if placed.slots else draft.seen.image
+
+
 def _make_objects(draft: Draft, run: AnyRun, attempt: AttemptStatus) -> None:
     """The objects of an attempt, once more if need be."""
     _make_progress(draft)
     seen, planned = draft.seen, draft.status.placement
     assert planned is not None
     configuration = worker_configuration(seen.spec, planned)
-    image = run.cluster.image or (seen.solver_image if planned.slots else seen.image)
+    image = planned.image or run.cluster.image or _default_image(draft, planned)
     placed, *others = _choices(draft, run, planned)
     queue, labels = draft.queue(run), seen.catalogue.labels
     launch = Launch(seen.run, attempt.number, run, configuration, placed, image, queue, labels, tuple(others))
