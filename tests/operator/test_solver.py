@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from caloscale.cluster.capacity.pods import Diagnostic
 from tests.cluster import examples as ex
 from tests.operator.world import World, settled
 
@@ -32,6 +33,17 @@ def test_it_succeeds_and_its_launcher_is_neither_counted_nor_paid_for() -> None:
     held = sum((until - since).total_seconds() for node, since, until in w.ledger if node != "c0")
     assert kind["nodes"] == 2 and kind["nodeSeconds"] == held
     assert w.condition("PlacementVerified")["status"] == "True"
+
+
+def test_workers_whose_launcher_never_starts_are_not_paid_for_ever() -> None:
+    w = world(recovery={"backoff": "1s", "waitForCapacity": "60s", "maxRestarts": 1})
+    w.unschedulable = {"c0"}
+    w.until(lambda w: "2 of 2 workers run, the launcher not yet" in w.status.get("message", ""))
+    assert w.phase == "Starting"
+    w.warnings = [Diagnostic(f"gan-{n}-launcher-0", "FailedScheduling", "0/3 nodes are available") for n in (1, 2)]
+    w.until(settled)
+    assert w.phase == "Failed" and [a["reason"] for a in w.attempts] == ["Unschedulable"] * 2
+    assert "the launcher did not find a node in 60 s; gan-" in w.status["message"] and w.node_seconds() < 2 * 2 * 70
 
 
 def test_a_rank_that_is_lost_makes_another_attempt_of_as_many_ranks() -> None:

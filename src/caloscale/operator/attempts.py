@@ -286,12 +286,15 @@ def _requeued(draft: Draft, run: AnyRun, live: AttemptStatus) -> Placed | None:
 
 
 def _follow(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> None:
-    """Starting, until all workers run; then their placement is compared with the plan."""
+    """Starting, until all workers run, and the launcher of a solver run; then their placement is compared with the
+    plan."""
     placed = draft.status.placement
     running = [pod for pod in pods if pod.ready and pod.works]
-    if placed is None or len(running) < placed.workers:
+    launched = placed is not None and (not placed.slots or any(pod.ready for pod in pods if not pod.works))
+    if placed is None or len(running) < placed.workers or not launched:
         if live.running is None:
-            draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run")
+            alone = ", the launcher not yet" if placed and len(running) == placed.workers else ""
+            draft.put(phase="Starting", message=f"{len(running)} of {live.workers} workers run{alone}")
             _report_diagnostic(draft, pods)
         return
     if live.running is None:
@@ -374,7 +377,9 @@ def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
 
 def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods: list[Pod]) -> Outcome | None:
     """Workers that did not start in time: no node after all, no image, no quota. Their nodes are billed."""
-    bound = sum(bool(pod.node) and pod.works for pod in pods) >= live.workers
+    warned = {warning.where for warning in draft.seen.warnings}
+    alone = sum(bool(pod.node) and pod.works for pod in pods) >= live.workers
+    bound = alone and not any(not pod.node and pod.name in warned for pod in pods)  # the launcher comes later
     blocked = blocking(pods, draft.seen.warnings, draft.now)
     diagnostic = worst(pods, draft.seen.warnings)
     refused = diagnostic is not None and diagnostic.reason in REFUSALS
@@ -400,7 +405,8 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         why = sentence(diagnostic) if diagnostic is not None else "kubectl describe shows the reason"
         return Outcome("JobLost", f"{kind} {live.job} made no pods; {why}")
     why = f"; {sentence(diagnostic)}" if diagnostic is not None else ""
-    return Outcome("Unschedulable", f"{live.workers} workers did not find a node each in {waited_s:g} s{why}")
+    found = "the launcher did not find a node" if alone else f"{live.workers} workers did not find a node each"
+    return Outcome("Unschedulable", f"{found} in {waited_s:g} s{why}")
 
 
 def _without_image(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> Outcome | None:
