@@ -5,9 +5,11 @@ import datetime as dt
 import json
 import random
 import tracemalloc
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client.exceptions import ApiException
 
 from caloscale.cluster.capacity.placement import Need
 from caloscale.cluster.names import RunKey
@@ -410,6 +412,20 @@ def test_a_status_that_is_assumed_counts_for_the_others_at_once() -> None:
     store.assume(GAN, RunStatus(phase="Failed"), "3")
     assert store.pools_for(other)[0][0].free == 2 and store.runs[GAN].version == "3"
     store.assume(RunKey("physics", "none", "u"), RunStatus(), "3")
+
+
+def test_what_a_list_that_broke_off_has_brought_concerns_its_runs_when_it_is_begun_again() -> None:
+    """Else a run of its first page would not be looked at before its next change."""
+    store, first = Store(), Page([run(3)], 9)
+
+    def broken() -> Iterator[Page]:
+        yield first
+        raise ApiException(429)
+
+    with pytest.raises(ApiException):
+        store.resync("TrainingRun", broken())
+    for concerned in ({GAN}, set()):
+        assert store.resync("TrainingRun", [Page([run(3)], 10)]) == (concerned, 10)
 
 
 def test_a_list_of_a_namespace_says_nothing_about_others() -> None:

@@ -97,6 +97,7 @@ class Store:
         self._coming: Counter[PoolGroup] = Counter()
         self._less_coming: set[PoolGroup] = set()
         self._with_live: set[RunKey] = set()
+        self._unheard: dict[Name, set[RunKey]] = {}
         self.parking = Parking()
         self._ready: dict[str, bool] | None = None
 
@@ -309,7 +310,8 @@ class Store:
         Returns the runs that it concerns and the version of the list, 0 for a kind that the cluster does not know.
         ``namespace``: the only one that was listed; empty: all were.
         """
-        concerned: set[RunKey] = set()
+        # with those of a list that broke off: what it had taken in is no news to this one
+        concerned = self._unheard.setdefault((kind, namespace), set())
         seen: set[Name] = set()
         version = 0
         for page in pages:
@@ -327,7 +329,7 @@ class Store:
             for name in missing:
                 del known[name]
                 concerned |= self._drop(kind, name, {"metadata": {"namespace": name[0], "name": name[1]}})
-            return concerned | self._freed(), version
+            return self._unheard.pop((kind, namespace)) | self._freed(), version
 
     # --- questions
 
