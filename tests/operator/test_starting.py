@@ -116,6 +116,21 @@ def test_a_registry_that_fails_for_the_nodes_of_a_restart_ends_no_run_at_once(co
     assert reasons == ["WorkerLost", "WorkerFailed", *(["Completed"] if comes else failed)]
 
 
+@pytest.mark.parametrize("named", [{"image": "mine:2"}, {"credentialsSecret": "key"}])
+def test_what_is_corrected_while_workers_cannot_start_is_taken_at_once(named: dict[str, Any]) -> None:
+    """Else the run would fail by what it named before, and no edit of its configuration would be left to resume it."""
+    w = world()
+    w.has_image, w.can_mount = "image" not in named, "image" in named
+    if not w.can_mount:
+        w.warnings = [Diagnostic("gan-1-worker-0", "FailedMount", 'secret "kez" not found')]
+    w.until(lambda w: bool(w.condition("Blocked")))
+    w.spec["cluster"], w.generation = named, 2
+    w.until(lambda w: "gan-2" in w.jobs)
+    w.has_image = w.can_mount = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.attempts[0]["message"].startswith("the spec was")
+
+
 @pytest.mark.parametrize(("step", "named", "image"), [
     (130, {}, ex.IMAGE), (20, {}, "newer:2"), (130, {"image": "mine:1"}, "mine:1"),
 ])  # fmt: skip

@@ -387,10 +387,13 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):
         return None
+    launched = draft.status.condition("Launched")
+    changed = launched is not None and (launched.observed_generation or 0) < draft.seen.generation
+    if live.running is None and blocked is not None and changed:  # the name of an image or a secret, say
+        return Outcome("Suspended", "the spec was changed while workers could not start")
     if live.running is None and (unpulled := _without_image(draft, live, pods)) is not None:
         return unpulled
     # the operator may have ended between launching and making the job, and a queue takes its time
-    launched = draft.status.condition("Launched")
     admitted = launched.last_transition_time if launched is not None else live.launched
     begun = max(live.launched, (job.created if job is not None else None) or live.launched, admitted)
     waited_s = max(seconds_of(run.recovery.wait_for_capacity), LEAST_WAIT_SECONDS)
