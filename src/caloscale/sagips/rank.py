@@ -6,7 +6,6 @@ begin with `REPORT` to the standard output. With a further argument, `CHECK`, it
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import sys
@@ -113,11 +112,13 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
 
     Raises TrainingError where no gradient of any rank was finite: nothing was learnt.
     """
+    from caloscale.showers.tfrecord.manifest import sha256_of  # it loads h5py
+
     rank = communicator.rank if communicator else 0
     states = saves.rank_folder(folder, rank)
     optimizer, progress = begin(solver, folder, communicator)
     if rank == 0:
-        files = {data.name: _hash_of_file(data.source) for data in solver.data_sets if data.source != "truth"}
+        files = {data.name: sha256_of(Path(data.source)) for data in solver.data_sets if data.source != "truth"}
         saves.write_problem(folder, replace(optimizer.problem, files=files))
     exchange = _make_exchange(solver, communicator, progress)
     progress.measured = list(optimizer.problem.measured)
@@ -137,11 +138,6 @@ def solve(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> s
     exchange.close()
     saves.write_record(states, progress)
     return progress
-
-
-def _hash_of_file(path: str) -> str:
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def begin(solver: Solver, folder: Path, communicator: MPI.Intracomm | None) -> tuple[Optimizer, saves.Progress]:
