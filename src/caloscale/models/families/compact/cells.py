@@ -124,15 +124,17 @@ class Cells:
         angle = discriminator["angle"]
         positions = cylinder_mm(self.shape[0], self.shape[1], angle.cell_mm[1]) if angle.cylinder else ()
         self._positions = [np.asarray(at, np.float32)[:, :, None] for at in positions]
-        self._split, self._grown = compiled(self._split_heads), compiled(self._one_plus)
+        self._split, self._energy = compiled(self._split_heads), compiled(self._energies)
+        self._grown = compiled(lambda width: 1 + exponential(tf.clip_by_value(width, -OVERFLOW, OVERFLOW)))
         self._height = compiled(self._heights)
-        self._energy, self._over = compiled(self._energies), compiled(self._one_plus_shower)
+        self._over = compiled(lambda raised: 1 + tf.nn.relu(exponential(raised) - self._empty) / self._faintest)
         self._powers = compiled(lambda height: exponential(height) - 1)
         self._root = compiled(self._rooted)
         self._hits, self._sums = compiled(self._counted_hits), compiled(self._summed)
         # One by one: several at once take XLA twice as long.
         self._counts = [compiled(self._counted(offset)) for offset in self._offsets[1:]]
-        self._tiled, self._of_energy = compiled(self._along_y), compiled(self._energy_gradient)
+        self._tiled = compiled(lambda of_sums: tf.tile(of_sums[:, :, None], (1, 1, self.shape[1], 1)))
+        self._of_energy = compiled(self._energy_gradient)
         self._of_height, self._of_noise = compiled(self._height_gradient), compiled(self._noise_gradients)
 
     def deposited(self, maps: Tensor, noise: Tensor, heads: Tensor, bias: Tensor, total: Tensor) -> Seen:
@@ -177,9 +179,6 @@ class Cells:
         shift, width, bend = tf.split(tf.cast(heads, tf.float32) + bias, 3, axis=3)
         return maps + shift + bend * tf.nn.relu(tf.reshape(noise, (-1, *self.shape)) - KINK), width + 0.5
 
-    def _one_plus(self, width: Tensor) -> Tensor:
-        return 1 + exponential(tf.clip_by_value(width, -OVERFLOW, OVERFLOW))
-
     def _heights(self, value: Tensor, grown: Tensor, noise: Tensor) -> Tensor:
         return tf.clip_by_value(value + logarithm(grown) * noise, 0.0, SATURATION)
 
@@ -187,9 +186,6 @@ class Cells:
         sums = tf.reduce_sum(powers, axis=1)
         energy = powers * (self._deposit_faintest * total / (sums + 1))[:, None]
         return energy, sums, self._power * logarithm(energy + SMALLEST_CELL)
-
-    def _one_plus_shower(self, raised: Tensor) -> Tensor:
-        return 1 + tf.nn.relu(exponential(raised) - self._empty) / self._faintest
 
     def _rooted(self, logarithms: Tensor) -> Tensor:
         return tf.nn.relu(exponential(logarithms / self._power) - ABOVE_ROUNDING * SMALLEST_CELL ** (1 / self._power))
@@ -210,9 +206,6 @@ class Cells:
     def _summed(self, energy: Tensor) -> tuple[Tensor, ...]:
         moments = [tf.reduce_sum(energy * at, axis=(1, 2)) for at in self._positions]
         return tf.reduce_sum(energy, axis=2), tf.reduce_sum(energy, axis=1), *moments
-
-    def _along_y(self, of_sums: Tensor) -> Tensor:
-        return tf.tile(of_sums[:, :, None], (1, 1, self.shape[1], 1))
 
     def _energy_gradient(
         self, energy: Tensor, logarithms: Tensor, over: Tensor, along_x: Tensor, upstream: tuple[Tensor, ...]

@@ -78,11 +78,6 @@ class Detector(Block):
         return tuple(itertools.pairwise(edges))
 
     @property
-    def core_share(self) -> float:
-        """Share of a layer's energy in the cells of its core, over that of a cell on the axis of a grid."""
-        return 3 / self.shape[0] if self.cylinder else 1.0
-
-    @property
     def primary_size(self) -> int:
         """Numbers of `representation.describe_primary`."""
         return 6 + self.condition - 2 * self.azimuth - 2 * self.entry

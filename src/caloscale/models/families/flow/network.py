@@ -201,7 +201,8 @@ class ShowerFlow(PlainLayer):
     def _edges(self, layers: tf.Tensor) -> tf.Tensor:
         """`scores.edges` of layers (B, L): a share of a layer's energy means less where its core has more cells."""
         detector = self.detector
-        return scores.edges(layers * detector.core_share, detector.mip_gev, detector.floor_gev)
+        core_share = 3 / detector.shape[0] if detector.cylinder else 1.0  # of its cells, over that of one on the axis
+        return scores.edges(layers * core_share, detector.mip_gev, detector.floor_gev)
 
     def measure_scores(
         self, cells: tf.Tensor, numbers: tf.Tensor, latent: tf.Tensor, uniform: tf.Tensor
