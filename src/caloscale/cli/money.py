@@ -42,9 +42,8 @@ def plan(
     from caloscale.stages.planning import keep_speeds, load_speeds
 
     if figure is not None and figure.suffix not in options.FIGURES:
-        raise StorageError(
-            "is no kind of figure", file=figure, remedy=f"end its name with one of {', '.join(options.FIGURES)}"
-        )
+        remedy = f"end its name with one of {', '.join(options.FIGURES)}"
+        raise StorageError("is no kind of figure", file=figure, remedy=remedy)
     run = options.resolve(configuration, preset, overrides, ".", fallback=FIRST_PRESET if generate else None)
     if not generate:
         options.warn_of_schedule(run)

@@ -61,6 +61,5 @@ def settings_of(environment: Mapping[str, str] | None = None) -> Settings:
         return Settings.model_validate({name: value for name, value in variables.items() if value})
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigurationError(
-            first["msg"], field=str(first["loc"][0]), value=first["input"], remedy="correct it in the Deployment"
-        ) from None
+        field, remedy = str(first["loc"][0]), "correct it in the Deployment"
+        raise ConfigurationError(first["msg"], field=field, value=first["input"], remedy=remedy) from None

@@ -413,14 +413,11 @@ def check_deposits(file: SurveyedFile, showers: Showers, numbers: NDArray[np.int
     median, largest = float(np.median(ratios)), int(np.argmax(ratios))
     field = "showers" if file.layout == "calochallenge" else "ECAL"
     if ratios[largest] > _LARGEST_OF_ONE or median > _LARGEST_MEDIAN:
-        raise ShowerFileError(
-            f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a primary of "
-            f"{showers.energy_gev[largest]:.4g} GeV: more energy is deposited than the primary had (median of "
-            f"{len(ratios)} showers: {median:.3g} times)",
-            file=file.path,
-            field=field,
-            remedy=f"{_write_unit(data)}, or remove the shower",
-        )
+        problem = f"shower {numbers[largest]} has a sum of cells of {showers.ecal_sum_gev[largest]:.4g} GeV and a "
+        problem += f"primary of {showers.energy_gev[largest]:.4g} GeV: more energy is deposited than the primary had "
+        problem += f"(median of {len(ratios)} showers: {median:.3g} times)"
+        remedy = f"{_write_unit(data)}, or remove the shower"
+        raise ShowerFileError(problem, file=file.path, field=field, remedy=remedy)
     if (unusual := _unusual(ratios, data)) is None:
         energy_gev = showers.energy_gev  # within a factor of two, or below 1 GeV, it shows nothing
         wide = len(ratios) >= _INCLINED_SHOWERS and energy_gev.max() > max(1, 2 * energy_gev.min())

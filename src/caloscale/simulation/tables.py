@@ -126,12 +126,10 @@ def data_folder(
         raise SimulationError(problem, file=neutron, field="GEANT4_DATA_DIR", value=own, remedy=remedy)
     low_energy = _own_low_energy_folder(environment)
     if low_energy is not None and not _has_all(low_energy, _LOW_ENERGY_FILES, elements):
-        raise SimulationError(
-            f"{'GEANT4_DATA_DIR' if own else 'G4LEDATA'}: {low_energy} does not hold the tables of all elements "
-            f"{list(elements)} (brem_SB, epics2017/phot, epics2017/rayl)",
-            remedy=f"let it name the dataset of Geant4 11.4 ({LOW_ENERGY_FOLDER}), or unset it to have the tables "
-            "assembled from the installed wheels",
-        )
+        problem = f"{'GEANT4_DATA_DIR' if own else 'G4LEDATA'}: {low_energy} does not hold the tables of all elements "
+        problem += f"{list(elements)} (brem_SB, epics2017/phot, epics2017/rayl)"
+        remedy = f"let it name the dataset of Geant4 11.4 ({LOW_ENERGY_FOLDER}), or unset it to have the tables "
+        raise SimulationError(problem, remedy=f"{remedy}assembled from the installed wheels")
     if own:
         return Path(own)
     identity = hashlib.sha256(f"{tables_identity(elements, environment)} {low_energy} {elements}".encode())

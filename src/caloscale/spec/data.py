@@ -155,11 +155,9 @@ class Geometry(Block):
     def _is_known(cls, value: object, info: ValidationInfo) -> object:
         known = get_args(cls.model_fields[str(info.field_name)].annotation)
         if value not in known:
-            raise InvalidValueError(
-                f"is not one of the known materials: {', '.join(known)}",
-                remedy="write one of them; another is added with its constants in caloscale.detector.materials "
-                f"and its name in {info.field_name} of caloscale.spec.data.Geometry",
-            )
+            remedy = "write one of them; another is added with its constants in caloscale.detector.materials "
+            remedy += f"and its name in {info.field_name} of caloscale.spec.data.Geometry"
+            raise InvalidValueError(f"is not one of the known materials: {', '.join(known)}", remedy=remedy)
         return value
 
     @model_validator(mode="after")
@@ -276,11 +274,9 @@ class Data(PrimaryRanges):
             remedy = "20 <= lower <= upper <= 160, such as [60, 120]"
             raise InvalidValueError(f"angleDeg {[low, high]} is not a range", remedy=remedy)
         if any(r < 1 or n % r for n, r in zip(self.geometry.cells, self.preprocessing.rebin)):
-            raise InvalidValueError(
-                f"preprocessing.rebin {list(self.preprocessing.rebin)} does not divide geometry.cells "
-                f"{list(self.geometry.cells)}",
-                remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25",
-            )
+            problem = f"preprocessing.rebin {list(self.preprocessing.rebin)} does not divide geometry.cells "
+            problem += f"{list(self.geometry.cells)}"
+            raise InvalidValueError(problem, remedy="use factors of the cells, such as [3, 3, 1] for 51 x 51 x 25")
         if self.geometry.cell_shape == "cylinder" and self.angle_deg != (90, 90):
             problem = f"angleDeg {list(self.angle_deg)} does not go with geometry.cellShape cylinder"
             remedy = "set angleDeg to [90, 90] (perpendicular), or geometry.cellShape to grid"
@@ -311,11 +307,9 @@ class Data(PrimaryRanges):
         if self.pair_distance_mm is None:
             return
         if self.source != "simulate" or self.simulation.engine != "geant4" or self.geometry.cell_shape != "grid":
-            raise InvalidValueError(
-                f"pairDistanceMm is {self.pair_distance_mm:g}, and Geant4 alone simulates pairs, in cells of a grid",
-                remedy="leave pairDistanceMm out, or set source to simulate, simulation.engine to geant4, and "
-                "geometry.cellShape to grid",
-            )
+            problem = f"pairDistanceMm is {self.pair_distance_mm:g}, and Geant4 alone simulates pairs, in cells of a "
+            remedy = "leave pairDistanceMm out, or set source to simulate, simulation.engine to geant4, and "
+            raise InvalidValueError(f"{problem}grid", remedy=f"{remedy}geometry.cellShape to grid")
         if self.pair_distance_mm >= (window := self.geometry.cells[1] * self.geometry.cell_mm):
             problem = f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm"
             raise InvalidValueError(problem, remedy=f"write less than {window:g}")
@@ -334,10 +328,9 @@ class Data(PrimaryRanges):
                 problem = f"{name} {[low, high]} is not a range within {-highest:g} and {highest:g}"
                 raise InvalidValueError(problem, remedy=f"write lower <= upper, such as {example}")
             if self.geometry.cell_shape == "cylinder":
-                raise InvalidValueError(
-                    f"{name} {[low, high]} does not go with geometry.cellShape cylinder, whose axis is the particle",
-                    remedy=f"leave {name} out, or set geometry.cellShape to grid",
-                )
+                problem = f"{name} {[low, high]} does not go with geometry.cellShape cylinder, whose axis is the "
+                remedy = f"leave {name} out, or set geometry.cellShape to grid"
+                raise InvalidValueError(f"{problem}particle", remedy=remedy)
             if self.mirror and low != -high:
                 problem = f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign"
                 half = min(max(-low, high), 180.0) if name == "azimuthDeg" else max(-low, high)

@@ -41,13 +41,11 @@ class _Loader(yaml.SafeLoader):
         keys = set()
         for each, _ in node.value:
             if (key := self.construct_object(each, deep=True)) in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {shorten(key)} is given twice", each.start_mark
-                )
+                problem = f"key {shorten(key)} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, each.start_mark)
             if key == "<<":
-                raise yaml.constructor.ConstructorError(
-                    None, None, "<< merges mappings in YAML 1.1 only: write the fields out", each.start_mark
-                )
+                problem = "<< merges mappings in YAML 1.1 only: write the fields out"
+                raise yaml.constructor.ConstructorError(None, None, problem, each.start_mark)
             keys.add(key)
         return super().construct_mapping(node, deep)
 
@@ -122,9 +120,8 @@ def parse(text: str, *, file: object = None, field: str = "") -> tuple[Any, yaml
         return None if node is None else loader.construct_document(node), node
     except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else cut(str(error))
-        raise ConfigurationError(
-            f"is not valid YAML: {problem}", file=file, field=field or None, remedy="check indentation and quotes"
-        ) from error
+        problem, remedy = f"is not valid YAML: {problem}", "check indentation and quotes"
+        raise ConfigurationError(problem, file=file, field=field or None, remedy=remedy) from error
 
 
 def parse_value(text: str, *, file: object, field: str) -> Any:

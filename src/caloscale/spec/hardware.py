@@ -109,8 +109,6 @@ class Hardware(Block):
             problem = f"count {self.count} is not the number of chips of topology {self.topology}, {chips}"
             raise InvalidValueError(problem, remedy="leave count out")
         if self.nodes is not None and self.per_node is not None and self.nodes * self.per_node != chips:
-            raise InvalidValueError(
-                f"nodes (hosts) {self.nodes} x perNode (chips of a host) {self.per_node} is not the number of chips "
-                f"of topology {self.topology}, {chips}",
-                remedy="leave nodes and perNode out",
-            )
+            problem = f"nodes (hosts) {self.nodes} x perNode (chips of a host) {self.per_node} is not the number of "
+            problem += f"chips of topology {self.topology}, {chips}"
+            raise InvalidValueError(problem, remedy="leave nodes and perNode out")

@@ -54,11 +54,9 @@ class Run(Block):
                 problem = f"{name} {value} is for this machine, and the run has hardware"
                 raise InvalidValueError(problem, remedy=f"leave out {name} ({instead}), or hardware")
         if several and self.train.strategy not in ("auto", "multi-worker"):
-            raise InvalidValueError(
-                f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "
-                f"{self.train.strategy}",
-                remedy="set train.strategy to auto, or train.workersPerNode to 1",
-            )
+            problem = f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "
+            remedy = "set train.strategy to auto, or train.workersPerNode to 1"
+            raise InvalidValueError(f"{problem}{self.train.strategy}", remedy=remedy)
         return self
 
     @model_validator(mode="after")
@@ -79,9 +77,7 @@ class Run(Block):
         for gate in self.validation.judging:
             if gate.quantity == "showerMaximum" and gate.limit >= layers - 1:
                 drop = "drop it: validation.gates=[{quantity: showerMaximum, drop: true}]"
-                raise InvalidValueError(
-                    f"a gate with tolerance {gate.limit:g} could not fail: in {layers} layers the shower maximum "
-                    f"differs by at most {layers - 1}",
-                    remedy="set a tolerance such as 0.5" if layers > 1 else drop,
-                )
+                problem = f"a gate with tolerance {gate.limit:g} could not fail: in {layers} layers the shower maximum "
+                problem += f"differs by at most {layers - 1}"
+                raise InvalidValueError(problem, remedy="set a tolerance such as 0.5" if layers > 1 else drop)
         return self

@@ -167,18 +167,16 @@ class Solver(Block):
             remedy = "a group needs a rank at least"
             raise InvalidValueError(f"groups {self.groups} is more than ranks {self.ranks}", remedy=remedy)
         if self.optimizer == "bayesian" and self.objective == "discriminator":
-            raise InvalidValueError(
-                "optimizer bayesian compares values of the objective, and a discriminator changes while it is trained",
-                remedy="write objective: energy-distance or objective: likelihood",
-            )
+            problem = "optimizer bayesian compares values of the objective, and a discriminator changes while it is "
+            remedy = "write objective: energy-distance or objective: likelihood"
+            raise InvalidValueError(f"{problem}trained", remedy=remedy)
         if self.optimizer == "bayesian" and self.ranks > 1 and self.exchange != "none":
             remedy = "write exchange: none, or ranks: 1"
             raise InvalidValueError("optimizer bayesian has no gradients to exchange", remedy=remedy)
         if self.learning_rate_scaling == "linear" and self.ranks > 1 and self.exchange == "none":
-            raise InvalidValueError(
-                "learningRateScaling linear is for ranks that average their gradients; exchange none averages nothing",
-                remedy="write learningRateScaling: none, or another exchange",
-            )
+            problem = "learningRateScaling linear is for ranks that average their gradients; exchange none averages "
+            remedy = "write learningRateScaling: none, or another exchange"
+            raise InvalidValueError(f"{problem}nothing", remedy=remedy)
         if self.scale_samples and self.parameter_samples % self.ranks:
             problem = (
                 f"scaleSamples divides parameterSamples {self.parameter_samples} by ranks {self.ranks}, with a rest"

@@ -151,11 +151,9 @@ class Train(Block):
             remedy = "give the coefficients of the sum's fit in train.ecalSumFit, or set train.primaries to batch"
             raise InvalidValueError("train.primaries uniform and train.ecalSumFit belong together", remedy=remedy)
         if drawn and self.energy_score_weight:
-            raise InvalidValueError(
-                "train.energyScoreWeight compares with real showers of the same energy, which train.primaries uniform "
-                "does not have",
-                remedy="set train.energyScoreWeight to 0, or train.primaries to batch",
-            )
+            problem = "train.energyScoreWeight compares with real showers of the same energy, which train.primaries "
+            remedy = "set train.energyScoreWeight to 0, or train.primaries to batch"
+            raise InvalidValueError(f"{problem}uniform does not have", remedy=remedy)
         return self
 
     def replica_batch(self, replicas: int) -> int:

@@ -78,32 +78,23 @@ class Gate(Block):
     @model_validator(mode="after")
     def _check_that_it_decides(self) -> Self:
         if self.drop != (self.tolerance is None):
-            raise InvalidValueError(
-                f"a gate on {self.quantity} that is dropped has a tolerance"
-                if self.drop
-                else f"a gate on {self.quantity} without a tolerance",
-                remedy="give either `tolerance`, or `drop: true` to drop the preset's gate",
-            )
+            fault = "that is dropped has a tolerance" if self.drop else "without a tolerance"
+            remedy = "give either `tolerance`, or `drop: true` to drop the preset's gate"
+            raise InvalidValueError(f"a gate on {self.quantity} {fault}", remedy=remedy)
         if (self.showers is not None) != (self.quantity in AUCS):
-            raise InvalidValueError(
-                "an AUC depends on the number of showers that the classifier is trained on, other quantities do not",
-                remedy=f"give `showers` with {' and '.join(AUCS)}, such as 1000, and with no other quantity",
-            )
+            problem = "an AUC depends on the number of showers that the classifier is trained on, others do not"
+            remedy = f"give `showers` with {' and '.join(AUCS)}, such as 1000, and with no other quantity"
+            raise InvalidValueError(problem, remedy=remedy)
         if self.tolerance is None:
             return self
         unit, limit, lowest = scale_of(self.quantity)
         if limit is not None and self.tolerance >= limit:
-            raise InvalidValueError(
-                f"a gate with tolerance {self.tolerance:g} could not fail: {self.quantity} of a generator that makes "
-                f"nothing right is {limit:g}{f' {unit}' if unit else ''}",
-                remedy=f"set a tolerance below {limit:g}",
-            )
+            problem = f"a gate with tolerance {self.tolerance:g} could not fail: {self.quantity} of a generator that "
+            problem += f"makes nothing right is {limit:g}{f' {unit}' if unit else ''}"
+            raise InvalidValueError(problem, remedy=f"set a tolerance below {limit:g}")
         if self.tolerance <= lowest:
-            raise InvalidValueError(
-                f"a gate with tolerance {self.tolerance:g} could not be passed: {self.quantity} of Monte Carlo itself "
-                f"is {lowest:g}",
-                remedy=f"set a tolerance above {lowest:g}",
-            )
+            problem = f"a gate with tolerance {self.tolerance:g} could not be passed: {self.quantity} of Monte Carlo "
+            raise InvalidValueError(f"{problem}itself is {lowest:g}", remedy=f"set a tolerance above {lowest:g}")
         return self
 
 

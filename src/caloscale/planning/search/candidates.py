@@ -307,13 +307,11 @@ def _divide(
                 dropped[f"train.strategy {strategy} does not train on all accelerators of every placement"] = None
             rows += [(index, replicas, number, nodes, batch) for number in suitable]
     if not rows:
-        raise ConfigurationError(
-            "leaves nothing to run on: " + ("; ".join(dropped) or "no layout has that many workers"),
-            field="hardware",
-            value=hardware.model_dump(exclude_none=True, exclude_defaults=True),
-            remedy="change train.batchPerReplica, train.globalBatchSize, train.maxBatchPerReplica (micro-batches of a "
-            "batch that is too large for the memory), train.accumulate, train.strategy, data.showers or hardware",
-        )
+        problem = f"leaves nothing to run on: {'; '.join(dropped) or 'no layout has that many workers'}"
+        remedy = "change train.batchPerReplica, train.globalBatchSize, train.maxBatchPerReplica (micro-batches of a "
+        remedy += "batch that is too large for the memory), train.accumulate, train.strategy, data.showers or hardware"
+        value = hardware.model_dump(exclude_none=True, exclude_defaults=True)
+        raise ConfigurationError(problem, field="hardware", value=value, remedy=remedy)
     return rows, list(dropped)
 
 

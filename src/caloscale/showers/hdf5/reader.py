@@ -209,6 +209,5 @@ def refuse_first(path: str | Path, checks: Iterable[Check], start: int = 0) -> N
         if is_bad.any():
             index = int(np.flatnonzero(is_bad)[0])
             value = float(f"{values[index]:.6g}")
-            raise ShowerFileError(
-                f"shower {start + index} has {problem}", file=path, field=field, value=value, remedy=advice
-            )
+            fault = f"shower {start + index} has {problem}"
+            raise ShowerFileError(fault, file=path, field=field, value=value, remedy=advice)

@@ -68,9 +68,8 @@ def record_positions(path: Path, showers: int | None = None) -> NDArray[np.int64
                     break
                 positions.append(positions[-1] + size)
     except OSError as error:
-        raise ShowerFileError(
-            f"cannot be read: {error.strerror}", file=path, remedy="check the disk, then start the same command again"
-        ) from error
+        remedy = "check the disk, then start the same command again"
+        raise ShowerFileError(f"cannot be read: {error.strerror}", file=path, remedy=remedy) from error
     if positions[-1] != end:
         raise ShowerFileError(f"is damaged at byte {positions[-1]}", file=path, remedy=_REMAKE)
     found = len(positions) - 1
@@ -153,6 +152,5 @@ def read_batches(
             yield {name: tensor.numpy() for name, tensor in parsed.items()}
     except (OSError, zlib.error, tf.errors.OpError, ValueError) as error:
         reason = " ".join(str(getattr(error, "message", error)).split())[:300]
-        raise ShowerFileError(
-            f"has a broken record, or records of another shape than {shape}: {reason}", file=path, remedy=_REMAKE
-        ) from error
+        problem = f"has a broken record, or records of another shape than {shape}: {reason}"
+        raise ShowerFileError(problem, file=path, remedy=_REMAKE) from error
