@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic.alias_generators import to_camel
 
 import caloscale
 from caloscale.errors import CaloscaleError, CheckpointError, InputError, StorageError, Terminated
@@ -197,14 +198,8 @@ def _check_output(wanted: Generation) -> None:
 
 
 def _primaries(card: ModelCard, wanted: Generation) -> tuple[Primaries, int]:
-    texts = {
-        "energies": wanted.energies,
-        "angles": wanted.angles,
-        "azimuths": wanted.azimuths,
-        "entryX": wanted.entry_x,
-        "entryY": wanted.entry_y,
-        "particles": wanted.particles,
-    }
+    names = ("energies", "angles", "azimuths", "entry_x", "entry_y", "particles")
+    texts = {to_camel(name): getattr(wanted, name) for name in names}
     primaries = parse_primaries(texts, card, seed=wanted.seed)
     count = primaries.turn if wanted.count is None and primaries.paired else wanted.count
     if count is None or count < 1:

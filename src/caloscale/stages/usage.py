@@ -56,13 +56,7 @@ def _attempt(records: Sequence[StageRecord], priced_as: PricedMachine) -> Attemp
 
 def node_as(priced_as: PricedMachine, seconds: float = 0.0) -> NodeUse:
     """The machine that ``seconds`` are priced as; a type that the catalogue does not have keeps its name."""
-    node = NodeUse(
-        machine_type=priced_as.machine_type,
-        region=priced_as.region,
-        capacity_type=priced_as.capacity_type,
-        nodes=1,
-        seconds=seconds,
-    )
+    node = NodeUse(**priced_as.values_of("machine_type", "region", "capacity_type"), nodes=1, seconds=seconds)
     try:
         machine = find_machine(priced_as.machine_type)
     except InputError:

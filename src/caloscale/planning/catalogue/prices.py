@@ -476,11 +476,9 @@ def add_up(title: str, rows: list[tuple[PriceRow, float]], as_of: dt.date, added
     ]
     return Rate(
         title=title,
-        region=first.region,
-        capacity_type=first.capacity_type,
+        **first.values_of("region", "capacity_type", "includes_host"),
         usd_per_hour=sum(part.usd_per_hour for part in parts),
         parts=parts,
-        includes_host=first.includes_host,
         observed_on=min(part.observed_on for part in parts),
         warnings=(*doubtful, *stale_warning((row for row, _ in rows), as_of, added)),
     )

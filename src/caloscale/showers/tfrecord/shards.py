@@ -193,13 +193,9 @@ class _Preprocessor:
             splits[shard.split] += shard.showers
         data = self.data
         return Manifest(
-            shape=data.shape,
             splits=splits,
             shards=tuple(shards),
-            preprocessing=data.preprocessing,
-            geometry=data.geometry,
-            front=data.front,
-            pair_distance_mm=data.pair_distance_mm,
+            **data.values_of("shape", "preprocessing", "geometry", "front", "pair_distance_mm"),
             **dict(data.primary_ranges()),
             source=self.origin,
             dropped=dict(sorted(self.dropped.items())),
