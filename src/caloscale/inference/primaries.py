@@ -142,13 +142,10 @@ def check_ranges(
             continue
         asked = f"{values.min():g} to {values.max():g} {unit}"
         if not extrapolate:
-            raise InputError(
-                f"go beyond the {low:g} to {high:g} {unit} that the generator was trained on",
-                field=name,
-                value=asked,
-                remedy="stay within them, train a generator with these, or add --extrapolate (in Python "
-                "extrapolate=True, with angles in rad): no verdict holds there",
-            )
+            problem = f"go beyond the {low:g} to {high:g} {unit} that the generator was trained on"
+            remedy = "stay within them, train a generator with these, or add --extrapolate (in Python "
+            remedy += "extrapolate=True, with angles in rad): no verdict holds there"
+            raise InputError(problem, field=name, value=asked, remedy=remedy)
         warnings.append(f"{name} {asked} go beyond the {low:g} to {high:g} that the generator was trained on")
     return tuple(warnings)
 

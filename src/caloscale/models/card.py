@@ -109,15 +109,13 @@ def read_start(folder: Path, run: Run) -> Run:
             remedy = f"set model.{field} to {theirs}, or give another model"
             raise ConfigurationError(problem, field="train.startFrom", value=run.train.start_from, remedy=remedy)
     if trained.data.particle != run.data.particle:
-        raise ConfigurationError(
-            f"is a model of showers of {trained.data.particle_text}, this run has showers of {run.data.particle_text}",
-            field="train.startFrom",
-            value=run.train.start_from,
-            remedy=f"give a model of {run.data.particle_text}, or leave train.startFrom out",
-        )
-    theirs, ours = (data.model_dump(exclude=_NOT_SIMULATED) for data in (trained.data, run.data))
-    split = [ours.pop(name) == theirs.pop(name) for name in ("showers", "validation_fraction")]
-    if run.data.source == "simulate" and theirs == ours and not all(split):
+        ours = run.data.particle_text
+        problem = f"is a model of showers of {trained.data.particle_text}, this run has showers of {ours}"
+        remedy = f"give a model of {ours}, or leave train.startFrom out"
+        raise ConfigurationError(problem, field="train.startFrom", value=run.train.start_from, remedy=remedy)
+    known, own = (data.model_dump(exclude=_NOT_SIMULATED) for data in (trained.data, run.data))
+    split = [own.pop(name) == known.pop(name) for name in ("showers", "validation_fraction")]
+    if run.data.source == "simulate" and known == own and not all(split):
         raise ConfigurationError(
             "was trained on showers of the same simulation, some of which are held out to judge this run",
             field="train.startFrom",

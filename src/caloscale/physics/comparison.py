@@ -318,9 +318,8 @@ def _checked(name: str, sample: Showers, data: Data) -> Showers:
     """The showers with the columns of the run alone, in its order: columns of samples are compared by their place."""
     shape = data.shape
     if len(sample) == 0:
-        raise InputError(
-            "no showers to compare", field=name, value=0, remedy="widen the selection or make more showers"
-        )
+        remedy = "widen the selection or make more showers"
+        raise InputError("no showers to compare", field=name, value=0, remedy=remedy)
     if sample.cells_gev.shape[1:] != shape:
         problem = "showers of another shape than the run configuration"
         remedy = f"re-bin them to {list(shape)} (data.geometry.cells over data.preprocessing.rebin)"

@@ -124,9 +124,8 @@ def time_generation(inputs: Mapping[str, Any]) -> dict[str, Any]:
     if asked.runtime == "geant4":
         timed = simulate_some(run)
         if timed is None:
-            raise BenchError(
-                "Geant4 was not measured: it is absent, or was disturbed", remedy=install_command("simulate")
-            )
+            problem = "Geant4 was not measured: it is absent, or was disturbed"
+            raise BenchError(problem, remedy=install_command("simulate"))
         typical, further = 1000 * timed.seconds_per_shower, dict.fromkeys(("lowest", "highest", "peakMemoryMib"))
     else:
         each, memory = _generation(asked, run)

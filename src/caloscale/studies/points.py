@@ -29,10 +29,8 @@ def validated(block: type[_B], inputs: Any, source: str | None = None) -> _B:
         return block.model_validate(inputs, by_alias=True, by_name=False)
     except ValidationError as problems:
         first = list_problems(problems, block)[0]
-        value = first.value if isinstance(first.value, str | int | float) else None
-        raise ConfigurationError(
-            first.text, file=source, field=first.field or None, value=value, remedy=first.remedy
-        ) from problems
+        value, field = first.value if isinstance(first.value, str | int | float) else None, first.field or None
+        raise ConfigurationError(first.text, file=source, field=field, value=value, remedy=first.remedy) from problems
 
 
 def own_inputs(block: type[_B], inputs: Mapping[str, Any]) -> tuple[_B, dict[str, Any]]:

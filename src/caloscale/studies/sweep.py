@@ -96,10 +96,9 @@ class Sweep(Block):
                 problem = f"an axis ({', '.join(axis)}) has no values, so there are no points"
                 raise InvalidValueError(problem, remedy="give it values, or leave it out")
             if len(lengths) != 1:
-                raise InvalidValueError(
-                    f"the inputs {', '.join(axis)} of an axis change together but have different numbers of values",
-                    remedy="give each as many values, or write each as an axis",
-                )
+                problem = f"the inputs {', '.join(axis)} of an axis change together but have different numbers of "
+                remedy = "give each as many values, or write each as an axis"
+                raise InvalidValueError(f"{problem}values", remedy=remedy)
         names = self.varied
         if self.seed in {*names, *self.given}:
             problem = f"{self.seed} is the number of the repetition, and it has a value, too"

@@ -177,6 +177,5 @@ def check_manifest(folder: Path, manifest: Manifest, data: Data) -> None:
         field, theirs, ours = unlike
         problem = "the shards were made for another run configuration"
         remedy = f"make them again with `caloscale preprocess`; the run wants {str(ours)[:200]}"
-        raise ShowerFileError(
-            problem, file=folder / "manifest.json", field=field, value=str(theirs)[:200], remedy=remedy
-        )
+        file, value = folder / "manifest.json", str(theirs)[:200]
+        raise ShowerFileError(problem, file=file, field=field, value=value, remedy=remedy)

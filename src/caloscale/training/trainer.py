@@ -96,13 +96,10 @@ class Trainer:
         if restored is not None:
             if restored.step > self.calendar.steps:
                 trained = math.ceil(restored.step / self.calendar.steps_per_epoch)
-                raise ConfigurationError(
-                    f"is less than the {trained} epochs of the checkpoints",
-                    file=self.checkpoints.folder.path,
-                    field="train.epochs",
-                    value=self.calendar.epochs,
-                    remedy=f"set train.epochs to {trained} or more, or choose another folder or checkpoint.uri",
-                )
+                problem, file = f"is less than the {trained} epochs of the checkpoints", self.checkpoints.folder.path
+                remedy = f"set train.epochs to {trained} or more, or choose another folder or checkpoint.uri"
+                value = self.calendar.epochs
+                raise ConfigurationError(problem, file=file, field="train.epochs", value=value, remedy=remedy)
             self.before, self.resumed_from = restored, restored.step
             self.history = restored.history or self.history
             self.selected = restored if restored.selected_epoch is not None else None

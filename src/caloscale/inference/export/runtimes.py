@@ -91,12 +91,9 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         cells = open_file(path, tuple(inputs))(*inputs.values())
         found = deviation(cells, truth, generator.card.preprocessing.threshold_gev)
         if not found <= TOLERANCES[format]:
-            raise CheckpointError(
-                f"differs from the network once it is exported to {format}: by {found:.1e}, allowed "
-                f"{TOLERANCES[format]:g}",
-                file=folder / GENERATOR,
-                remedy="use --runtime tensorflow, and report this with the versions " + str(versions),
-            )
+            problem = f"differs from the network once it is exported to {format}: by {found:.1e}, allowed "
+            remedy = f"use --runtime tensorflow, and report this with the versions {versions}"
+            raise CheckpointError(f"{problem}{TOLERANCES[format]:g}", file=folder / GENERATOR, remedy=remedy)
         record = ExportRecord(
             source=source_sha256(folder),
             content=_content(temporary),

@@ -91,11 +91,10 @@ class Family(ABC):
     def check(self, model: Model, data: Data) -> None:
         """Raise InvalidValueError, with a remedy, for showers or fields that the networks cannot be made for."""
         if self.noise_size(model, data) < 1:
-            raise InvalidValueError(
-                f"model.latentSize {model.latent_size} leaves no random numbers in addition to the "
-                f"{model.latent_size - self.noise_size(model, data)} that describe the primary",
-                remedy=f"write at least {model.latent_size - self.noise_size(model, data) + 8} in model.latentSize",
-            )
+            describing = model.latent_size - self.noise_size(model, data)
+            problem = f"model.latentSize {model.latent_size} leaves no random numbers in addition to the "
+            problem += f"{describing} that describe the primary"
+            raise InvalidValueError(problem, remedy=f"write at least {describing + 8} in model.latentSize")
 
     @abstractmethod
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:

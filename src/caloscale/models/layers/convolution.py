@@ -76,14 +76,11 @@ def has_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
 def check_precision(precision: str, field: str) -> None:
     """Raises InputError for a precision whose results are wrong here."""
     if precision == "bfloat16" and not has_bfloat16():
-        raise InputError(
-            "gives results that are wrong by several per cent here: TensorFlow adds up in bfloat16 on a processor "
-            f"without oneDNN and one of the instructions {' and '.join(sorted(BFLOAT16))}",
-            field=field,
-            value=precision,
-            remedy=f"set {field} to float32, or use such a processor (without TF_ENABLE_ONEDNN_OPTS=0, train.oneDnn: "
-            "false and ONEDNN_MAX_CPU_ISA), a GPU or a TPU",
-        )
+        problem = "gives results that are wrong by several per cent here: TensorFlow adds up in bfloat16 on a "
+        problem += f"processor without oneDNN and one of the instructions {' and '.join(sorted(BFLOAT16))}"
+        remedy = f"set {field} to float32, or use such a processor (without TF_ENABLE_ONEDNN_OPTS=0, train.oneDnn: "
+        remedy += "false and ONEDNN_MAX_CPU_ISA), a GPU or a TPU"
+        raise InputError(problem, field=field, value=precision, remedy=remedy)
 
 
 _asked_for_keras: ContextVar[bool] = ContextVar("asked_for_keras", default=False)

@@ -140,11 +140,10 @@ class _Copies:
             if not self._has_ended():
                 # A bucket that refuses needs the user; one that is slow or does not answer may recover.
                 refused = type(self._error) is StorageError
-                raise (StorageError if refused else UnreachableError)(
-                    f"the last checkpoint was not uploaded within {seconds:g} s: {self._error or 'no answer yet'}",
-                    file=self.bucket.uri,
-                    remedy="the checkpoint is on this machine; run the same command when the bucket answers",
-                ) from self._error
+                error = StorageError if refused else UnreachableError
+                problem = f"the last checkpoint was not uploaded within {seconds:g} s: {self._error or 'no answer yet'}"
+                remedy = "the checkpoint is on this machine; run the same command when the bucket answers"
+                raise error(problem, file=self.bucket.uri, remedy=remedy) from self._error
 
     def _has_ended(self) -> bool:
         return self._failure is not None or not (self._waiting or self._busy)

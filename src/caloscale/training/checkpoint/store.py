@@ -405,9 +405,8 @@ class BucketCopy:
         try:
             return Pointer() if content is None else Pointer.model_validate_json(content), version
         except ValidationError as error:
-            raise StorageError(
-                "is not a list of checkpoints", file=f"{self.uri}/{POINTER}", remedy="choose another checkpoint.uri"
-            ) from error
+            problem, file = "is not a list of checkpoints", f"{self.uri}/{POINTER}"
+            raise StorageError(problem, file=file, remedy="choose another checkpoint.uri") from error
 
     def _remove_unfinished(self, other: Holder) -> None:
         """Remove the objects of a holder that can point to nothing any more, but for those that are pointed to."""

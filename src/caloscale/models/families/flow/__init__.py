@@ -59,11 +59,10 @@ class Flow(Family):
         if data.geometry.cell_shape == "cylinder":
             least, needed = (3, 1, 2), "three azimuths"
         if any(cells < few for cells, few in zip(data.shape, least)):
-            raise InvalidValueError(
-                f"model.family flow needs at least {needed} and two layers, data.geometry.cells has "
-                f"{' x '.join(map(str, data.shape))} re-binned",
-                remedy="lower data.preprocessing.rebin, use a geometry with more cells, or another family",
-            )
+            problem = f"model.family flow needs at least {needed} and two layers, data.geometry.cells has "
+            problem += f"{' x '.join(map(str, data.shape))} re-binned"
+            remedy = "lower data.preprocessing.rebin, use a geometry with more cells, or another family"
+            raise InvalidValueError(problem, remedy=remedy)
 
     def latent_size(self, model: Model, data: Data) -> int:
         """Two for energy and angle, the condition, a number for each of stage 1 and for each cell."""

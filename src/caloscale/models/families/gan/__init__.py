@@ -29,10 +29,9 @@ class Gan(Family):
     def check(self, model: Model, data: Data) -> None:
         """A preset of other networks: its fields would train these with the losses of those."""
         if model.preset not in (self.presets or (self.name,)):
-            raise InvalidValueError(
-                f"model.family is {self.name}, and model.preset {model.preset} has other networks",
-                remedy=f"leave model.family out, or set model.preset to {' or '.join(self.presets or (self.name,))}",
-            )
+            problem = f"model.family is {self.name}, and model.preset {model.preset} has other networks"
+            remedy = f"leave model.family out, or set model.preset to {' or '.join(self.presets or (self.name,))}"
+            raise InvalidValueError(problem, remedy=remedy)
         super().check(model, data)
 
     def train_step(self, step: Step) -> Losses:

@@ -25,12 +25,10 @@ class _Published(Gan):
     def check(self, model: Model, data: Data) -> None:
         super().check(model, data)
         if data.shape != self.shape:
-            raise InvalidValueError(
-                f"the {self.name} network is made for showers of {' x '.join(map(str, self.shape))} cells, "
-                f"data.geometry.cells over data.preprocessing.rebin is {list(data.shape)}",
-                remedy=f"set data.geometry.cells to {list(self.shape)} and data.preprocessing.rebin to [1, 1, 1], "
-                "or model.preset to compact (--preset compact)",
-            )
+            problem = f"the {self.name} network is made for showers of {' x '.join(map(str, self.shape))} cells, "
+            problem += f"data.geometry.cells over data.preprocessing.rebin is {list(data.shape)}"
+            remedy = f"set data.geometry.cells to {list(self.shape)} and data.preprocessing.rebin to [1, 1, 1], "
+            raise InvalidValueError(problem, remedy=f"{remedy}or model.preset to compact (--preset compact)")
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
         from caloscale.models.families.published.networks import build_published, own_layers
@@ -65,11 +63,9 @@ class FixedAngle(_Published):
         low, high = data.angle_deg
         if low != high or (data.mirror and low != 90):
             mirrored = " with data.mirror" if data.mirror else ""
-            raise InvalidValueError(
-                f"the {self.name} network is not given the angle, data.angleDeg is {[low, high]}{mirrored}",
-                remedy="set data.angleDeg to [90, 90], or to another single angle with data.mirror false; "
-                "or use the preset variable-angle or compact",
-            )
+            problem = f"the {self.name} network is not given the angle, data.angleDeg is {[low, high]}{mirrored}"
+            remedy = "set data.angleDeg to [90, 90], or to another single angle with data.mirror false; "
+            raise InvalidValueError(problem, remedy=f"{remedy}or use the preset variable-angle or compact")
 
     def noise_size(self, model: Model, data: Data) -> int:
         """All but the condition."""
