@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, get_args
 
@@ -107,14 +108,6 @@ def _run_metrics(runs: Sequence[tuple[RunKey, KnownRun]]) -> Iterator[Metric]:
             progress.add_metric(named, 0.0)
         if status.cost is not None and status.cost.usd is not None:
             usd.add_metric(named, status.cost.usd)
-        if (limit := _budget_usd(known)) is not None:
-            budget.add_metric(named, limit)
+        with suppress(KeyError, TypeError, ValueError):  # of a spec that the operator need not understand
+            budget.add_metric(named, float(known.spec["budget"]["maxUsd"]))
     yield from (info, progress, restarts, usd, budget)
-
-
-def _budget_usd(known: KnownRun) -> float | None:
-    """budget.maxUsd of a specification that the operator need not understand."""
-    try:
-        return float(known.spec["budget"]["maxUsd"])
-    except (KeyError, TypeError, ValueError):
-        return None

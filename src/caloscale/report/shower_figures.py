@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure as Page
 from matplotlib.ticker import MaxNLocator
@@ -150,7 +149,17 @@ def cell_spectrum(evaluation: Evaluation, data: FigureData) -> Drawing:
     note(top, _separation_note(evaluation.observables["cellSpectrum"]))
     draw_ratio(bottom, data.spectrum)
     bottom.set_xlabel("cell energy [MeV]")
-    _occupancy(axes[:, 1], data.occupancy, names)
+    # the thresholds as bins around them, so that the same drawing serves
+    step = np.sqrt(data.occupancy.edges[1] / data.occupancy.edges[0])
+    edges = np.append(data.occupancy.edges / step, data.occupancy.edges[-1] * step)
+    above = data.occupancy.model_copy(update={"edges": edges})
+    top, bottom = axes[:, 1]
+    top.set_xscale("log")
+    draw_histogram(top, above, names, SHOWN)
+    set_top(top, above, ("reference", "generated", "baseline"), 1.15)
+    top.set_ylabel("part of the cells above threshold")
+    draw_ratio(bottom, above)
+    bottom.set(xlabel="threshold [MeV]", ylabel="")
     for ax in axes[0]:
         hide_labels(ax)
     return Drawing(
@@ -162,19 +171,6 @@ def cell_spectrum(evaluation: Evaluation, data: FigureData) -> Drawing:
         f"In the part of cells above a threshold, {_ratio_in_words(data.occupancy)}",
         page,
     )
-
-
-def _occupancy(axes: Sequence[Axes], panel: Panel, names: dict[str, str]) -> None:
-    """The thresholds as bins around them, so that the same drawing serves."""
-    step = np.sqrt(panel.edges[1] / panel.edges[0])
-    shown = panel.model_copy(update={"edges": np.append(panel.edges / step, panel.edges[-1] * step)})
-    top, bottom = axes
-    top.set_xscale("log")
-    draw_histogram(top, shown, names, SHOWN)
-    set_top(top, shown, ("reference", "generated", "baseline"), 1.15)
-    top.set_ylabel("part of the cells above threshold")
-    draw_ratio(bottom, shown)
-    bottom.set(xlabel="threshold [MeV]", ylabel="")
 
 
 def distributions(evaluation: Evaluation, data: FigureData) -> Drawing:
