@@ -145,7 +145,13 @@ class Store:
         if kind == names.PROGRESS_KIND:
             return self._take_progress(name, raw)
         if kind == "Event":
-            return self._take_warning(name, raw)
+            warning = warning_of(raw)
+            about = None if warning is None else self._warned_of(name[0], warning.where)
+            if warning is None or about is None:
+                del self._versions["Event"][name]
+                return set()
+            self.warnings.setdefault(about, {})[name[1]] = warning
+            return {about}
         return self._take_run(name, raw)
 
     def _take_run(self, name: Name, raw: Mapping[str, Any]) -> set[RunKey]:
@@ -236,15 +242,6 @@ class Store:
         if is_first or run is None or run.status.progress is None or progress is None:
             return {key}
         return {key} if brings_news(run.status.progress, progress, self.refresh_seconds) else set()
-
-    def _take_warning(self, name: Name, raw: Mapping[str, Any]) -> set[RunKey]:
-        warning = warning_of(raw)
-        about = None if warning is None else self._warned_of(name[0], warning.where)
-        if warning is None or about is None:
-            del self._versions["Event"][name]
-            return set()
-        self.warnings.setdefault(about, {})[name[1]] = warning
-        return {about}
 
     def _drop(self, kind: str, name: Name, raw: Mapping[str, Any]) -> set[RunKey]:
         if kind == "Node":

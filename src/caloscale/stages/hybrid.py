@@ -81,6 +81,12 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
             remedy = f"choose another folder than {path.parent}, or delete or move the file"
             raise ShowerFileError(problem, file=path, field=_IDENTITY, value=of_file, remedy=remedy)
     record = simulation.simulate(data, part, accepted)
+    attributes: dict[str, str | int | float] = {
+        _IDENTITY: identity,
+        **origin_attributes(data),
+        REBIN_ATTRIBUTE: "x".join(map(str, data.preprocessing.rebin)),
+        "seed": data.seed,
+    }
     count, energy_gev, primaries_gev, seconds, timed = 0, 0.0, 0.0, 0.0, 0
     files = range(file_count(data))
     with bar("generated showers", len(files), "files") as shown:
@@ -93,7 +99,7 @@ def simulate_hybrid(data: Data, models: Sequence[Path], folder: Path) -> HybridR
                 begun = time.perf_counter()
                 showers = _add_generated(carried, entering, generators, data, index)
                 seconds, timed = seconds + time.perf_counter() - begun, timed + len(showers)
-                _write(path, showers, data, identity)
+                write_showers(path, showers, attributes=attributes)
             shown.update(1)
     return HybridRecord(
         showers=record.showers,
@@ -149,13 +155,3 @@ def _check(generator: Generator, model: Path, data: Data) -> None:
         problem = "is no primary that a generator takes over in a hybrid simulation"
         remedy = f"give a model of {' or '.join(TAKEN_CODES)}"
         raise InputError(problem, file=model / CARD, field="particle", value=card.particle_text, remedy=remedy)
-
-
-def _write(path: Path, showers: Showers, data: Data, identity: str) -> None:
-    attributes: dict[str, str | int | float] = {
-        _IDENTITY: identity,
-        **origin_attributes(data),
-        REBIN_ATTRIBUTE: "x".join(map(str, data.preprocessing.rebin)),
-        "seed": data.seed,
-    }
-    write_showers(path, showers, attributes=attributes)
