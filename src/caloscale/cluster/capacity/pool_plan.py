@@ -178,7 +178,13 @@ def _planned(run: Run, pool: Pool, catalogue: Catalogue, most_nodes: int) -> Pla
     """The placement on at most ``most_nodes`` nodes; a text when its estimate passes the budget."""
     key = pool.key
     if key.accelerator == CPU:
-        return _on_processors(run, pool, catalogue)
+        problem = PriceError("training on processors of a cluster was not measured")
+        placed = _unpriced(run, pool, problem, _given_nodes(run, pool) or 1)
+        try:
+            usd_per_hour, cluster_usd = usd_per_hour_of(run, pool, placed.nodes, catalogue)
+        except InputError as error:
+            return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
+        return placed.model_copy(update={"usd_per_hour": usd_per_hour, "control_plane_usd_per_hour": cluster_usd})
     narrowed = {name: value or None for name, value in kind_of(key).items()}
     narrowed |= {"cloud": cloud_of(key.machine_type, key.topology), "max_nodes": most_nodes}
     if narrowed["cloud"] == "none":  # nodes of an unknown region do not have the price of another
@@ -274,16 +280,6 @@ def _unpriced(run: Run, pool: Pool, problem: InputError, nodes: int | None) -> P
         batch_per_replica=batch,
         reasons=(f"no estimate: {problem.sentence}",),
     )
-
-
-def _on_processors(run: Run, pool: Pool, catalogue: Catalogue) -> Placed:
-    problem = PriceError("training on processors of a cluster was not measured")
-    placed = _unpriced(run, pool, problem, _given_nodes(run, pool) or 1)
-    try:
-        usd_per_hour, cluster_usd = usd_per_hour_of(run, pool, placed.nodes, catalogue)
-    except InputError as error:
-        return placed.model_copy(update={"reasons": (*placed.reasons, error.problem)})
-    return placed.model_copy(update={"usd_per_hour": usd_per_hour, "control_plane_usd_per_hour": cluster_usd})
 
 
 def usd_per_hour_of(run: AnyRun, pool: Pool, nodes: int, catalogue: Catalogue) -> tuple[float, float]:
