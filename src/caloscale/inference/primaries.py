@@ -237,8 +237,7 @@ def _parse(text: str, option: str) -> Span | Floats:
     if not numbers or not all(lowest < number < highest for number in numbers) or (dots and numbers[0] > numbers[1]):
         bounds = f"above {lowest:g}" if highest == math.inf else f"between {lowest:g} and {highest:g}"
         remedy = f"write a range {examples} or" + (" an .h5 file" if unit == "GeV" else " one value")
-        problem = f"is no range or list of numbers {bounds} {unit}"
-        raise InputError(problem, field=option, value=text, remedy=remedy)
+        raise InputError(f"is no range or list of numbers {bounds} {unit}", field=option, value=text, remedy=remedy)
     if dots:
         return Span(*(map(math.radians, numbers) if unit == "degrees" else numbers))
     column = np.array(numbers, np.float32)

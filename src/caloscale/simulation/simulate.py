@@ -299,5 +299,4 @@ class _Worker:
         if code < 0 and code != -signal.SIGKILL:
             remedy = "if Geant4 lacks a table or one is damaged, complete the datasets in GEANT4_DATA_DIR, or "
             remedy += "unset it to have what is needed assembled from the installed wheels; else run it again"
-        problem = f"a simulation process ended {how}{': ' + output if output else ''}"
-        return SimulationError(problem, remedy=remedy)
+        return SimulationError(f"a simulation process ended {how}{': ' + output if output else ''}", remedy=remedy)
