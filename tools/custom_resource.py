@@ -106,13 +106,11 @@ def _has(path: str) -> str:
     return " && ".join(f"has(self.{'.'.join(parts[: i + 1])})" for i in range(len(parts)))
 
 
-def _read_rules() -> dict[str, list[Rule]]:
-    text = Path(__file__).with_name("custom_resource_rules.yaml").read_text(encoding="utf-8")
-    read = yaml.safe_load(Template(text).substitute(chips=_CHIPS, grace=GRACE_SECONDS))
-    return {path: [rule for entry in entries for rule in _rules_of(entry)] for path, entries in read.items()}
-
-
-RUN_RULES = _read_rules()
+_RULES = Template(Path(__file__).with_name("custom_resource_rules.yaml").read_text(encoding="utf-8"))
+RUN_RULES: dict[str, list[Rule]] = {
+    path: [rule for entry in entries for rule in _rules_of(entry)]
+    for path, entries in yaml.safe_load(_RULES.substitute(chips=_CHIPS, grace=GRACE_SECONDS)).items()
+}
 """Rules by dotted path of the spec."""
 
 

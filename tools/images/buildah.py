@@ -129,11 +129,9 @@ def run(*arguments: str, doing: str) -> None:
     """Run Buildah, which shows its own progress. Raises ImageError."""
     done = subprocess.run([program(), *arguments], check=False)
     if done.returncode:
-        raise ImageError(
-            f"buildah could not {doing} (exit code {done.returncode})",
-            remedy="read its messages above. A base that cannot be pulled: make base-image (Debian, root), or "
-            "BASE_IMAGE=...; packages that cannot be fetched: see docs/images.md; a push that is refused: log in",
-        )
+        remedy = "read its messages above. A base that cannot be pulled: make base-image (Debian, root), or "
+        remedy += "BASE_IMAGE=...; packages that cannot be fetched: see docs/images.md; a push that is refused: log in"
+        raise ImageError(f"buildah could not {doing} (exit code {done.returncode})", remedy=remedy)
 
 
 def push_image(image: str) -> str:
