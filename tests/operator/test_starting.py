@@ -164,8 +164,9 @@ def test_an_operator_that_ended_between_launch_and_job_makes_it_much_later() -> 
     w.reconcile(lambda: next(effects, True))
     assert w.phase == "Starting" and not w.jobs
     w.now += dt.timedelta(hours=1)
+    w.spec["cluster"], w.generation = {"image": "mine:2"}, 2
     w.until(settled)
-    assert w.phase == "Succeeded" and len(w.attempts) == 1
+    assert w.phase == "Succeeded" and len(w.attempts) == 1 and "mine:2" in str(w.jobs["gan-1"])
 
 
 @pytest.mark.parametrize(

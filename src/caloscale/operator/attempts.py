@@ -185,7 +185,7 @@ def _make_objects(draft: Draft, run: AnyRun, attempt: AttemptStatus) -> None:
     seen, planned = draft.seen, draft.status.placement
     assert planned is not None
     configuration = worker_configuration(seen.spec, planned)
-    image = planned.image or run.cluster.image or _default_image(draft, planned)
+    image = run.cluster.image or planned.image or _default_image(draft, planned)
     placed, *others = _choices(draft, run, planned)
     queue, labels = draft.queue(run), seen.catalogue.labels
     launch = Launch(seen.run, attempt.number, run, configuration, placed, image, queue, labels, tuple(others))
@@ -421,8 +421,6 @@ def _without_image(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> Outcom
     known, found = draft.status.condition(CONDITION), pod.diagnostic if pod is not None else None
     if pod is None or found is None or pod.bound is None:
         return None
-    attempts = draft.status.attempts
-    vain = sum(1 for _ in itertools.takewhile(lambda attempt: attempt.running is None, reversed(attempts)))
     if found.reason == NO_IMAGE_NAME:
         return Outcome("StartupFailed", sentence(found))
     # While a kubelet pulls again, the pod has the reason of before: a pull has failed when the reason is another one.
@@ -430,4 +428,6 @@ def _without_image(draft: Draft, live: AttemptStatus, pods: list[Pod]) -> Outcom
     pulled_s = (draft.now - max(pod.bound, live.launched)).total_seconds()
     if not put_off or found.reason != PULL_FAILED or pulled_s < PULL_SECONDS:
         return None
+    attempts = draft.status.attempts
+    vain = sum(1 for _ in itertools.takewhile(lambda attempt: attempt.running is None, reversed(attempts)))
     return Outcome("WorkerFailed" if vain < min(len(attempts), MOST_PULLED) else "StartupFailed", sentence(found))
