@@ -57,7 +57,7 @@ def amplification(
                 if generator.card.showers_sha256 not in (None, shards.manifest.train_sha256):
                     problem = f"was trained on other shards than {shards.path} has, and may have seen its held-out ones"
                     remedy = "give shards of Monte Carlo that no run was trained on with --held-out"
-                    raise InputError(problem, file=folder, field="--held-out", remedy=remedy)
+                    raise InputError(problem, file=folder, remedy=remedy)
             reference = shards.read("validation", judging_showers(shards.manifest, run))
         elif shards.manifest.train_sha256 in [generator.card.showers_sha256 for generator in generators]:
             problem = "holds the showers that the networks were trained on"
