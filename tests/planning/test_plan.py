@@ -383,6 +383,16 @@ def test_a_short_time_between_checkpoints_is_not_shown_as_none():
         assert f"a checkpoint every {shown} s" in in_words(chosen)
 
 
+def test_a_plan_says_with_which_interval_between_checkpoints_its_time_is_reached():
+    spot = (*IN_EUROPE, "hardware.capacityType=spot", "hardware.interruptionsPerNodeHour=0.05")
+    chosen = plan_of(*spot).chosen
+    best = f"checkpoint.everySeconds={chosen.checkpoint_seconds:.0f}"
+    (said,) = [reason for reason in chosen.reasons if "best interval" in reason]
+    assert best in said and said.endswith("the run saves every 60 s")
+    for without in (plan_of(*spot, best).chosen, plan_of(*IN_EUROPE).chosen):
+        assert not any("best interval" in reason for reason in without.reasons)
+
+
 def test_a_price_that_was_seen_after_its_day_is_not_old():
     """The price of 2022 was seen on 2025-03-02: 365 + 365 + 366 + 60 days after 2022-01-01."""
     for day, says in ((dt.date(2022, 1, 1), "seen 1156 days later"), (dt.date(2025, 3, 2), "0 days old")):

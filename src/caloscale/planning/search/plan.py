@@ -1,6 +1,7 @@
 """The plan: from a run configuration to machines, layout, time and money, with the reasons."""
 
 import datetime as dt
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -310,6 +311,10 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
             "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
             "time and money are those without any"
         )
+    best, every = float(candidates.expected.checkpoint_seconds[index]), run.checkpoint.every_seconds
+    if not math.isclose(best, every, rel_tol=0.2):  # the optimum is flat
+        setting = f"checkpoint.everySeconds={best:{'.0f' if best >= 10 else '.2g'}}"
+        reasons.append(f"time and money are those with {setting}, the best interval: the run saves every {every:g} s")
     if candidates.expected.seconds[index] >= NEVER_SECONDS:
         reasons.append("takes ten years, or is interrupted before it makes progress: never chosen")
     if break_even is not None:
