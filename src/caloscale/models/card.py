@@ -116,13 +116,9 @@ def read_start(folder: Path, run: Run) -> Run:
     known, own = (data.model_dump(exclude=_NOT_SIMULATED) for data in (trained.data, run.data))
     split = [own.pop(name) == known.pop(name) for name in ("showers", "validation_fraction")]
     if run.data.source == "simulate" and known == own and not all(split):
-        raise ConfigurationError(
-            "was trained on showers of the same simulation, some of which are held out to judge this run",
-            field="train.startFrom",
-            value=run.train.start_from,
-            remedy=f"set data.seed to another value than {run.data.seed}, which simulates other showers, or "
-            "data.showers and data.validationFraction to those of the model",
-        )
+        problem = "was trained on showers of the same simulation, some of which are held out to judge this run"
+        remedy = f"set data.seed to another value than {run.data.seed}, which simulates other showers"
+        raise ConfigurationError(problem, field="train.startFrom", value=run.train.start_from, remedy=remedy)
     return trained
 
 

@@ -113,7 +113,6 @@ class _Loop:
                     self._make_steps()
                 except tf.errors.OpError as error:
                     self._prepare_retry(error)
-        trainer.check_finite()
         try:
             if self.stopped_by is not None:
                 log.warning("stopped at step %d; the same command resumes from there", trainer.number)

@@ -29,15 +29,13 @@ class ProgressFile:
         self._losses: dict[str, float] = {}
         self._checkpoint = 0
         self._first: tuple[int, float] | None = None
-        self._newest = 0
         self._seconds_first_step: float | None = None
         self._step_seconds: float | None = None
         self._written = 0.0
 
     def begin(self, step: int, seconds_first_step: float) -> None:
         """The first step of this process is made: its speed is measured from here."""
-        self._first, self._newest = (step, time.perf_counter()), step
-        self._seconds_first_step = seconds_first_step
+        self._first, self._seconds_first_step = (step, time.perf_counter()), seconds_first_step
 
     def saved(self, step: int) -> None:
         """A checkpoint of this step can be resumed from."""
@@ -52,10 +50,9 @@ class ProgressFile:
         return self._path is not None and time.perf_counter() - self._written >= EVERY_SECONDS
 
     def step(self, number: int, *, now: bool = False) -> None:
-        """A step is made; the file is replaced every few seconds, or ``now``. What follows the last step, such as the
-        release of the model, is in no step's time."""
-        if self._first is not None and number > self._newest:
-            self._newest = number
+        """A step is made; the file is replaced every few seconds. ``now``: all is done, and the file is replaced; what
+        followed the last step, such as the release of the model, is in no step's time."""
+        if self._first is not None and number > self._first[0] and not (now and self._step_seconds):
             self._step_seconds = (time.perf_counter() - self._first[1]) / (number - self._first[0])
         if self._path is None or not (now or self.is_due()):
             return
