@@ -30,9 +30,7 @@ def solve(
     from caloscale import errors, stages
 
     errors.show_message_alone()
-    with stages.begun("solve", workspace, resume, generators.uri) as folder:
-        configured = stages.solver_run(run, folder)
-        stages.refuse_another_problem(configured, folder)
+    configured, folder = stages.begin_solver(run, workspace=workspace, resume=resume, beside=generators.uri)
     summary = stages.solve(configured, folder, Path(generators.path))
     for name, value in summary.metrics.items():
         metrics.log_metric(name, value)

@@ -250,7 +250,7 @@ def test_components_are_thin_adapters(name: str) -> None:
     calls = [
         n.func.attr for n in ast.walk(function) if isinstance(n, ast.Call) and ast.unparse(n.func).startswith("stages.")
     ]
-    places = {"own_folder", "run_folder", "run_id", "begun", "solver_run"}
+    places = {"own_folder", "run_folder", "run_id", "begin_solver", "solver_run"}
     assert len(set(calls) - places) == (0 if name == "gate" else 1)
 
 

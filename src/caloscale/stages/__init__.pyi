@@ -1,7 +1,7 @@
 from caloscale.stages.generation import Generation as Generation
 from caloscale.stages.generation import generate as generate
 from caloscale.stages.pipeline_run import begin as begin
-from caloscale.stages.pipeline_run import begun as begun
+from caloscale.stages.pipeline_run import begin_solver as begin_solver
 from caloscale.stages.pipeline_run import own_folder as own_folder
 from caloscale.stages.pipeline_run import report_pipeline_run as report_pipeline_run
 from caloscale.stages.pipeline_run import run_folder as run_folder
@@ -16,7 +16,6 @@ from caloscale.stages.sequence import run_all as run_all
 from caloscale.stages.showers import preprocess as preprocess
 from caloscale.stages.showers import provide_shards as provide_shards
 from caloscale.stages.showers import simulate as simulate
-from caloscale.stages.solving import refuse_another_problem as refuse_another_problem
 from caloscale.stages.solving import solve as solve
 from caloscale.stages.solving import validate_solution as validate_solution
 from caloscale.stages.training import train as train

@@ -16,7 +16,7 @@ from caloscale.stages.planning import plan
 from caloscale.stages.record import adopt_records
 from caloscale.stages.reporting import Report, report_of_refusal
 from caloscale.stages.showers import prepared_part, simulated_part
-from caloscale.stages.solving import SolutionReport, report_any
+from caloscale.stages.solving import SolutionReport, refuse_another_problem, report_any
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.failure import failure_kept, read_failure
 from caloscale.storage.objects import read_object
@@ -136,6 +136,14 @@ def solver_run(run: Mapping[str, Any], folder: str) -> SolverRun:
     """The solver run of an entry of a form; empty: that which the folder holds. Raises ConfigurationError."""
     kept = None if run else _kept(folder)
     return build_solver_run(run if kept is None else parse_yaml(kept))
+
+
+def begin_solver(run: Mapping[str, Any], *, workspace: str, resume: str, beside: str) -> tuple[SolverRun, str]:
+    """The solver run of an entry of a form, and its folder. Raises also what `refuse_another_problem` raises."""
+    with begun("solve", workspace, resume, beside) as folder:
+        configured = solver_run(run, folder)
+        refuse_another_problem(configured, folder)
+        return configured, folder
 
 
 def _kept(folder: str) -> str | None:
