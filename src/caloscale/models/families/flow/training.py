@@ -28,6 +28,7 @@ from caloscale.models.families.flow.representation import (
 )
 from caloscale.models.families.flow.scores import BINS, FAINT_BINS, logistic_of_normal
 from caloscale.models.families.step import Losses, MicroBatch, Step, phase_scope
+from caloscale.progress import bar
 from caloscale.random import EventDraws
 from caloscale.spec import Data, Run
 
@@ -167,7 +168,7 @@ def calibrate(run: Run, generator: tf.keras.Model, showers: Table) -> Weights:
     examined = {name: np.tile(values, _EXAMINED) for name, values in showers.items() if name != "cells"}
     correction, excess = missing.clip(-most, most), np.zeros((*missing.shape[:2], MOMENTS))
     made_with, tilt = _as_tensors(finish), _measure_tilt(run, flow, showers)
-    for _ in range(_ROUNDS):
+    for _ in bar("calibrate moments", _ROUNDS, "rounds", iterable=range(_ROUNDS)):
         excess += _RELAXATION * (
             _excess(run, generator, examined, cells_of, made_with, correction, tilt, random) - excess
         )
@@ -258,7 +259,7 @@ def _measure_finish(
     wanted, counts = measured(lambda part, _: energies(tf.constant(showers["cells"][part]), flow.detector))
     finish = Finish(*(np.zeros(weight.shape) for weight in flow.finish))
     gains, before = _FIRST_GAINS, (finish, wanted)
-    for _ in range(_ROUNDS):
+    for _ in bar("calibrate cells", _ROUNDS, "rounds", iterable=range(_ROUNDS)):
         made, _ = measured(finished)
         change = Finish(*(np.subtract(*values) for values in zip(wanted, made)))
         # As many cells are hits as before: `targets.hold_hits` has what their number should be.
