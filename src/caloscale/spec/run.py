@@ -55,8 +55,9 @@ class Run(Block):
                 raise InvalidValueError(problem, remedy=f"leave out {name} ({instead}), or hardware")
         if several and self.train.strategy not in ("auto", "multi-worker"):
             problem = f"train.workersPerNode {self.train.workers_per_node} needs the strategy multi-worker, not "
+            problem += f"{self.train.strategy}"
             remedy = "set train.strategy to auto, or train.workersPerNode to 1"
-            raise InvalidValueError(f"{problem}{self.train.strategy}", remedy=remedy)
+            raise InvalidValueError(problem, remedy=remedy)
         return self
 
     @model_validator(mode="after")

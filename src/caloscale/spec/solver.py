@@ -168,15 +168,17 @@ class Solver(Block):
             raise InvalidValueError(f"groups {self.groups} is more than ranks {self.ranks}", remedy=remedy)
         if self.optimizer == "bayesian" and self.objective == "discriminator":
             problem = "optimizer bayesian compares values of the objective, and a discriminator changes while it is "
+            problem += "trained"
             remedy = "write objective: energy-distance or objective: likelihood"
-            raise InvalidValueError(f"{problem}trained", remedy=remedy)
+            raise InvalidValueError(problem, remedy=remedy)
         if self.optimizer == "bayesian" and self.ranks > 1 and self.exchange != "none":
             remedy = "write exchange: none, or ranks: 1"
             raise InvalidValueError("optimizer bayesian has no gradients to exchange", remedy=remedy)
         if self.learning_rate_scaling == "linear" and self.ranks > 1 and self.exchange == "none":
             problem = "learningRateScaling linear is for ranks that average their gradients; exchange none averages "
+            problem += "nothing"
             remedy = "write learningRateScaling: none, or another exchange"
-            raise InvalidValueError(f"{problem}nothing", remedy=remedy)
+            raise InvalidValueError(problem, remedy=remedy)
         if self.scale_samples and self.parameter_samples % self.ranks:
             problem = (
                 f"scaleSamples divides parameterSamples {self.parameter_samples} by ranks {self.ranks}, with a rest"

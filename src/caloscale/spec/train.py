@@ -152,8 +152,9 @@ class Train(Block):
             raise InvalidValueError("train.primaries uniform and train.ecalSumFit belong together", remedy=remedy)
         if drawn and self.energy_score_weight:
             problem = "train.energyScoreWeight compares with real showers of the same energy, which train.primaries "
+            problem += "uniform does not have"
             remedy = "set train.energyScoreWeight to 0, or train.primaries to batch"
-            raise InvalidValueError(f"{problem}uniform does not have", remedy=remedy)
+            raise InvalidValueError(problem, remedy=remedy)
         return self
 
     def replica_batch(self, replicas: int) -> int:

@@ -94,7 +94,8 @@ class Gate(Block):
             raise InvalidValueError(problem, remedy=f"set a tolerance below {limit:g}")
         if self.tolerance <= lowest:
             problem = f"a gate with tolerance {self.tolerance:g} could not be passed: {self.quantity} of Monte Carlo "
-            raise InvalidValueError(f"{problem}itself is {lowest:g}", remedy=f"set a tolerance above {lowest:g}")
+            problem += f"itself is {lowest:g}"
+            raise InvalidValueError(problem, remedy=f"set a tolerance above {lowest:g}")
         return self
 
 

@@ -97,8 +97,9 @@ class Sweep(Block):
                 raise InvalidValueError(problem, remedy="give it values, or leave it out")
             if len(lengths) != 1:
                 problem = f"the inputs {', '.join(axis)} of an axis change together but have different numbers of "
+                problem += "values"
                 remedy = "give each as many values, or write each as an axis"
-                raise InvalidValueError(f"{problem}values", remedy=remedy)
+                raise InvalidValueError(problem, remedy=remedy)
         names = self.varied
         if self.seed in {*names, *self.given}:
             problem = f"{self.seed} is the number of the repetition, and it has a value, too"

@@ -92,8 +92,9 @@ def _export(folder: Path, format: Format, target: Path) -> None:
         found = deviation(cells, truth, generator.card.preprocessing.threshold_gev)
         if not found <= TOLERANCES[format]:
             problem = f"differs from the network once it is exported to {format}: by {found:.1e}, allowed "
+            problem += f"{TOLERANCES[format]:g}"
             remedy = f"use --runtime tensorflow, and report this with the versions {versions}"
-            raise CheckpointError(f"{problem}{TOLERANCES[format]:g}", file=folder / GENERATOR, remedy=remedy)
+            raise CheckpointError(problem, file=folder / GENERATOR, remedy=remedy)
         record = ExportRecord(
             source=source_sha256(folder),
             content=_content(temporary),

@@ -90,7 +90,8 @@ def _check_filters(path: Path, name: str, dataset: h5py.Dataset) -> None:
         named = _FILTERS.get(code) or title.decode(errors="replace") or "unknown"
         problem = f"needs the HDF5 filter {code} ({named}), which is not installed"
         remedy = "pip install hdf5plugin, or let HDF5_PLUGIN_PATH name the folder of the filter; "
-        raise _error(path, name, problem, code, f"{remedy}or write the file again with gzip")
+        remedy += "or write the file again with gzip"
+        raise _error(path, name, problem, code, remedy)
 
 
 def _error(path: Path, name: str, problem: str, value: object, remedy: str) -> ShowerFileError:

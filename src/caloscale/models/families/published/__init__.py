@@ -28,7 +28,8 @@ class _Published(Gan):
             problem = f"the {self.name} network is made for showers of {' x '.join(map(str, self.shape))} cells, "
             problem += f"data.geometry.cells over data.preprocessing.rebin is {list(data.shape)}"
             remedy = f"set data.geometry.cells to {list(self.shape)} and data.preprocessing.rebin to [1, 1, 1], "
-            raise InvalidValueError(problem, remedy=f"{remedy}or model.preset to compact (--preset compact)")
+            remedy += "or model.preset to compact (--preset compact)"
+            raise InvalidValueError(problem, remedy=remedy)
 
     def build(self, model: Model, data: Data, *, synchronized: bool = False) -> Networks:
         from caloscale.models.families.published.networks import build_published, own_layers
@@ -65,7 +66,8 @@ class FixedAngle(_Published):
             mirrored = " with data.mirror" if data.mirror else ""
             problem = f"the {self.name} network is not given the angle, data.angleDeg is {[low, high]}{mirrored}"
             remedy = "set data.angleDeg to [90, 90], or to another single angle with data.mirror false; "
-            raise InvalidValueError(problem, remedy=f"{remedy}or use the preset variable-angle or compact")
+            remedy += "or use the preset variable-angle or compact"
+            raise InvalidValueError(problem, remedy=remedy)
 
     def noise_size(self, model: Model, data: Data) -> int:
         """All but the condition."""
