@@ -385,13 +385,7 @@ class Store:
         """Count the workers of a run that will take a node and are not bound to one yet."""
         known, before = self.runs.get(run), self._coming_of.pop(run, None)
         live, placed = (known.status.live, known.status.placement) if known is not None else (None, None)
-        job = (
-            self.jobs.get((placed.backend, run.namespace, live.job))
-            if live is not None and placed is not None
-            else None
-        )
-        is_queued = job is not None and (job.run, job.state) == (run, "suspended")  # it uses nodes when it is admitted
-        if live is not None and placed is not None and not is_queued:
+        if live is not None and placed is not None and not self._is_queued(run, placed.backend, live.job):
             bound = {pod.node for pod in self.pods_of(run) if pod.node and pod.attempt == live.number}
             bound |= {usage.node for usage in live.node_usage}
             if live.nodes > len(bound):
@@ -447,6 +441,11 @@ class Store:
             if known.status.phase != "Waiting" or known.status.observed_generation != known.generation:
                 return False
             return run in self.parking and self.parking.waits(run, self._free)
+
+    def _is_queued(self, run: RunKey, kind: str, name: str) -> bool:
+        """Whether the job is suspended by a queue: it uses nodes only when it is admitted."""
+        job = self.jobs.get((kind, run.namespace, name))
+        return job is not None and (job.run, job.state) == (run, "suspended")
 
     def pending_runs(self) -> set[RunKey]:
         """Runs that other prices or queues concern: those that wait; what they need is not known any more."""

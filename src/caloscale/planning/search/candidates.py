@@ -158,12 +158,7 @@ def find_candidates(basis: Basis, *, unpriced: bool = False) -> Candidates:
     rows, dropped = _divide(basis, offers, timings)
     index = np.array([row[0] for row in rows], np.intp)
     setups = Setups(*np.array(rows, float).T[1:])
-    keys = [offer.key for offer in offers]
-    of_key = np.array([keys.index(key) for key in keys])[index]
-    groups = [np.flatnonzero(of_key == first) for first in np.unique(of_key)]
-    parts = [timings.of(*keys[of_key[group[0]]]).predict(setups[group], run.data.showers) for group in groups]
-    order = np.argsort(np.concatenate(groups))
-    times = RunTimes(*(np.concatenate([getattr(p, f.name) for p in parts])[order] for f in fields(RunTimes)))
+    times = _predict(run.data.showers, offers, index, setups, timings)
     money = Money(basis, offers, index, setups.nodes)
     expectation, low, high = (
         money.spend(times.start_up_seconds, work_seconds(run, times.start_up_seconds, epoch))
@@ -192,6 +187,16 @@ def work_seconds(run: Run, start_up: Numbers, epoch_seconds: Numbers) -> Numbers
     """Training of all epochs, or as much of it as train.maxMinutes, which begin with the start-up, allow, s."""
     most = np.inf if run.train.max_minutes is None else 60 * run.train.max_minutes
     return np.minimum(run.train.epochs * epoch_seconds, np.maximum(most - start_up, 0.0))
+
+
+def _predict(showers: int, offers: Sequence[Offer], index: Indices, setups: Setups, timings: Timings) -> RunTimes:
+    """Predicted times of all candidates, accelerator by accelerator."""
+    keys = [offer.key for offer in offers]
+    of_key = np.array([keys.index(key) for key in keys])[index]
+    groups = [np.flatnonzero(of_key == first) for first in np.unique(of_key)]
+    parts = [timings.of(*keys[of_key[group[0]]]).predict(setups[group], showers) for group in groups]
+    order = np.argsort(np.concatenate(groups))
+    return RunTimes(*(np.concatenate([getattr(p, f.name) for p in parts])[order] for f in fields(RunTimes)))
 
 
 def names_accelerator(hardware: Hardware) -> bool:
@@ -287,12 +292,7 @@ def _divide(
     dropped: dict[str, None] = {}
     hardware = basis.hardware
     for index, offer in enumerate(offers):
-        # accelerators of a worker to consider; a TPU host is always one worker
-        aligned = hardware.placement == "Aligned" or offer.hardware.topology is not None
-        sizes = (
-            [offer.hardware.per_node] if aligned else divisors(offer.hardware.per_node)[::-1]
-        )  # the first is aligned
-        parts = [size for size in sizes if hardware.accelerators_per_worker in (None, size)]
+        parts = _parts(hardware, offer)
         for nodes in offer.node_counts:
             count = nodes * offer.hardware.per_node
             replicas = count * offer.accelerator.replicas
@@ -341,3 +341,12 @@ def _batch(run: Run, offer: Offer, replicas: int, timings: Timings) -> tuple[int
     except InvalidValueError as error:
         return 0, error.problem
     return batch, memory_problem(offer.accelerator, timings.network, at_once, run.train.precision)
+
+
+def _parts(hardware: Hardware, offer: Offer) -> list[int]:
+    """Accelerators of a worker to consider; a TPU host is always one worker."""
+    if hardware.placement == "Aligned" or offer.hardware.topology is not None:
+        sizes = [offer.hardware.per_node]
+    else:
+        sizes = divisors(offer.hardware.per_node)[::-1]  # the first is aligned
+    return [size for size in sizes if hardware.accelerators_per_worker in (None, size)]

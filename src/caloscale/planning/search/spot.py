@@ -78,15 +78,7 @@ def expected(
     never = np.isinf(mean) & np.isinf(lifetime)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if checkpoint_seconds is None:
-            # of tau and the two next intervals of which a lifetime has a whole number, the one that saves most
-            best = _saved(tau, mean, save, start_up, lifetime)
-            usable = np.where(np.isinf(lifetime), 0.0, np.maximum(lifetime - start_up, 0))
-            pieces = np.floor(usable / (tau + save))
-            for number in (pieces, pieces + 1):
-                fitted = usable / np.maximum(number, 1) - save
-                fitted = np.where((fitted > 0) & (fitted <= np.maximum(work, 1.0)), fitted, tau)
-                saved = _saved(fitted, mean, save, start_up, lifetime)
-                tau, best = np.where(saved > best, fitted, tau), np.maximum(saved, best)
+            tau = _of_whole_pieces(tau, np.maximum(work, 1.0), mean, save, start_up, lifetime)
         away = np.log1p(awaited * provisioning / mean)
         wait = np.where(np.isinf(mean), provisioning, mean * np.expm1(away / awaited))
         lasting = mean * -np.expm1(-lifetime / np.where(np.isinf(mean), 1.0, mean))
@@ -118,6 +110,21 @@ def break_even_rate(spot_usd: Callable[[float], float], on_demand_usd: float) ->
     from scipy.optimize import brentq  # loaded when needed: half a second
 
     return float(brentq(logarithm_of_ratio, lowest, 60.0, xtol=1e-9))
+
+
+def _of_whole_pieces(
+    tau: Numbers, longest: Numbers, mean: Numbers, save: Numbers, start_up: Numbers, lifetime: Numbers
+) -> Numbers:
+    """Of tau and the two next intervals of which a lifetime has a whole number, the one that saves most."""
+    best = _saved(tau, mean, save, start_up, lifetime)
+    usable = np.where(np.isinf(lifetime), 0.0, np.maximum(lifetime - start_up, 0))
+    pieces = np.floor(usable / (tau + save))
+    for number in (pieces, pieces + 1):
+        fitted = usable / np.maximum(number, 1) - save
+        fitted = np.where((fitted > 0) & (fitted <= longest), fitted, tau)
+        saved = _saved(fitted, mean, save, start_up, lifetime)
+        tau, best = np.where(saved > best, fitted, tau), np.maximum(saved, best)
+    return tau
 
 
 def _saved(tau: Numbers, mean: Numbers, save: Numbers, start_up: Numbers, lifetime: Numbers) -> Numbers:
