@@ -44,6 +44,7 @@ _SHARD_BYTES = 128 * 1024 * 1024
 _LEAST_TRAIN_SHARDS = 8
 _MULTIPLE = 64
 FAINT = "sum below data.preprocessing.minimumSumGev"
+"""Reason to leave out a shower that is too faint."""
 BEYOND_SHOWERS = "beyond data.showers"
 """Reason to leave out a shower that was asked for: more are selected than are wanted."""
 _GROUP = 16
