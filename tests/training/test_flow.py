@@ -62,6 +62,7 @@ def test_the_released_generator_is_adapted_and_makes_showers(whole):
     assert showers.cells_gev.shape == (16, 7, 6, 4) and 0.1 < showers.ecal_sum_gev.mean() < 2
 
 
+@pytest.mark.integration
 def test_cells_of_a_cylinder_from_showers_to_showers(tmp_path):
     run = load_run(preset="flow-par04", overrides=[*OVERRIDES, "data.geometry.layersPerCell=1"])
     for number in range(5):
