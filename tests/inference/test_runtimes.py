@@ -66,7 +66,7 @@ def of_tensorflow(path, count):
     [
         ("folder", 200, "onnx"),
         ("folder", 200, "openvino"),
-        ("flow", 200, "onnx"),
+        pytest.param("flow", 200, "onnx", marks=pytest.mark.integration),
         pytest.param("flow", 200, "openvino", marks=pytest.mark.integration),
         pytest.param("cylinder", 200, "onnx", marks=pytest.mark.integration),
         pytest.param("cylinder", 200, "openvino", marks=pytest.mark.integration),
