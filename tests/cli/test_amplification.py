@@ -82,7 +82,8 @@ def test_two_runs_and_what_is_no_ensemble(command: Callable, shards: Path, tmp_p
 
 def test_showers_that_were_trained_on_are_refused(command: Callable, shards: Path, tmp_path: Path) -> None:
     """Also some of them among others of the same energies. Here energies are unique: they count what is shared."""
-    run = run_folder(tmp_path / "run", shards)
+    source = f"data.source={shards.parent / 'showers.h5'}"
+    run = run_folder(tmp_path / "run", shards, source)
     card = json.loads((run / TRAINED / "model.json").read_text())
     card["showersSha256"] = read_manifest(shards).train_sha256
     (run / TRAINED / "model.json").write_text(json.dumps(card))
@@ -104,7 +105,7 @@ def test_showers_that_were_trained_on_are_refused(command: Callable, shards: Pat
     for folder, what in ((shards, "the showers"), (mixed, f"{count} of the showers")):
         refused = command("amplification", run, "--showers", 200, "--held-out", folder)
         assert refused.code == 2 and f"holds {what} that the networks were trained on" in refused.err, refused.err
-    second = run_folder(tmp_path / "second", shards, "train.seed=2")
+    second = run_folder(tmp_path / "second", shards, source, "train.seed=2")
     card["showersSha256"] = "of the shards of another simulation"
     (second / TRAINED / "model.json").write_text(json.dumps(card))
     refused = command("amplification", run, second, "--showers", 200)
