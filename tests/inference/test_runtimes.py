@@ -389,6 +389,7 @@ os.kill(os.getpid(), signal.SIGTERM)
     assert (done.returncode, done.stdout) == (0, "shown\n"), done.stderr
 
 
+@pytest.mark.integration
 def test_each_stream_of_tensorflow_has_its_share_of_the_threads(folder):
     """In a process where TensorFlow has not started; where it has, streams share what it has."""
     program = f"""

@@ -26,11 +26,9 @@ from tests.pipelines.conftest import AS_TINY, ROOT, RUN, commands
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/tutorials").glob("*.md"))]
 PAGES.append(ROOT / "docs/reference/python.md")
-IN_MAKE_TEST = ("README.md", "thirty-two-gpus.md")
+MARKS = {"README.md": pytest.mark.integration, "thirty-two-gpus.md": ()}
 """Pages that are quick; the others are run by make test-long."""
-EACH_PAGE = [
-    pytest.param(page, id=page.name, marks=() if page.name in IN_MAKE_TEST else pytest.mark.long) for page in PAGES
-]
+EACH_PAGE = [pytest.param(page, id=page.name, marks=MARKS.get(page.name, pytest.mark.long)) for page in PAGES]
 SIZED = ("run", "simulate")
 """Commands that take a run configuration and would work for minutes."""
 PURE = ("plan", "bill")

@@ -70,6 +70,7 @@ def test_measured_showers_have_no_truth_that_was_not_given(folder: Path) -> None
         measured_events(data, 0, 1)
 
 
+@pytest.mark.integration
 def test_the_energy_of_a_beam_is_found(folder: Path) -> None:
     overrides = [
         "solver.ranks=1",

@@ -38,6 +38,7 @@ def whole(shards, tmp_path_factory):
     return train(flow_run(), shards, output), output
 
 
+@pytest.mark.integration
 def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_path, behind_checkpoint):
     behind_checkpoint(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(Terminated):

@@ -112,6 +112,7 @@ def test_an_interrupted_training_equals_an_undisturbed_one(whole, shards, tmp_pa
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.integration
 def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
     """Also where its generator is not selected, where it ends no group of epochs, and where the command is repeated."""
     monkeypatch.setattr(trainer, "is_selected", lambda *_: False)

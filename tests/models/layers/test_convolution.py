@@ -80,7 +80,9 @@ def test_precision(way, batch, dtype, tolerance):
 
 @needs_bfloat16
 @pytest.mark.parametrize("way", [Direct(), Cells((1, 1, 2))], ids=str)
-@pytest.mark.parametrize("channels", [1, 4, 6, 8, 10, 12, 15, 16])
+@pytest.mark.parametrize(
+    "channels", [4, 8, 15, *(pytest.param(count, marks=pytest.mark.integration) for count in (1, 6, 10, 12, 16))]
+)
 def test_bfloat16_with_all_widths(way, channels):
     """oneDNN's convolution is wrong with AMX for 4-14 channels and 8, 12 or 16 places; other processors are right."""
     shapes = [Shape((2, 3, 20), (1, 2, width), (0, 1, 1), (0, 0, 1)) for width in range(2, 18)]

@@ -241,6 +241,7 @@ def test_widths_about_the_axis_of_the_window_are_those_of_the_observable(run, ne
         np.testing.assert_allclose(made[:, column], np.sqrt(variance), rtol=1e-4)
 
 
+@pytest.mark.integration
 def test_finished_showers_have_the_moments_of_the_training_showers(run, network, monkeypatch):
     """Training showers are those of this network with other moments: calibrated without them, it makes the same."""
     monkeypatch.setattr(training, "_measure_finish", lambda *_: no_finish(network.get_layer("flow")))
@@ -325,6 +326,7 @@ def test_hazards_stay_without_a_faint_hit(run, network, showers):
     assert not found.hazards.any() and all(np.isfinite(values).all() for values in found)
 
 
+@pytest.mark.integration
 def test_spreads_of_hits_and_of_the_core_are_those_of_the_training_showers(run, network):
     """Standard deviations over showers of the number of hits of a layer, and of the share of its largest cell."""
     spreads = np.full(LAYERS, -0.5, np.float32)
@@ -412,6 +414,7 @@ def test_operations_of_a_shower_are_those_of_its_matrices(run, network):
     assert flops(network) == 2 * (layers + dense + positions + products)
 
 
+@pytest.mark.integration
 def test_few_hits_beside_each_other_are_those_of_the_training_showers(run, network):
     """Pairs of neighbours along y, and of diagonal ones, where one cell of six is hit."""
     if cylinder(run):

@@ -70,6 +70,7 @@ def test_generator_and_discriminator_depend_on_the_primary(preset: str) -> None:
         np.testing.assert_allclose(outputs["ecal_sum"][0], outputs["ecal_sum"][1], rtol=1e-6)
 
 
+@pytest.mark.integration
 def test_a_training_learns_where_showers_enter() -> None:
     """Showers of one cell at the entry: after some steps the generated barycentre moves by half the entry or more."""
     run = load_run(

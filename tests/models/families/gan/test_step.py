@@ -159,7 +159,14 @@ def plain_step(run, networks, optimizers, batch, number):
     return losses
 
 
-@pytest.mark.parametrize(("case", "compiled"), [("published terms", False), ("proper scores", True)])
+@pytest.mark.parametrize(
+    ("case", "compiled"),
+    [
+        ("published terms", False),
+        ("proper scores", False),
+        pytest.param("proper scores", True, marks=pytest.mark.integration),
+    ],
+)
 def test_step_equals_a_plain_one(case, compiled, request):
     if not compiled:
         tf.config.run_functions_eagerly(True)
