@@ -82,6 +82,15 @@ def test_a_bill_from_the_records_by_hand(tmp_path: Path) -> None:
     assert made.own_machine and made.against_estimate is None
 
 
+def test_an_epoch_that_minutes_ended_counts_in_part(tmp_path: Path) -> None:
+    """As of a run on a cluster: its steps are paid for, and the plan has such a part, too."""
+    figures = {"steps": 38, "epochs": 3, "globalBatchSize": 100, "data": {"showers": 1_050}}
+    keep(tmp_path, "train", 3_600, **figures)
+    keep_use(COMPACT, tmp_path)
+    made = bill_of(tmp_path)
+    assert (made.epochs, made.usd_per_epoch) == (3.8, pytest.approx(USD_PER_HOUR / 3.8, abs=1e-5))
+
+
 def test_stages_that_were_begun_again_are_paid_for_twice(tmp_path: Path) -> None:
     keep(tmp_path, "simulate", 3_000)
     keep(tmp_path, "train", 7_200, outcome="interrupted")

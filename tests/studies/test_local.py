@@ -106,6 +106,14 @@ def test_time_to_quality_is_that_of_the_first_epoch_that_reaches_it(wanted, epoc
     assert found["seconds"] == (None if seconds is None else pytest.approx(seconds))
 
 
+@pytest.mark.parametrize(("epochs", "steps"), [([1, 2, 2.5], 20), ([0.25], 5)])
+def test_time_to_quality_of_a_training_that_ended_within_an_epoch(epochs, steps):
+    """By train.maxMinutes, in the third epoch or in the first."""
+    training = {"steps": round(epochs[-1] * 20), "epochs": int(epochs[-1]), "secondsFirstStep": 10.0, "seconds": 100.0}
+    found = quality(training, {"epoch": epochs, "deviation": [0.25] * len(epochs)}, 0.3)
+    assert (found["epoch"], found["steps"]) == (epochs[0], steps)
+
+
 def test_shares_of_a_profile_add_up_and_a_short_training_has_none(tmp_path):
     shares = [
         {"phase": "fakes", "part": "forward", "share": 0.25},

@@ -39,6 +39,18 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[dict]:
     return made
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_comparison_within_the_last_epoch_counts_as_one_at_its_end(tmp_path, monkeypatch):
+    """train.maxMinutes may end a training there."""
+
+    def whole_run(inputs, folder, watch):
+        watch({"epoch": [1, 2, 2.5], "deviation": [3.0, 2.0, 1.0]})
+        return {"quality": {"lowest": 1.0}, "physics": {"classifierAuc": 0.5, "resolutionDeviation": 0.1}}
+
+    monkeypatch.setattr(module, "whole_run", whole_run)
+    assert search({"trials": 2, "ranges": RANGES}, tmp_path)["deviation"] == 1
+
+
 @pytest.mark.parametrize("sampler", ["random", "tpe"])
 def test_trials_are_within_the_ranges_and_follow_the_seed(runs, sampler, tmp_path):
     asked = {"sampler": sampler, "trials": 15, "ranges": RANGES, "model.preset": "compact"}

@@ -1,8 +1,9 @@
 """What a run on one's own machine used, as the bill reads it."""
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.planning.billing.bill import bill
@@ -21,7 +22,7 @@ def own_use(folder: Path, priced_as: PricedMachine, stages: Sequence[str] = STAG
     """
     attempts = [*(each.stages for each in read_earlier(folder)), tuple(read_records(folder).values())]
     used = [[record for record in records if record.stage in stages] for records in attempts]
-    epochs = next((r.figures.get("epochs", 0) for r in used[-1] if r.stage in ("train", "solve")), 0)
+    epochs = next((_epochs(r.figures) for r in used[-1] if r.stage in ("train", "solve")), 0.0)
     if not any(used):
         return None
     return RunUse(
@@ -31,6 +32,13 @@ def own_use(folder: Path, priced_as: PricedMachine, stages: Sequence[str] = STAG
         own_machine=True,
         epochs=epochs,
     )
+
+
+def _epochs(figures: Mapping[str, Any]) -> float:
+    """Epochs of a training, with the part of the one in which train.maxMinutes ended it; those of a solver."""
+    if not {"steps", "globalBatchSize", "data"} <= figures.keys():
+        return float(figures.get("epochs", 0))
+    return float(figures["steps"] / (figures["data"]["showers"] // figures["globalBatchSize"]))
 
 
 def training_usd(run: Run, folder: Path) -> float:

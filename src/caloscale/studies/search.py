@@ -6,6 +6,7 @@ and resolution are of showers that nothing was selected by.
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -71,13 +72,13 @@ def search(inputs: Mapping[str, Any], folder: Path) -> dict[str, Any]:
             else trial.suggest_float(name, low, high, log=True)
             for name, (low, high) in asked.ranges.items()
         }
-        reported: set[int] = set()
+        reported: set[float] = set()
 
         def watch(validations: Mapping[str, Any]) -> None:
             for epoch, deviation in zip(validations["epoch"], validations.get("deviation", ())):
                 if epoch not in reported and deviation is not None:
                     reported.add(epoch)
-                    trial.report(deviation, epoch)
+                    trial.report(deviation, math.ceil(epoch))
                     if trial.should_prune():
                         stopped.add(trial.number)
                         raise optuna.TrialPruned

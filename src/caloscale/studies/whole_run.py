@@ -164,12 +164,12 @@ def quality(training: Mapping[str, Any], validation: Mapping[str, Any], wanted: 
     ``lowest`` deviation; ``epoch``, ``steps`` and ``seconds`` at which the wanted one was reached, null when it was not
     or none is wanted. Seconds are the time of the first step and a part of the rest in proportion to the steps.
     """
-    steps_per_epoch = training["steps"] / max(training["epochs"], 1)
     pairs = [(n, d) for n, d in zip(validation["epoch"], validation.get("deviation", ())) if d is not None]
     found = {"lowest": min((d for _, d in pairs), default=None), "epoch": None, "steps": None, "seconds": None}
     reached = [epoch for epoch, deviation in pairs if wanted is not None and deviation <= wanted]
     if reached:
-        steps = min(training["steps"], round(reached[0] * steps_per_epoch))
+        # The last step is compared, too; train.maxMinutes may end the training within an epoch.
+        steps = round(training["steps"] * reached[0] / validation["epoch"][-1])
         first, whole = training["secondsFirstStep"], training["seconds"]
         share = (steps - 1) / max(training["steps"] - 1, 1)
         found |= {"epoch": reached[0], "steps": steps, "seconds": first + share * (whole - first)}
