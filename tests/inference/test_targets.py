@@ -173,6 +173,20 @@ def test_the_cells_of_a_cylinder_are_those_of_par04s_mesh():
     assert "the same cylinder" in target.usage("generator.onnx")
 
 
+def test_layers_of_a_cylinder_at_unequal_distances_stay_at_their_depths():
+    """Par04's mesh has cells of one depth: 30 of 3.4 mm, then 15 of 6.2 mm."""
+    layers = "data.geometry.layers=[{count: 60, absorberMm: 1.4}, {count: 30, absorberMm: 2.8}]"
+    of_cylinder = card(layers, "data.geometry.depthMm=195", preset="par04")
+    target = Par04(of_cylinder, 62)
+    depths, middles = sensor_depth_mm(of_cylinder.geometry), target.mesh.positions_mm()
+    for layer in (0, 29, 30, 35, 44):
+        shower = np.zeros((16, 9, 45), np.float32)
+        shower[3, 4, layer] = 1
+        (where,) = target.expected(shower, {"energy_gev": 10.0, "angle_rad": math.pi / 2}).nonzero()
+        assert len(where) == 1 and abs(middles[where[0], 2] - depths[layer]) <= 1.7
+    assert "unequal distances" in target.usage("generator.onnx")
+
+
 def target_uv(position, entry, theta):
     """Distances from the axis of the particle, along growing theta and across."""
     along = np.array([0, math.sin(theta), math.cos(theta)])

@@ -42,6 +42,9 @@ MOST_CELLS = 2_000_000
 _SAME_CELLS = """\
 - Par04's mesh and the generator's cells are the same cylinder around the particle. The generator was trained with
   perpendicular particles: at another angle Par04 places the same shower along the direction."""
+_OTHER_DEPTHS = """
+  Its layers have unequal distances and the mesh's cells one depth: each layer's energy goes to the cell that holds its
+  middle, so that energies are exact and positions move by {:.1f} mm in the mean and {:.1f} mm at most."""
 _OTHER_CELLS = """\
 - Par04's mesh is a cylinder around the particle, the generator's cells are a grid behind a flat face. Each cell's
   energy goes to the mesh cell that holds its middle: energies are exact, positions move by {:.1f} mm in the
@@ -105,12 +108,14 @@ class Par04(Target):
 
     @cached_property
     def mesh(self) -> Mesh:
-        """The cells of a cylinder. Of a grid, a mesh for all angles: half a cell along the radius, a cell of arc within
-        the window, a layer in depth."""
+        """The cells of a cylinder; those in depth are as many as its thinnest layer needs. Of a grid, a mesh for all
+        angles: half a cell along the radius, a cell of arc within the window, a layer in depth."""
         geometry, (x, y) = self.card.geometry, self._cell_mm
         if geometry.cell_shape == "cylinder":
             azimuths, radii, depths = self.card.shape
-            return Mesh((radii, azimuths, depths), round(y, 6), round(self._layer_mm, 6))
+            z_mm = round(self._layer_mm, 6)
+            last_mm = sensor_depth_mm(geometry, self.card.preprocessing.rebin[2])[-1]
+            return Mesh((radii, azimuths, max(depths, int(last_mm / z_mm) + 1)), round(y, 6), z_mm)
         radius = deepest = 0.0
         for theta_deg in self._thetas_deg:
             positions = self.positions_mm(theta_deg)
@@ -239,6 +244,8 @@ class Par04(Target):
         placed = _SAME_CELLS
         if geometry.cell_shape != "cylinder":
             placed = _OTHER_CELLS.format(*self.displacement_mm)
+        elif self.mesh.cells[2] != self.card.shape[2]:
+            placed += _OTHER_DEPTHS.format(*self.displacement_mm)
         return text_of(
             "par04",
             file=file,
