@@ -294,6 +294,10 @@ def test_other_peoples_folders_are_not_replaced(folder_of_showers: MakeFolder, d
     with pytest.raises(StorageError, match=r"other files than shards[\s\S]*thesis\.tex"):
         preprocess_showers(data, folder_of_showers(5, 5), tmp_path / "out")
     assert thesis.read_text() == "x"
+    records = thesis.rename(thesis.with_name("theirs.tfrecord"))  # of another program: there is no manifest
+    with pytest.raises(StorageError, match=r"other files than shards[\s\S]*theirs\.tfrecord"):
+        preprocess_showers(data, folder_of_showers(5, 5), tmp_path / "out")
+    records.rename(thesis)
     with pytest.raises(StorageError, match="is a file"):
         preprocess_showers(data, tmp_path / "showers", thesis)
 

@@ -305,7 +305,8 @@ def _check_replaceable(output: Path, record: Path | None) -> None:
     if output.exists() and not output.is_dir():
         raise StorageError("is a file", file=output, remedy="choose another name for the output folder")
     own = (MANIFEST, None if record is None else record.name)
-    there = output.iterdir() if output.is_dir() else ()
-    if foreign := [path.name for path in there if path.name not in own and path.suffix != ".tfrecord"]:
+    there = sorted(output.iterdir()) if output.is_dir() else []
+    whole = output / MANIFEST in there  # TFRecord files without it are of others
+    if foreign := [path.name for path in there if path.name not in own and not (whole and path.suffix == ".tfrecord")]:
         problem = "contains other files than shards, which would be deleted"
-        raise StorageError(problem, file=output, value=sorted(foreign)[:5], remedy="choose another output folder")
+        raise StorageError(problem, file=output, value=foreign[:5], remedy="choose another output folder")
