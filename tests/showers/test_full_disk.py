@@ -17,6 +17,7 @@ from caloscale.showers.hdf5.writer import open_writer, write_showers
 from caloscale.showers.tfrecord import shards
 from caloscale.showers.tfrecord.shards import preprocess_showers, read_manifest
 from caloscale.spec import Data
+from caloscale.stages.showers import _link
 from caloscale.storage.atomic import atomic_writer
 
 from .conftest import make_showers
@@ -41,7 +42,7 @@ def test_in_a_namespace() -> None:
         pytest.skip("neither mount nor unshare -Urm is allowed here: full disks cannot be tested")
     command = ["unshare", "-Urm", sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, WITHIN: "1"})
-    assert done.returncode == 0 and "9 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0 and "10 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_any_writer(small_disk: Path) -> None:
@@ -50,6 +51,13 @@ def test_any_writer(small_disk: Path) -> None:
         atomic_writer(small_disk / "a.bin") as temporary,
     ):
         temporary.write_bytes(bytes(2 * DISK_BYTES))
+    assert left_on(small_disk) == []
+
+
+def test_showers_of_a_cache_on_another_disk(small_disk: Path, tmp_path: Path) -> None:
+    (cached := tmp_path / "showers-00000.h5").write_bytes(bytes(2 * DISK_BYTES))
+    with pytest.raises(StorageError, match=r"showers-00000\.h5: cannot be written: No space left[\s\S]*free space"):
+        _link(cached, small_disk / cached.name)
     assert left_on(small_disk) == []
 
 

@@ -17,7 +17,7 @@ from caloscale.spec import Data, Preprocessing, Run
 from caloscale.spec.workspace_layout import DATASET
 from caloscale.stages.record import recorded
 from caloscale.stages.workspace import open_workspace
-from caloscale.storage.atomic import make_folder
+from caloscale.storage.atomic import atomic_writer, make_folder
 from caloscale.storage.cache import cache_root, writable_cache
 from caloscale.storage.objects import is_remote, read_object, upload
 
@@ -63,13 +63,14 @@ def simulate(data: Data, workspace: str | Path, showers: Path) -> SimulationReco
 
 def _link(source: Path, target: Path) -> None:
     """A second name for a file of the cache, which becomes read-only: one that is changed in the folder of a run would
-    be changed in all others. A copy where the disk or the owner differs."""
-    target.unlink(missing_ok=True)
+    be changed in all others. A copy where the disk or the owner differs. Raises StorageError."""
     try:
+        target.unlink(missing_ok=True)
         source.chmod(0o444)
         os.link(source, target)
     except OSError:
-        shutil.copy2(source, target)
+        with atomic_writer(target) as temporary:
+            shutil.copy2(source, temporary)
 
 
 def preprocess(data: Data, workspace: str | Path, showers: Path, dataset: Path) -> Manifest:
