@@ -1,5 +1,6 @@
 """Each bench from beginning to end on a detector of 7 x 6 x 4 cells: real processes, figures that belong together."""
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -32,6 +33,21 @@ def test_the_step_is_measured_with_the_threads_of_the_run(monkeypatch):
     with pytest.raises(BenchError, match="enough"):
         benches.measure_machine(small_run("train.threads.intra=1"))
     assert environments == {"step": {"TF_NUM_INTRAOP_THREADS": "1"}}
+
+
+def test_a_machine_is_measured_as_the_one_that_its_seconds_are_priced_as(monkeypatch):
+    """With the GPUs that are added to its type: without them it is another, cheaper machine."""
+
+    class Quick(nullcontext):
+        def timing(self, scale):
+            return SimpleNamespace(median=scale)
+
+    monkeypatch.setattr(benches, "Contender", lambda *_, **__: Quick(Quick()))
+    for name in ("make_model", "simulate_some", "interleave"):
+        monkeypatch.setattr(benches, name, lambda *_: None)
+    for machine in ("n1-standard-8", "n1-standard-8 with 1 x nvidia-tesla-t4", "a2-highgpu-1g"):
+        run = small_run(f"budget.pricedAs.machineType={machine}")
+        assert benches.measure_machine(run).machine_type == machine
 
 
 @pytest.mark.long

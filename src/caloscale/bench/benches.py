@@ -141,7 +141,7 @@ def measure_machine(run: Run) -> MachineSpeed:
         interleave([step, generator], f"measure {run.model.network}", MACHINE_SECONDS)
     simulated = simulate_some(run)
     return MachineSpeed(
-        machine_type=priced.machine_type,
+        machine_type=priced.name,
         processor=machine.processor,
         cores=machine.cores,
         network=name_of_network(run),
