@@ -459,6 +459,15 @@ def test_nonsense_in_a_usage_file(command, folder, tmp_path, change, says):
     assert not (tmp_path / "m.csv").exists()
 
 
+def test_a_usage_file_of_an_earlier_version_has_its_bill_and_its_measurement(command, folder, tmp_path):
+    """It has fields, null, that there are no longer."""
+    usd = json.loads(command("bill", folder, "--json").out)["usd"]
+    gone = dict.fromkeys(("stepCv", "testSeconds", "provisioningSeconds", "firstStepSeconds"))
+    (folder / "usage.json").write_text(json.dumps({**USAGE, "observed": {**USAGE["observed"], **gone}}))
+    assert json.loads(command("bill", folder, "--json").out)["usd"] == usd
+    assert command("calibrate", folder, "-o", tmp_path / "m.csv").code == 0
+
+
 def test_nonsense_in_a_file_of_measurements_stays_as_it_is(command, folder, tmp_path):
     (tmp_path / "m.csv").write_text("network,steps\nvariable-angle,-3\n")
     done = command("calibrate", folder, "-o", tmp_path / "m.csv")

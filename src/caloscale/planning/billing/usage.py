@@ -1,7 +1,7 @@
 """What a run really used: the input of the bill, and what the planner is calibrated with."""
 
 import datetime as dt
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
@@ -100,6 +100,12 @@ class MeasuredTraining(Block):
     """Mean step after the first, s; a cluster's run has comparisons and saving in it, as it times both together."""
     first_step_seconds: float | None = Field(default=None, gt=0)
     """Start of an attempt to the end of its first step, s."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_earlier_versions_wrote_it(cls, given: Any) -> Any:
+        """Without nulls: files of earlier versions have some of fields that there are no longer."""
+        return {name: each for name, each in given.items() if each is not None} if isinstance(given, dict) else given
 
 
 class RunUse(Block):
