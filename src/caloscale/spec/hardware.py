@@ -64,8 +64,8 @@ class Hardware(Block):
     """Interruptions of a spot node per hour. Absent: a rate from own bills where there is one; otherwise unknown,
     and the plan states up to which rate spot pays."""
     provisioning: Duration | None = None
-    """Time until a preempted node is replaced and ready. Absent: as measured on own bills, otherwise
-    recovery.waitForCapacity is taken as its upper limit."""
+    """Time until a preempted node is replaced and ready. Absent: the mean of the column provisioning_seconds of own
+    measurements, otherwise recovery.waitForCapacity is taken as its upper limit."""
     node_lifetime: Duration | None = None
     """Longest life of a spot node (24h for the preemptible machines and TPUs of the study); absent: no limit."""
     disk_gib: float = Field(default=0, ge=0)

@@ -277,7 +277,7 @@ def _interruption_rate(basis: Basis, offer: Offer) -> float:
 
 
 def _provisioning_seconds(basis: Basis) -> float:
-    """That of the run configuration, else as measured on own runs, else recovery.waitForCapacity as its upper limit."""
+    """That of the run configuration, else of own measurements, else recovery.waitForCapacity as its upper limit."""
     if basis.hardware.provisioning:
         return seconds_of(basis.hardware.provisioning)
     measured = [m.provisioning_seconds for m in basis.measurements if m.provisioning_seconds is not None]
