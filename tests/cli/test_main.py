@@ -98,6 +98,7 @@ BAD = {
     "no such file": ["inspect", "absent.h5"],
     "no dataset": ["train", "--preset", "compact", "--workspace", "w"],
     "no such study": ["study", "costs"],
+    "step without a discriminator": ["bench", "step", "--preset", "flow"],
     "streams of a step": ["bench", "step", "--preset", "compact", "--streams", "2"],
     "no such command": ["fly"],
     "options of another command": ["prices", "--region", "us-central1", "import", "skus.json"],

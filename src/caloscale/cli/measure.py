@@ -114,8 +114,13 @@ def bench(
     of_training = precision is not None and (what, precision) != ("generate", "int8")
     chosen = [*(overrides or ()), *([f"train.precision={precision}"] if of_training else [])]
     run = load_run(preset=preset, overrides=chosen)
-    size = batch or family_of(run.model).batch_of_measurements
+    family = family_of(run.model)
+    size = batch or family.batch_of_measurements
     if what == "step":
+        if "discriminator" not in family.reduced_roles(run):
+            problem = "has no discriminator, which the step has that it would be compared with"
+            remedy = f"name a GAN, such as compact; caloscale profile --preset {preset} times the steps of any family"
+            raise InputError(problem, field="--preset", value=preset, remedy=remedy)
         for name, number in (("--streams", streams), ("--threads", threads)):
             if number is not None:
                 raise InputError("is an option of bench generate", field=name, value=number, remedy="leave it out")
