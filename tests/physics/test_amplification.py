@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from caloscale.detector.axes import axes_of
-from caloscale.errors import InputError
+from caloscale.errors import CheckpointError, InputError
 from caloscale.physics import compare
 from caloscale.physics.amplification import measure_worth, of_deviation, of_scatter
 from caloscale.physics.comparison import Weighted
@@ -141,6 +141,18 @@ def test_runs_that_are_no_ensemble_are_refused(tmp_path: Path, second: tuple[str
         amplification(folders)
     with pytest.raises(InputError, match="no finished run"):
         amplification([tmp_path])
+
+
+def test_runs_of_one_ensemble_have_their_own_places_and_limits_on_a_cluster(tmp_path: Path) -> None:
+    """The next thing that is refused is that there are no networks."""
+    folders = [tmp_path / f"{seed}" for seed in (1, 2)]
+    for folder in folders:
+        name, seed = f"gs://bucket/seed-{folder.name}", int(folder.name)
+        own = (f"train.seed={seed}", f"cluster.workspace={name}", f"budget.maxUsd={seed}", f"checkpoint.uri={name}/c")
+        folder.mkdir()
+        (folder / "run.yaml").write_text(dump_run(load_run(preset="compact", overrides=own)), encoding="utf-8")
+    with pytest.raises(CheckpointError):
+        amplification(folders)
 
 
 def test_response_of_toy_showers_is_worth_what_its_bias_says() -> None:

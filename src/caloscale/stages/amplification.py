@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from caloscale.errors import InputError
 from caloscale.inference.generator import Generator, load_generator
@@ -16,7 +17,7 @@ from caloscale.showers.arrays import Showers
 from caloscale.showers.tfrecord.manifest import MANIFEST
 from caloscale.showers.tfrecord.shard_folder import open_shards
 from caloscale.showers.tfrecord.shards import FAINT
-from caloscale.spec import Run, dump_run, load_run
+from caloscale.spec import Run, load_run
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, TRAINED
 from caloscale.stages.reporting import report
 from caloscale.stages.validation import draw_primaries, judging_showers
@@ -142,8 +143,10 @@ def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None
             raise InputError(problem, file=folder, field="run.yaml", remedy=remedy)
 
 
-def _without_seed(run: Run) -> str:
-    return dump_run(run.model_copy(update={"train": run.train.model_copy(update={"seed": 0})}))
+def _without_seed(run: Run) -> dict[str, Any]:
+    """What networks and their comparison depend on; on a cluster each run has its own workspace, and maybe budget."""
+    included = {"model": True, "data": True, "train": True, "validation": True, "hardware": {"count"}}
+    return run.model_dump(include=included, exclude={"train": {"seed"}})
 
 
 def _bill(runs: Sequence[Path]) -> float | None:
