@@ -8,7 +8,8 @@ from caloscale import spec, stages
 from caloscale.errors import CheckpointError, ConfigurationError, InputError, ShowerFileError, StorageError
 from caloscale.stages.record import recorded
 from caloscale.stages.sequence import print_outcome
-from caloscale.stages.summary import Summary, TrainSummary
+from caloscale.stages.summary import Summary
+from caloscale.training.record import TrainSummary
 
 COMPACT = spec.load_run(preset="compact")
 TINY = ("data.geometry.cells=[6, 6, 5]", "data.geometry.layers=[{count: 5, absorberMm: 4}]", "data.geometry.depthMm=50")

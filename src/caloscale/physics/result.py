@@ -37,33 +37,41 @@ class EnergyRange(Block):
         return f"{self.low:.3g} to {self.high:.3g} GeV" if self.high > self.low else f"{self.low:.3g} GeV"
 
 
-class Separation(Block):
-    """Separation power of generated showers from Monte Carlo, and what equal distributions are expected to have."""
+class ObservableSummary(Block):
+    """How far an observable of the generated showers is from Monte Carlo."""
 
-    separation: float | None = None
-    """Separation power of generated from Monte Carlo showers, 0 to 1."""
+    separation: float | None
+    """Separation power, 0 (equal) to 1 (disjoint); null when it could not be computed."""
     uncertainty: float | None = None
     """Its standard deviation over bootstraps of both samples."""
-    self_separation: float | None = None
-    """Separation of two random halves of the Monte Carlo showers, mean over several divisions."""
-    self_separation_uncertainty: float | None = None
-    """Its standard deviation over the divisions."""
-    expected_null: float | None = None
-    """Separation of two samples of one distribution, of the sizes that are compared: self-separation, scaled."""
-    null_uncertainty: float | None = None
-    """Standard deviation of the separation of two such samples."""
+    expected_null: float | None
+    """Separation of two samples of one distribution, of the sizes that are compared: that of halves of the Monte Carlo
+    showers, scaled."""
     excess: float | None = None
-    """separation without what fluctuations add, which does not depend on the numbers of showers."""
+    """The separation without what fluctuations add, which does not depend on the numbers of showers."""
     excess_uncertainty: float | None = None
     """Standard deviation of the excess; the fluctuations that a bootstrap counts twice are taken off."""
-    excess_sigmas: float | None = None
-    """Evidence of a difference: separation - expected null, in standard deviations of the null."""
     untrained: float | None = None
     """Separation of the same network before its first step."""
     baseline: float | None = None
     """Separation of the mean training shower scaled by energy."""
     improvement_sigmas: float | None = None
     """Separation of the baseline - that of the generator, in standard deviations of this difference over bootstraps."""
+
+
+class Separation(ObservableSummary):
+    """Separation power of generated showers from Monte Carlo, and what equal distributions are expected to have."""
+
+    separation: float | None = None
+    expected_null: float | None = None
+    self_separation: float | None = None
+    """Separation of two random halves of the Monte Carlo showers, mean over several divisions."""
+    self_separation_uncertainty: float | None = None
+    """Its standard deviation over the divisions."""
+    null_uncertainty: float | None = None
+    """Standard deviation of the separation of two samples of one distribution."""
+    excess_sigmas: float | None = None
+    """Evidence of a difference: separation - expected null, in standard deviations of the null."""
     reason: str | None = None
     """Why a value is absent."""
 

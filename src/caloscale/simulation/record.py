@@ -15,9 +15,21 @@ RECORD_NAME = "simulation.json"
 _LOG_NAME = "files.jsonl"
 
 
-class SimulationRecord(Block):
+class SimulationSummary(Block):
+    """The Monte Carlo."""
+
+    showers_per_second: float
+    """Showers per second of wall time, all processes together; 0 when it was not measured (times were lost)."""
+    core_seconds_per_shower: float
+    """Processor time of one shower, s; 0 when it was not measured."""
+    reused: bool
+    """True when all files were there, or in the cache: the figures are from when they were made."""
+
+
+class SimulationRecord(SimulationSummary):
     """A finished simulation: ``simulation.json``."""
 
+    reused: bool = False
     source: Literal["geant4", "parametrised"]
     """Engine that made the showers."""
     particle: Particles = "e-"
@@ -28,10 +40,6 @@ class SimulationRecord(Block):
     """Wall time, s: of all attempts when the simulation was interrupted, each up to its last finished file."""
     core_seconds: float
     """Processor time of the simulating processes for the finished files, start-up included, s."""
-    showers_per_second: float
-    """Showers per second of wall time, all processes together; 0 when it was not measured (times were lost)."""
-    core_seconds_per_shower: float
-    """Processor time of one shower, s; 0 when it was not measured."""
     processes: int
     """Processes that simulated at once (in the last attempt)."""
     seed: int
@@ -44,8 +52,6 @@ class SimulationRecord(Block):
     """Model of the processor that it ran on (in the last attempt); empty: not recorded."""
     cores: int = 0
     """Cores of it that it might use."""
-    reused: bool = False
-    """True when nothing was simulated because all files were there."""
 
 
 class FileLog:

@@ -10,6 +10,7 @@ from typing import Any
 from caloscale import __version__
 from caloscale.errors import InputError
 from caloscale.physics import Evaluation
+from caloscale.physics.result import ObservableSummary
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.planning.catalogue.prices import load_prices
@@ -34,25 +35,18 @@ from caloscale.report.run import (
     training_curves,
     training_section,
 )
+from caloscale.simulation.record import SimulationSummary
 from caloscale.spec import AnyRun, Run, dump_run
 from caloscale.spec.block import read_block, read_json
 from caloscale.spec.workspace_layout import AMPLIFICATION_FILE, HISTORY, PHYSICS_FILE, USAGE_FILE
 from caloscale.stages.planning import bill_of, rate_on, read_plan, read_use
 from caloscale.stages.record import FAILURE, RESULT_FILES, StageRecord, finished, known_failure, recorded
-from caloscale.stages.summary import (
-    DataSummary,
-    GenerateSummary,
-    ObservableSummary,
-    PhysicsSummary,
-    SimulationSummary,
-    Summary,
-    TrainSummary,
-    speeds,
-)
+from caloscale.stages.summary import DataSummary, GenerateSummary, PhysicsSummary, Summary, speeds
 from caloscale.stages.usage import own_use
 from caloscale.stages.workspace import open_workspace
 from caloscale.storage.atomic import write_text
 from caloscale.storage.failure import read_failure
+from caloscale.training.record import TrainSummary
 
 FOR_THE_BILL = "for caloscale bill, with --prices FILE"
 """What can be done about a missing price once the run is over."""

@@ -5,13 +5,15 @@ from typing import Literal
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from caloscale.physics.result import GateResult
+from caloscale.physics.result import GateResult, ObservableSummary
 from caloscale.physics.worth import Worth
 from caloscale.planning.billing.bill import Bill
 from caloscale.report.blocks import Fact
 from caloscale.report.run import StageSummary
+from caloscale.simulation.record import SimulationSummary
 from caloscale.spec.block import Block
 from caloscale.spec.data import Particles
+from caloscale.training.record import TrainSummary
 
 
 class DataSummary(Block):
@@ -27,34 +29,6 @@ class DataSummary(Block):
     """Showers held out for validation."""
 
 
-class SimulationSummary(Block):
-    """The Monte Carlo."""
-
-    showers_per_second: float
-    """Showers simulated per second of wall time with all processes."""
-    core_seconds_per_shower: float
-    """Processor seconds per shower."""
-    reused: bool
-    """True when the showers came from the cache and the figures from when they were made."""
-
-
-class TrainSummary(Block):
-    """The training."""
-
-    steps: int
-    """Training steps."""
-    epochs: int
-    """Passes over the training showers."""
-    showers_per_second: float
-    """Real showers trained on per second of wall time, start-up excluded."""
-    seconds: float
-    """Wall time of the training, s."""
-    selected_epoch: int
-    """Epoch of the selected generator: by physics, on the validation split."""
-    stopped: str
-    """What ended the training: epochs or maxMinutes."""
-
-
 class GenerateSummary(Block):
     """The generator at work."""
 
@@ -63,27 +37,6 @@ class GenerateSummary(Block):
     speedup_over_geant4: float | None
     """Generated over simulated showers per second, same machine, all cores each; null when no Geant4
     simulation was measured there (own data, parametrised showers, showers of a cache from another machine)."""
-
-
-class ObservableSummary(Block):
-    """How far an observable of the generated showers is from Monte Carlo."""
-
-    separation: float | None
-    """Separation power, 0 (equal) to 1 (disjoint); null when it could not be computed."""
-    uncertainty: float | None = None
-    """Statistical uncertainty of the separation (bootstrap)."""
-    expected_null: float | None
-    """Separation that is expected of equal distributions at these numbers of showers."""
-    excess: float | None = None
-    """The separation without what fluctuations add: does not depend on the numbers of showers."""
-    excess_uncertainty: float | None = None
-    """Statistical uncertainty of the excess."""
-    untrained: float | None = None
-    """Separation of the same network before training."""
-    baseline: float | None = None
-    """Separation of the mean training shower scaled by energy."""
-    improvement_sigmas: float | None = None
-    """Improvement over the baseline: baseline - separation, in standard deviations of a bootstrap."""
 
 
 class PhysicsSummary(Block):

@@ -23,26 +23,33 @@ class StartedFrom(Block):
         return f"{self.weights} weights are taken from {self.model}{others}"
 
 
-class TrainingRecord(Block):
-    """A finished training."""
+class TrainSummary(Block):
+    """The training."""
 
     steps: int
     """Steps that were made, those before a resumption included."""
     epochs: int
-    """Epochs that were finished."""
-    showers: int
-    """Real showers that were trained on, repetitions counted."""
-    seconds: float
-    """Wall time of all attempts, their start included, of earlier ones until their last checkpoint, s."""
-    core_seconds: float
-    """Processor time of the same, of worker 0 alone, s."""
-    seconds_first_step: float
-    """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
+    """Epochs that were finished: passes over the training showers."""
     showers_per_second: float
     """Real showers per second of wall time from the first step to the last of the last attempt that made two or more,
     validation and saving included; where none did, of all attempts with their start."""
+    seconds: float
+    """Wall time of all attempts, their start included, of earlier ones until their last checkpoint, s."""
+    selected_epoch: int
+    """Epoch whose generator is released, chosen by physics on validation showers."""
     stopped: Literal["epochs", "maxMinutes"]
     """What ended the training."""
+
+
+class TrainingRecord(TrainSummary):
+    """A finished training: its summary, and what else was recorded."""
+
+    showers: int
+    """Real showers that were trained on, repetitions counted."""
+    core_seconds: float
+    """Processor time of the attempts that `seconds` counts, of worker 0 alone, s."""
+    seconds_first_step: float
+    """Wall time from the start to the end of the first step of the last attempt (building and compiling), s."""
     strategy: Name
     """How the devices trained together."""
     loop: Literal["custom", "builtin"]
@@ -55,10 +62,8 @@ class TrainingRecord(Block):
     """Devices that trained together."""
     global_batch_size: int
     """Showers of a step of all replicas."""
-    selected_epoch: int
-    """Epoch whose generator is released, chosen by physics on validation showers."""
     selected_deviation: float | None
-    """Its figure of merit there, see `selection`; null where its showers were not finite."""
+    """Figure of merit of the selected epoch, see `selection`; null where its showers were not finite."""
     parameters: dict[str, int]
     """Trainable parameters of each network, by role."""
     started_from: StartedFrom | None = None
