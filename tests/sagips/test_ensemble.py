@@ -75,13 +75,19 @@ def test_an_ensemble_without_a_truth_has_parameters_and_no_residuals() -> None:
 
 
 def write_run(
-    folder: Path, seed: int, exchange: str, values: list[float], truth: tuple[float, ...] | None = TRUTH, **files: str
+    folder: Path,
+    seed: int,
+    exchange: str,
+    values: list[float],
+    truth: tuple[float, ...] | None = TRUTH,
+    sample: float = 1.0,
+    **files: str,
 ) -> Path:
-    """A run whose ranks propose these values for both parameters."""
+    """A run whose ranks propose these values for both parameters. sample: what its pipeline makes."""
     folder.mkdir()
     overrides = [f"solver.seed={seed}", f"solver.exchange={exchange}", f"solver.ranks={len(values)}"]
     (folder / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy", overrides=overrides)))
-    write_problem(folder, Problem(("a", "b"), truth, files=files))
+    write_problem(folder, Problem(("a", "b"), truth, samples=((sample,),), files=files))
     for epoch in (0, 10):
         for rank, value in enumerate(values):
             write_checkpoint(folder, rank, epoch, 2.0 * epoch, np.full((3, 2), value, np.float32), {})
@@ -104,9 +110,11 @@ def test_ranks_that_exchange_are_one_member_and_seeds_are_one_ensemble(tmp_path:
     runs.append(read_solved(write_run(tmp_path / "d", 3, "ring", [0.5, 0.7], (0.5, 0.5))))
     runs.append(read_solved(write_run(tmp_path / "e", 4, "ring", [0.5, 0.7], None)))
     runs.append(read_solved(write_run(tmp_path / "f", 5, "ring", [0.5, 0.7], None, proxy="another hash")))
+    runs.append(read_solved(write_run(tmp_path / "g", 6, "ring", [0.5, 0.7], None, 1.1)))
+    runs.append(read_solved(write_run(tmp_path / "h", 7, "ring", [0.5, 0.7], None, 1.10001)))
     names = [[Path(run.name).name for run in group] for group in same_kind(runs)]
-    # Residuals of another truth, or parameters of other measured events, are not of the same ensemble.
-    assert names == [["a", "b"], ["c"], ["d"], ["e"], ["f"]]
+    # Residuals of another truth, and parameters of other measured events or pipelines, are not of the same ensemble.
+    assert names == [["a", "b"], ["c"], ["d"], ["e"], ["f"], ["g", "h"]]
     assert runs[4].between_ranks is None
     with pytest.raises(InputError, match=r"a and .*a are the same run"):
         same_kind([*runs, read_solved(tmp_path / "a")])

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from caloscale.errors import InputError
-from caloscale.sagips.saves import list_checkpoints, read_checkpoints, read_problem
+from caloscale.sagips.saves import are_alike, list_checkpoints, read_checkpoints, read_problem
 from caloscale.spec import Solver, load_solver_run
 
 Floats = NDArray[np.float64]
@@ -170,6 +171,8 @@ class SolvedRun:
     truth: tuple[float, ...] | None
     """Normalised; None where they are not known."""
     parameters: tuple[str, ...]
+    samples: tuple[tuple[float, ...], ...]
+    """`Problem.samples`."""
     files: Mapping[str, str]
     """`Problem.files`."""
     members: NDArray[np.float64]
@@ -197,20 +200,23 @@ def read_solved(folder: Path, *, epoch: int | None = None) -> SolvedRun:
     members = proposals if solver.exchange == "none" else proposals.mean(axis=0, keepdims=True)
     several = problem.truth is not None and solver.ranks > 1
     between = float(_relative(problem.truth, proposals).std(axis=0).mean()) if several else None
-    known = problem.truth, problem.parameters, problem.files
+    known = problem.truth, problem.parameters, problem.samples, problem.files
     return SolvedRun(str(folder), solver, epoch, seconds, *known, members, between)
 
 
 def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
-    """Runs grouped by configuration, but for seed and threads, by parameters and truth, and by the content of the files
-    of measured events: each group is an ensemble.
+    """Runs grouped by configuration, but for seed and threads, by parameters and truth, by what the pipelines make, and
+    by the content of the files of measured events: each group is an ensemble.
 
     Raises InputError for runs of a group with the same seed: they are not independent.
     """
     groups: dict[str, dict[int, SolvedRun]] = {}
     for run in runs:
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        key = f"{kind} {run.epochs} {run.parameters} {run.truth} {sorted(run.files.items())}"
+        first = next(
+            n for n, one in enumerate(runs) if are_alike(*(chain.from_iterable(r.samples) for r in (one, run)))
+        )
+        key = f"{kind} {run.epochs} {run.parameters} {run.truth} {first} {sorted(run.files.items())}"
         other = groups.setdefault(key, {}).setdefault(run.solver.seed, run)
         if other is not run:
             problem = f"{other.name} and {run.name} are the same run, or have the same seed: they are not two members"

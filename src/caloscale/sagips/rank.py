@@ -186,8 +186,7 @@ def _resume(
             remedy = "restore the file, or choose another --name to begin anew"
             raise InputError(problem, file=data.source, field=f"solver.dataSets.{index}.source", remedy=remedy)
     for index, pair in enumerate(zip(progress.samples, optimizer.problem.samples)):
-        # Processors differ in the last digits.
-        if len(set(map(len, pair))) > 1 or not np.allclose(*pair, rtol=1e-3, atol=1e-5, equal_nan=True):
+        if not saves.are_alike(*pair):
             problem = "has another truth, or makes other events, than that with which the run began"
             remedy = "restore its code and options, or choose another --name to begin anew"
             field, name = f"solver.dataSets.{index}.environment", solver.data_sets[index].environment

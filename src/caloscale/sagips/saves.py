@@ -78,16 +78,23 @@ class Problem:
 
 def write_problem(folder: Path, problem: Problem) -> None:
     """Write FOLDER/problem.json."""
-    content = {"parameters": problem.parameters, "truth": problem.truth, "files": problem.files}
+    content = {name: getattr(problem, name) for name in ("parameters", "truth", "samples", "files")}
     write_text(folder / _PROBLEM, json.dumps(content, indent=1))
 
 
 def read_problem(folder: Path) -> Problem:
     """Read FOLDER/problem.json."""
     content = read_json(folder / _PROBLEM, remedy="solve again")
-    truth = content["truth"]
-    files = content.get("files", {})
-    return Problem(tuple(content["parameters"]), None if truth is None else tuple(truth), files=files)
+    truth, samples = content["truth"], tuple(map(tuple, content.get("samples", ())))
+    known = tuple(content["parameters"]), None if truth is None else tuple(truth)
+    return Problem(*known, samples=samples, files=content.get("files", {}))
+
+
+def are_alike(*samples: Iterable[float]) -> bool:
+    """Whether two of `Problem.samples`, or all of two runs, are of the same pipelines: processors differ in the last
+    digits."""
+    one, other = map(list, samples)
+    return len(one) == len(other) and np.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def write_record(folder: Path, progress: Progress) -> None:
