@@ -37,6 +37,15 @@ def test_a_step_has_no_part_of_what_follows_the_last_one(tmp_path: Path, monkeyp
     assert (shown.step, shown.step_seconds, shown.showers_per_second) == (6, 2.0, 4.0)
 
 
+def test_a_loss_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
+    """It does not end a run of the solver, on a cluster neither."""
+    path = tmp_path / "progress.json"
+    file = ProgressFile(steps=2, steps_per_epoch=1, batch=None, environment={PROGRESS_FILE_VARIABLE: str(path)})
+    file.losses({"generator": float("nan"), "norms": 0.5})
+    file.step(1, now=True)
+    assert RunProgress.model_validate_json(path.read_bytes()).losses == {"norms": 0.5}
+
+
 def test_a_progress_file_that_cannot_be_written_does_not_end_a_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The progress of a training in a small file, which other processes read."""
 
 import logging
+import math
 import os
 import time
 from collections.abc import Mapping
@@ -42,8 +43,8 @@ class ProgressFile:
         self._checkpoint = max(self._checkpoint, step)
 
     def losses(self, figures: Mapping[str, float]) -> None:
-        """The newest losses."""
-        self._losses = dict(figures)
+        """The newest losses, without those that are not finite: a solver run continues behind such an epoch."""
+        self._losses = {name: value for name, value in figures.items() if math.isfinite(value)}
 
     def is_due(self) -> bool:
         """Whether the next step is written."""
