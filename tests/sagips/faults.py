@@ -17,8 +17,8 @@ RANK = int(os.environ.get("OMPI_COMM_WORLD_RANK", "0"))
 
 
 class Faulty(Normal):
-    """late: rank 1 is not ready before this file exists. paused: rank 1 stays in this epoch until rank 0 has come to
-    epoch `reached`, which the file `marker`.reached says.
+    """late: rank 1 is not ready before rank 0, which then makes this file. paused: rank 1 stays in this epoch until
+    rank 0 has come to epoch `reached`, which the file `marker`.reached says.
 
     On rank 1: in epochs `not_finite` the events are NaN; before epoch `killed` the rank kills itself, once, and
     leaves in the file `marker` which packages it has loaded that Keras alone uses; in epoch `raised` it
@@ -37,7 +37,9 @@ class Faulty(Normal):
         reached: int = -1,
     ) -> None:
         super().__init__(events_per_sample)
-        if late and RANK == 1:
+        if late and RANK == 0:
+            Path(late).touch()
+        elif late:
             _wait_for(Path(late))
         self._paused, self._reached = paused, reached
         self._not_finite, self._killed, self._marker = tuple(not_finite), killed, marker

@@ -151,12 +151,11 @@ def test_an_error_of_one_rank_ends_the_others_which_do_not_wait_for_it(tmp_path:
 
 @pytest.mark.long
 def test_a_late_rank_is_waited_for_at_the_start_and_a_slow_one_is_not_in_its_group(tmp_path: Path) -> None:
-    """Rank 1 is ready only after rank 0 has described the problem, and waits in epoch 10 until rank 0 is in epoch 40.
+    """Rank 1 is ready only after rank 0, and waits in epoch 10 until rank 0 is in epoch 40.
 
     If rank 0 began without rank 1, it would have exchanged less; if it waited in epoch 10, both would wait forever.
     """
-    late = tmp_path / "runs" / "one" / "problem.json"
-    options = f"late: {late}, paused: 10, reached: 40, marker: {tmp_path / 'reached'}"
+    options = f"late: {tmp_path / 'ready'}, paused: 10, reached: 40, marker: {tmp_path / 'reached'}"
     run = small_run(options, "solver.ranks=2", "solver.epochs=60", "solver.saveEvery=60", "solver.checkpoints=2")
     folder = new_solver_folder(run, tmp_path / "runs", "one")
     summary = solve_and_report(run, folder)
