@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,10 +19,10 @@ from caloscale.ports import free_ports
 from caloscale.processor import available_cores, core_shares
 from caloscale.showers.tfrecord.shard_folder import ShardFolder, open_shards
 from caloscale.simulation.record import RECORD_NAME
-from caloscale.spec import Run, dump_run
+from caloscale.spec import Run, dump_run, load_run
 from caloscale.spec.block import read_json
 from caloscale.spec.workspace_layout import CHECKPOINTS, TRAINED
-from caloscale.stages.record import recorded
+from caloscale.stages.record import read_records, recorded
 from caloscale.stages.showers import figures_of
 from caloscale.stages.usage import training_usd
 from caloscale.stages.workspace import hold, open_workspace
@@ -33,7 +33,7 @@ from caloscale.tensorflow_import import load_tensorflow_quietly
 from caloscale.termination import end_with_parent, ended_by_sigterm
 from caloscale.training.processor import set_processor
 from caloscale.training.record import TrainingRecord
-from caloscale.training.strategy import worker_of
+from caloscale.training.strategy import divide, resolve, visible_devices, worker_of
 
 log = logging.getLogger(__name__)
 
@@ -204,12 +204,39 @@ def train_as_step(run: Run, workspace: str, dataset: Path, model: Path) -> dict[
 
 def check_start(run: Run, workspace: str | Path) -> None:
     """Raises as `read_start` for a model that a training in a folder cannot start from; one that has begun there, or
-    may have begun elsewhere, does not need it."""
+    may have begun elsewhere, does not need it. Raises as `_check_ended`, too."""
+    _check_ended(run, Path(workspace))
     start = run.train.start_from
     if start is None or run.checkpoint.uri is not None or is_remote(start) or is_remote(str(workspace)):
         return
     if not (Path(workspace) / TRAINED).parent.exists():
         read_start(Path(start), run)
+
+
+def _check_ended(run: Run, folder: Path) -> None:
+    """Raises ConfigurationError, before its report is replaced, where a training has ended in a folder, and the run
+    names a folder without its checkpoints, or has another global batch on the devices of this machine."""
+    record, file = None, folder / "run.yaml"
+    with suppress(InputError):  # of a damaged record, which the stage replaces
+        record = read_records(folder).get("train")
+    if record is None or record.outcome != "succeeded" or not file.is_file():
+        return
+    place, remedy = run.checkpoint.uri, "or choose another folder or name"
+    if place is not None and not is_remote(place) and not any(Path(place).glob("step-*")):
+        problem, remedy = (
+            "has no checkpoints of the training that has ended here",
+            f"give the folder of these, {remedy}",
+        )
+        raise ConfigurationError(problem, file=file, field="checkpoint.uri", value=place, remedy=remedy)
+    fields, trained = ("batch_per_replica", "global_batch_size"), record.figures.get("globalBatchSize")
+    here = run.train.workers_per_node == 1 and "TF_CONFIG" not in os.environ
+    if trained and here and load_run(file).train.values_of(*fields) != run.train.values_of(*fields):
+        _train_networks(run)
+        placement = resolve(run, os.environ, visible_devices())
+        if (batch := divide(run, placement)) != trained and placement.device != "TPU":  # known when it is connected
+            problem, remedy = f"gives a global batch of {batch}", f"set train.globalBatchSize to {trained}, {remedy}"
+            problem += f", and this run was trained with {trained}"
+            raise ConfigurationError(problem, file=file, field="train", remedy=remedy)
 
 
 def check_training(run: Run) -> None:
