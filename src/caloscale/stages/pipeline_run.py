@@ -142,7 +142,8 @@ def begin_solver(run: Mapping[str, Any], *, workspace: str, resume: str, beside:
     """The solver run of an entry of a form, and its folder. Raises also what `refuse_another_problem` raises."""
     with begun("solve", workspace, resume, beside) as folder:
         configured = solver_run(run, folder)
-        refuse_another_problem(configured, folder)
+        if run_id() is not None:  # on one's own machine the command has looked
+            refuse_another_problem(configured, folder)
         return configured, folder
 
 
