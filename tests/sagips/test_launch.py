@@ -1,5 +1,6 @@
 """Real ranks under mpiexec: the command, its results, and what happens when a rank fails."""
 
+import io
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from caloscale.errors import InputError, RankLostError, TrainingError
+from caloscale.sagips import launch
 from caloscale.sagips.saves import (
     checkpoint_file,
     list_checkpoints,
@@ -114,6 +116,14 @@ def test_ranks_that_drift_resume_from_a_common_epoch_and_an_all_reduce_leaves_eq
         for other in others:
             np.testing.assert_array_equal(other["weights"], first["weights"])
             np.testing.assert_array_equal(other["biases"], first["biases"])
+
+
+def test_an_error_is_read_behind_what_a_pipeline_has_printed(tmp_path: Path) -> None:
+    """Without an end of its line; the run would end as one whose rank was lost, which is tried again."""
+    report = launch.REPORT + json.dumps({"rank": 0, "error": {"problem": "no such file"}, "exitCode": 5})
+    output, log = io.StringIO(f"made from 1995\nreading ... {report}\n"), tmp_path / "ranks.log"
+    assert launch._follow(output, small_run("", "solver.ranks=1"), log, lambda *_: None) == json.loads(report[6:])
+    assert log.read_text() == "made from 1995\nreading ... "
 
 
 ON_ANOTHER_MACHINE = """

@@ -158,10 +158,11 @@ def _follow(output: IO[str], run: SolverRun, log: Path, progressed: Progressed) 
     failure: dict[str, Any] | None = None
     with log.open("a", encoding="utf-8") as rest, bar("solve", solver.epochs, "epochs") as shown:
         for line in output:
-            if not line.startswith(REPORT):
-                rest.write(line)
+            printed, _, reported = line.partition(REPORT)  # a pipeline may print without ending the line
+            rest.write(printed)
+            if not reported:
                 continue
-            report = json.loads(line.removeprefix(REPORT))
+            report = json.loads(reported)
             if "error" in report:
                 failure = failure or report
                 continue
