@@ -50,10 +50,12 @@ def test_a_worker_trains_reports_and_leaves_the_model(
 def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
     server: ApiServer, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One rank, which needs no MPI; a started launcher finds its run again."""
+    """One rank, which needs no MPI; a started launcher finds its run again, in a folder that is no name of a run."""
     toy = "solver.dataSets=[{environment: tests.sagips.toy.Normal, events: 500}]"
     tiny = ("solver.objective=energy-distance", "solver.epochs=6", "solver.parameterSamples=4", "solver.checkpoints=2")
-    launch = ex.launch_of(ex.solver_of("solver.ranks=1", toy, *tiny), ex.cpu_node("c0"))
+    launch = ex.launch_of(
+        ex.solver_of("solver.ranks=1", "cluster.workspace=/workspace/a+b", toy, *tiny), ex.cpu_node("c0")
+    )
     job = render(launch)
     (container,) = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]["containers"]
     for variable in container["env"]:
@@ -61,7 +63,7 @@ def test_the_launcher_of_an_mpijob_solves_what_the_manifest_says_and_reports(
             monkeypatch.setenv(variable["name"], variable["value"].replace("/workspace", str(tmp_path)))
     monkeypatch.setenv("CALOSCALE_SCRATCH", str(tmp_path))
     monkeypatch.setenv("CALOSCALE_PROGRESS_FILE", "")  # the launcher names its own; undone behind the test
-    folder = tmp_path / "runs" / launch.owner.name
+    folder = tmp_path / "a+b"
     for _ in range(2):
         done = command(*container["args"][1:])
         assert done.code == 0, done.err

@@ -250,12 +250,13 @@ def worker() -> None:
         return
     # The launcher of an MPIJob starts the ranks on all nodes, and reports.
     from caloscale.client.reporting import ProgressReporter
-    from caloscale.stages.solving import new_solver_folder, solve_and_report
+    from caloscale.stages.solving import refuse_another_problem, solve_and_report
 
     workspace = Path(os.environ[WORKSPACE_VARIABLE])
     _, progress = _prepare_scratch()
     with ProgressReporter(progress):
-        solve_and_report(run, new_solver_folder(run, workspace.parent, workspace.name))
+        refuse_another_problem(run, workspace)
+        solve_and_report(run, workspace)
 
 
 def _prepare_scratch() -> tuple[Path, Path]:
