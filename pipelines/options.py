@@ -43,7 +43,8 @@ def refuse_unused(parser: argparse.ArgumentParser, given: argparse.Namespace, *o
 
 
 def command(main: Callable[[list[str] | None], int]) -> Callable[[list[str] | None], int]:
-    """A command that prints the message of an error of this package and returns its exit code."""
+    """A command that prints the message of an error of this package, or that it was stopped, and returns the exit
+    code."""
 
     @functools.wraps(main)
     def run(arguments: list[str] | None = None) -> int:
@@ -52,6 +53,9 @@ def command(main: Callable[[list[str] | None], int]) -> Callable[[list[str] | No
         except CaloscaleError as error:
             print(f"error: {error}", file=sys.stderr)
             return error.exit_code
+        except KeyboardInterrupt:  # before the first step, which may take seconds
+            print("stopped", file=sys.stderr)
+            return 130
 
     return run
 

@@ -77,6 +77,19 @@ def test_a_step_that_was_killed_without_a_record_fails_the_run(
     assert "has no record" in capsys.readouterr().err
 
 
+def test_ctrl_c_before_the_first_step_leaves_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """During the check whether a finished run would resume."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("caloscale.stages.solving.refuse_another_problem", interrupt)
+    assert main(["--preset", "proxy", "--name", "one", "--runs", str(tmp_path)]) == 130
+    assert capsys.readouterr().err == "stopped\n" and not list(tmp_path.iterdir())
+
+
 def test_a_record_that_is_damaged_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
