@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from caloscale.errors import CheckpointError, InputError, TrainingError
+from caloscale.sagips import rank
 from caloscale.sagips.optimizers import Step
 from caloscale.sagips.rank import gpu_of_rank, solve
 from caloscale.sagips.saves import (
@@ -19,7 +20,7 @@ from caloscale.sagips.saves import (
     read_checkpoints,
     read_problem,
 )
-from caloscale.spec import Solver, load_solver_run
+from caloscale.spec import Solver, dump_run, load_solver_run
 from tests.sagips.recorder import CALLS, Recorder
 from tests.sagips.toy import Normal
 
@@ -168,3 +169,18 @@ def test_an_error_of_an_optimizer_of_ones_own_is_no_damaged_save(tmp_path: Path,
 def test_each_rank_of_a_node_has_a_gpu_of_its_own_as_long_as_there_are_enough() -> None:
     assert [gpu_of_rank(("a", "b", "c", "d"), rank) for rank in range(6)] == ["a", "b", "c", "d", "a", "b"]
     assert gpu_of_rank((), 3) is None
+
+
+@pytest.mark.parametrize("code", ["no calibration of 1995", 0])
+def test_a_pipeline_that_ends_by_sys_exit_is_an_error(tmp_path: Path, monkeypatch, capsys, code) -> None:
+    """And no rank that was lost, whose run is tried again, or that has solved."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(code)
+
+    (tmp_path / "run.yaml").write_text(dump_run(load_solver_run(preset="proxy")))
+    monkeypatch.setattr(rank, "_load_tensorflow", lambda _: None)
+    monkeypatch.setattr(rank, "solve", leave)
+    with pytest.raises(SystemExit) as ended:
+        rank.main(tmp_path)
+    assert ended.value.code == 1 and f"SystemExit: {code}" in capsys.readouterr().out

@@ -59,7 +59,7 @@ def main(folder: Path, mode: str = "") -> None:
         fields: dict[str, Any] = {name: getattr(error, name) for name in ("problem", "file", "field", "remedy")}
         fields["value"] = error.value if isinstance(error.value, str | int | float | None) else str(error.value)
         _fail(communicator, rank, error.exit_code, fields)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a pipeline may end by sys.exit: no rank that was lost
         traceback.print_exc()
         _fail(communicator, rank, 1, {"problem": f"{type(error).__name__}: {error}"})
 
