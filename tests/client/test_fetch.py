@@ -41,6 +41,19 @@ def test_the_bill_of_a_fetched_run_stands_beside_its_estimate_and_teaches_the_pl
     assert [row.step_seconds for row in made.residuals] == [2.9]
 
 
+def test_what_an_older_version_noted_is_billed_and_teaches_the_planner(tmp_path: Path) -> None:
+    """It wrote fields of a measurement that never had a value, and no run with an attempt."""
+    run = use.run_of()
+    fetch(seen(run, use.status_of(run)), tmp_path)
+    noted = json.loads((tmp_path / "usage.json").read_text())
+    noted["observed"] |= dict.fromkeys(("stepCv", "testSeconds", "provisioningSeconds"))
+    del noted["attempts"][0]["run"]
+    usd = bill_of(tmp_path).usd
+    (tmp_path / "usage.json").write_text(json.dumps(noted))
+    assert bill_of(tmp_path).usd == usd
+    assert [row.step_seconds for row in calibrate_runs([tmp_path], tmp_path / "mine.csv").residuals] == [2.9]
+
+
 def test_a_solver_run_is_billed_without_an_estimate(tmp_path: Path) -> None:
     """Its folder is on a claim, which cannot be read from here."""
     run = ex.solver_of("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=16", "solver.maxMinutes=60")
