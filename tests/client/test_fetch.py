@@ -54,6 +54,16 @@ def test_what_an_older_version_noted_is_billed_and_teaches_the_planner(tmp_path:
     assert [row.step_seconds for row in calibrate_runs([tmp_path], tmp_path / "mine.csv").residuals] == [2.9]
 
 
+def test_the_estimate_is_that_of_the_run_that_continued_the_others(tmp_path: Path) -> None:
+    longer = use.run_of("train.epochs=120")
+    first, second = (seen(run, use.status_of(run)) for run in (use.run_of(), longer))
+    for run in (first, second._replace(uid="u-2"), first):
+        fetch(run, tmp_path)
+    made = bill_of(tmp_path)
+    assert made.attempts == 2 and made.against_estimate is not None and second.status.placement is not None
+    assert made.against_estimate.estimated_usd == pytest.approx(second.status.placement.estimate_usd, abs=0.01)
+
+
 def test_a_solver_run_is_billed_without_an_estimate(tmp_path: Path) -> None:
     """Its folder is on a claim, which cannot be read from here."""
     run = ex.solver_of("hardware.accelerator=nvidia-tesla-v100", "solver.ranks=16", "solver.maxMinutes=60")

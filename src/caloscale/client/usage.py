@@ -77,12 +77,14 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     if used is not None and (before := kept_use(folder)) is not None:
         used = _with_others(used, before, run.uid)
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
-    for block, name in ((planned, PLAN_FILE), (used_or_reason, USAGE_FILE)):
+    is_newest = used is None or used.attempts[-1].run == run.uid  # else the plan is another run's
+    files = [*([(planned, PLAN_FILE)] if is_newest else []), (used_or_reason, USAGE_FILE)]
+    for block, name in files:
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")
         elif used is not None:  # an older plan, such as that of a pipeline before the placement, is not its estimate
             delete_object(f"{folder.rstrip('/')}/{name}")
-    problems = [block for block in (planned, used_or_reason) if isinstance(block, str)]
+    problems = [block for block, _ in files if isinstance(block, str)]
     priced = with_cost(run.status, load_prices(), now)[0].cost
     if cost is not None and priced is not None and cost.usd is not None and cost.usd != priced.usd:
         here = "none" if priced.usd is None else f"{priced.usd:.2f}"
