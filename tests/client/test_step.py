@@ -1,5 +1,6 @@
 """What the pipeline's training step does around its run; the run itself is in tests/control_plane/operator."""
 
+import copy
 import datetime as dt
 from collections.abc import Iterator
 from contextlib import suppress
@@ -287,6 +288,22 @@ def test_runs_that_continue_another_in_its_folder_bill_all(tmp_path: Path, volum
         (Path(volume) / "status.json").unlink()
         use = RunUse.model_validate_json((Path(volume) / "usage.json").read_text())
         assert node_hours(Path(volume)) == pytest.approx(6) and use.name == run_name(run, "run-9")
+
+
+def test_what_a_run_used_after_another_had_continued_it_is_billed(tmp_path: Path, volume: str) -> None:
+    """It was terminated, and its workers were still saving when the next pipeline run came to its training."""
+    run = load_run(preset="variable-angle", overrides=["hardware.count=2", "cluster.volumeClaim=runs"])
+    write_object(b"weights", f"{volume}/training/model/generator.keras")
+    before, server = billed("Suspending"), Mock()
+    before["metadata"]["name"], before["spec"] = run_name(run, "run-7"), {"cluster": {"workspace": volume}}
+    early = copy.deepcopy(before)
+    for use in early["status"]["attempts"][0]["nodeUsage"]:
+        use["until"] = "2026-11-21T10:30:00Z"
+    server.get.side_effect = [None, billed("Succeeded", day=22)]
+    server.each.side_effect = [iter([early]), iter([before])]
+    places: dict[str, Any] = {"workspace": volume, "dataset": "gs://bucket/dataset", "model": tmp_path / "model"}
+    train_on_cluster(run, step="run-8", connection=server, namespace="physics", **places)
+    assert node_hours(Path(volume)) == pytest.approx(4)
 
 
 def test_the_use_of_a_terminated_run_is_recorded_at_exit(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ def train_on_cluster(
                 raise
         if last is None:
             raise ClusterError(f"{name} was never seen", remedy=f"see caloscale status {name} -n {where}")
+        _keep_others(connected, where, configured, workspace)  # one may have held its nodes when this one was made
         _keep_use(last, configured, workspace)
         if last.status.phase != "Succeeded":
             raise ClusterError(f"{name} failed: {last.status.message}", remedy=f"see caloscale logs {name} -n {where}")
@@ -154,14 +155,19 @@ def _remove_failed(connection: Connection, namespace: str, name: str, configured
         runs.delete(connection, namespace, name)
     elif run is None:
         kept_use(workspace)  # what is damaged ends the step now, not after the training
-        try:
-            others = runs.list_runs(connection, namespace)
-        except ClusterError as error:
-            log.warning("the bill does not know what runs used that this one may continue: %s", error)
-            return
-        for other in others:
-            if (other.spec.get("cluster") or {}).get("workspace") == workspace:
-                _keep_use(other, configured, workspace)
+        _keep_others(connection, namespace, configured, workspace)
+
+
+def _keep_others(connection: Connection, namespace: str, configured: Run, workspace: str) -> None:
+    """Note what the runs with a workspace used so far."""
+    try:
+        others = runs.list_runs(connection, namespace)
+    except ClusterError as error:
+        log.warning("the bill does not know what runs used that this one may continue: %s", error)
+        return
+    for other in others:
+        if (other.spec.get("cluster") or {}).get("workspace") == workspace:
+            _keep_use(other, configured, workspace)
 
 
 def _keep_use(run: RunOnCluster, configured: Run, workspace: str) -> None:
