@@ -131,6 +131,20 @@ def test_what_is_corrected_while_workers_cannot_start_is_taken_at_once(named: di
     assert w.phase == "Succeeded" and w.status["restarts"] == 0 and w.attempts[0]["message"].startswith("the spec was")
 
 
+def test_what_was_corrected_in_a_queue_is_taken_when_the_workers_that_it_admits_cannot_start() -> None:
+    """Their job has the image of before: the run would fail with the corrected spec, which then could not resume it."""
+    w = world({"hardware": {"queue": "q"}})
+    w.admits = w.has_image = False
+    w.until(lambda w: w.phase == "Waiting")
+    w.spec["cluster"], w.generation = {"image": "mine:2"}, 2
+    w.reconcile()
+    w.admits = True
+    w.until(lambda w: "gan-2" in w.jobs)
+    w.has_image = True
+    w.until(settled)
+    assert w.phase == "Succeeded" and [a["reason"] for a in w.attempts] == ["Suspended", "Completed"]
+
+
 @pytest.mark.parametrize(("step", "named", "image"), [
     (130, {}, ex.IMAGE), (20, {}, "newer:2"), (130, {"image": "mine:1"}, "mine:1"),
 ])  # fmt: skip

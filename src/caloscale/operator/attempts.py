@@ -266,10 +266,11 @@ def watch(draft: Draft, run: AnyRun, live: AttemptStatus) -> None:
         else:
             draft.waits(live.launched, PATIENCE_SECONDS)
         draft.put(phase="Waiting", message=queued)
-        draft.condition("Launched", "False", "Queued", queued)
+        draft.condition("Launched", "False", "Queued", queued, _generation(draft))
     else:
         if _is_queued(draft):
-            draft.condition("Launched", "True", "Admitted", f"queue {draft.queue(run)} has admitted it")
+            admitted = f"queue {draft.queue(run)} has admitted it"
+            draft.condition("Launched", "True", "Admitted", admitted, _generation(draft))
         _make_progress(draft)
         _follow(draft, live, pods)
 
@@ -363,6 +364,12 @@ def _is_queued(draft: Draft) -> bool:
     return launched is not None and launched.status == "False"
 
 
+def _generation(draft: Draft) -> int | None:
+    """Generation of the spec from which the job was made; None: an older operator did not note it."""
+    launched = draft.status.condition("Launched")
+    return launched.observed_generation if launched is not None else None
+
+
 def _pays(draft: Draft, live: AttemptStatus, placed: Placed) -> bool:
     """Whether all planned nodes would save more time than a restart costs; not while results are validated."""
     if any(usage.done for usage in live.node_usage):
@@ -387,8 +394,7 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):
         return None
-    launched = draft.status.condition("Launched")
-    changed = launched is not None and (launched.observed_generation or 0) < draft.seen.generation
+    launched, changed = draft.status.condition("Launched"), (_generation(draft) or 0) < draft.seen.generation
     if live.running is None and blocked is not None and changed:  # the name of an image or a secret, say
         return Outcome("Suspended", "the spec was changed while workers could not start")
     if live.running is None and (unpulled := _without_image(draft, live, pods)) is not None:

@@ -176,8 +176,10 @@ class Draft:
         """Put an attempt in the place of the one with its number."""
         self.put(attempts=tuple(attempt if a.number == attempt.number else a for a in self.status.attempts))
 
-    def condition(self, kind: str, holds: Literal["True", "False"], reason: str, message: str) -> None:
-        """Say whether a condition holds, and why."""
+    def condition(
+        self, kind: str, holds: Literal["True", "False"], reason: str, message: str, generation: int | None = None
+    ) -> None:
+        """Say whether a condition holds, and why. generation: of the spec that it is about; absent: the newest."""
         known = self.status.condition(kind)
         condition = Condition(
             type=kind,
@@ -185,7 +187,7 @@ class Draft:
             reason=reason,
             message=message,
             last_transition_time=known.last_transition_time if known and known.status == holds else self.now,
-            observed_generation=self.seen.generation,
+            observed_generation=generation or self.seen.generation,
         )
         if known != condition:
             others = tuple(c for c in self.status.conditions if c.type != kind)
