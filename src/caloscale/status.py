@@ -138,8 +138,8 @@ class Placed(StatusBlock):
     slots: int = 0
     """Ranks that a worker of a solver run has room for; 0: a training."""
     image: str = ""
-    """Image of the workers of the newest attempt, which the next ones keep when there is a checkpoint; empty: none was
-    launched, or by an older operator."""
+    """Image of the workers where the run names none: the operator's at the first launch, which the next ones keep when
+    there is a checkpoint; empty: each had an image that the run named, or an older operator."""
     node_selector: dict[str, str] = {}
     """Labels of the nodes."""
     worker_cpus: float = 1.0

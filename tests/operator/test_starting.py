@@ -161,6 +161,18 @@ def test_a_newer_operator_changes_no_trainer_in_the_middle_of_a_training(
     assert w.jobs["gan-2"]["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"] == image
 
 
+def test_an_image_that_a_run_names_no_more_is_not_kept() -> None:
+    """It may be the one that cannot be pulled: the first checkpoint was the operator's image's."""
+    w = world().until(lambda w: w.step >= 130)
+    w.spec["cluster"], w.generation, w.has_image = {"image": "mine:o"}, 2, False
+    w.lose_node("n3")
+    w.nodes["n4"] = ex.spot("n4")
+    w.until(lambda w: "mine:o" in str(w.jobs.get("gan-2")) and bool(w.condition("Blocked")))
+    w.spec["cluster"], w.generation, w.image = {}, 3, "newer:2"
+    w.until(lambda w: "gan-3" in w.jobs)
+    assert w.jobs["gan-3"]["spec"]["tfReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["image"] == ex.IMAGE
+
+
 def test_a_name_that_is_none_of_an_image_ends_a_run_at_once() -> None:
     w = world({"recovery": {"waitForCapacity": "10m"}})
     w.has_image = False

@@ -158,7 +158,8 @@ def _launch(draft: Draft, run: AnyRun, placed: Placed) -> None:
     )
     layout = f"{placed.workers}x{placed.accelerators_per_worker}"
     kept = placed.image if attempt.first_step else ""  # a newer operator's may not read the checkpoint
-    placed = placed.model_copy(update={"image": run.cluster.image or kept or _default_image(draft, placed)})
+    of_operator = kept if run.cluster.image else kept or _default_image(draft, placed)
+    placed = placed.model_copy(update={"image": of_operator})
     draft.put(
         phase="Starting",
         message=f"attempt {number} is launched",

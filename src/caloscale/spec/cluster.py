@@ -24,7 +24,7 @@ class Cluster(Block):
     What has not come within recovery.waitForCapacity is given back, and the run continues with what came. Without it a
     run waits until the whole gang fits. Needs hardware.accelerator or hardware.machineType."""
     image: str | None = Field(default=None, max_length=512)
-    """Container image of the workers; absent: the one that the operator was installed with."""
+    """Container image of the workers; absent: the operator's, which a run keeps from its first checkpoint on."""
     suspend: bool = False
     """Stop after a checkpoint and give the nodes back; false resumes from there."""
     workspace: Place | None = None
