@@ -3,7 +3,7 @@
 import datetime as dt
 from typing import Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from caloscale.errors import InvalidValueError
 from caloscale.planning.catalogue.hardware import Provider, find_accelerator
@@ -86,8 +86,6 @@ class Attempt(Block):
 
 class MeasuredTraining(Block):
     """What the training measured of itself."""
-
-    model_config = ConfigDict(extra="ignore")  # files of older versions have fields without a value
 
     network: str
     """Preset."""
