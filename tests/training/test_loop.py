@@ -124,6 +124,14 @@ def test_the_last_epoch_is_compared_once(shards, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("eagerly")
+def test_a_training_that_begins_again_in_its_folder_says_so(shards, tmp_path, caplog):
+    """Another place for its checkpoints may be given in between, and holds none."""
+    for place, said in (("one", []), ("one", []), ("two", [f"{tmp_path / 'two'} holds no checkpoint"])):
+        train(small_run(*QUICK, "train.epochs=1", f"checkpoint.uri={tmp_path / place}"), shards, tmp_path / "output")
+        assert [text.partition(":")[0] for text in caplog.messages if "begins again" in text] == said
+
+
+@pytest.mark.usefixtures("eagerly")
 @pytest.mark.parametrize(("last", "selected"), [(0.5, (2, 0.5)), (math.nan, (1, None))])
 def test_showers_that_are_not_finite_are_no_figure_of_merit(shards, tmp_path, monkeypatch, last, selected):
     """Those of a network that has learnt little: it is replaced, or its verdict says so."""

@@ -107,6 +107,8 @@ class Trainer:
             self._rate = restored.showers_per_second
             log.info("resuming from step %d", restored.step)
         else:
+            if (self.output / "history.json").exists():
+                log.warning("%s holds no checkpoint: the training begins again", self.checkpoints.folder.path)
             adapt(self.state, self.dataset, peers)
             if self.run.train.start_from is not None:
                 self.started_from = start_from_model(self.state, self.run)
