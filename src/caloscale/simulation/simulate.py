@@ -106,13 +106,24 @@ def simulate(data: Data, folder: Path, accepted: Sequence[PrimaryRanges] = ()) -
     """
     refuse_other_source(data)
     identity = fingerprint(data, accepted)
+
+    def find() -> tuple[list[int], SimulationRecord | None]:
+        """The files that are to be made, and the record of a simulation that is finished."""
+        refuse_foreign(folder, identity)
+        pending, record = pending_files(data, folder, identity, hybrid=bool(accepted)), read_record(folder)
+        if pending or record is None or record.fingerprint != identity:
+            return pending, None
+        return pending, record.model_copy(update={"reused": True})
+
     try:
-        with exclusive(make_folder(folder)):
-            refuse_foreign(folder, identity)
-            pending = pending_files(data, folder, identity, hybrid=bool(accepted))
-            record = read_record(folder)
-            if not pending and record is not None and record.fingerprint == identity:
-                return record.model_copy(update={"reused": True})
+        make_folder(folder)
+        _, finished = find()
+        if finished is not None:  # several processes may use it at the same time
+            return finished
+        with exclusive(folder):
+            pending, finished = find()
+            if finished is not None:
+                return finished
             processes = min(data.simulation.processes or cores(), file_count(data))
             if pending:
                 _simulate_files(data, folder, identity, pending, processes, accepted)
