@@ -212,7 +212,7 @@ def _properties(target: Target, decided: dict[str, Any], source: str) -> dict[st
 
 def _readme(target: Target, file: str, properties: dict[str, str], trained: Data) -> str:
     verdict = json.loads(properties["caloscale.verdict"])
-    fixed = f"- {target.constants.capitalize()}.\n" if target.fixed else ""
+    fixed = f"- The file has {target.constants}.\n" if target.fixed else ""
     setup = ""
     if trained.front:
         plates = ", ".join(f"{plate.thickness_mm:g} mm of {plate.material}" for plate in trained.front)

@@ -127,7 +127,7 @@ def clamp(primaries: Mapping[str, Any], card: ModelCard) -> tuple[dict[str, Any]
 
 def fixed_columns(card: ModelCard, target: str) -> dict[str, float]:
     """The further columns of a target that passes none of them: an entry and an azimuth of 0, and the first primary for
-    which a detector simulation calls a generator. Raises InputError for ranges without 0, and for hadrons alone."""
+    which a detector simulation calls a generator. Raises InputError for ranges without 0."""
     fixed: dict[str, float] = {}
     for name, (low, high) in card.spans.items():
         if name == "pdg":
