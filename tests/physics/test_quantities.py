@@ -193,6 +193,9 @@ def test_what_cannot_be_measured_has_its_reason(pair):
     assert nothing.value is None and nothing.reason.startswith("not measurable here: a sample has no response")
     few = found("hits", first_of(reference, 12))
     assert "fewer than 8: there are 12 and 300 Monte Carlo and generated showers" in few.reason
+    photons = [{"e-": 1.0 - first, "gamma": 1.0 * first} for s in pair for first in [np.arange(len(s.observed)) < 5]]
+    rare = results_of_differences(*(replace(s, particles=p) for s, p in zip(pair, photons)), labels, DEPTH_X0)["hits"]
+    assert "gamma has 5 showers, fewer than 8: there are 5 and 5 Monte Carlo" in rare.differences[-1].reason
     single = found("transverseWidth", first_of(reference, 1), first_of(generated, 1))  # all its bootstraps are equal
     assert single.value is single.uncertainty is None and "fewer than 8" in single.reason
     # Half of the bootstraps have no shower.

@@ -13,6 +13,7 @@ from caloscale.physics.observables import Observed, texts_of
 from caloscale.physics.resampling import summarise
 from caloscale.physics.response import FEWEST, binned_moments, relative_widths, widths
 from caloscale.physics.result import Classifier, Difference, ObservableResult, QuantityResult, number
+from caloscale.spec.data import PDG_CODES
 from caloscale.spec.validation import scale_of
 
 TITLES, DEFINITIONS = texts_of("quantities")
@@ -60,12 +61,17 @@ def results_of_differences(
     """The quantities of `measure_differences` by name."""
     differences = measure_differences(reference, generated, depth_x0)
     named = names_of_differences(differences, labels, tuple(reference.particles))
-    counts = [sample.ranges.sum(axis=0) for sample in (reference, generated)]
+    pair = reference, generated
+    counts = {one: [sample.particles[one].sum(keepdims=True) for sample in pair] for one in reference.particles}
+    in_ranges = [sample.ranges.sum(axis=0) for sample in pair]
     return {
         name: QuantityResult(
             title=TITLES[name],
             unit=scale_of(name).unit,
-            differences=tuple(_difference(values[:, k], where, name, counts) for k, where in enumerate(named[name])),
+            differences=tuple(
+                _difference(values[:, k], where, name, counts.get(where, in_ranges))
+                for k, where in enumerate(named[name])
+            ),
         )
         for name, values in differences.items()
     }
@@ -118,10 +124,10 @@ def names_of_differences(
 
 
 def _difference(bootstraps: Floats, where: str, name: str, counts: Sequence[Floats]) -> Difference:
-    """counts: showers of both samples in the ranges of energy."""
+    """counts: showers of both samples in the ranges of energy; of a primary all."""
     value, uncertainty = summarise(bootstraps)
     if not np.isfinite(bootstraps[1:]).mean() >= MEASURABLE or not np.isfinite(uncertainty):
-        return Difference(where=where, value=number(value), reason=_reason(name, counts))
+        return Difference(where=where, value=number(value), reason=_reason(name, where, counts))
     return Difference(
         where=where,
         scale="ratio" if scale_of(name).unit == "%" else "linear",
@@ -131,12 +137,13 @@ def _difference(bootstraps: Floats, where: str, name: str, counts: Sequence[Floa
     )
 
 
-def _reason(name: str, counts: Sequence[Floats]) -> str:
-    """Why a difference of this quantity has no value, from the showers of both samples in the ranges of energy."""
+def _reason(name: str, where: str, counts: Sequence[Floats]) -> str:
+    """Why a difference of this quantity has no value, from the showers of both samples, see `_difference`."""
     fewest = min(float(count.min()) for count in counts)
     if fewest < FEWEST:
+        part = where if where in PDG_CODES else "a range of energy"
         return (
-            f"a range of energy has {fewest:.0f} showers, fewer than {FEWEST}: there are "
+            f"{part} has {fewest:.0f} showers, fewer than {FEWEST}: there are "
             f"{' and '.join(f'{count.sum():.0f}' for count in counts)} Monte Carlo and generated showers"
         )
     if name == "linearity" and len(counts[0]) < 2:
