@@ -145,8 +145,8 @@ def _check_ensemble(runs: Sequence[Path], configurations: Sequence[Run]) -> None
 
 def _without_seed(run: Run) -> dict[str, Any]:
     """What networks and their comparison depend on; on a cluster each run has its own workspace, and maybe budget."""
-    kept = run.model_dump(include={"model", "data", "train", "validation"}, exclude={"train": {"seed"}})
-    return {**kept, "nodes": run.hardware and run.hardware.count}
+    included: dict[str, Any] = {"model": True, "data": True, "train": True, "validation": True, "hardware": {"count"}}
+    return run.model_dump(include=included, exclude={"train": {"seed"}})
 
 
 def _bill(runs: Sequence[Path]) -> float | None:
