@@ -265,11 +265,16 @@ def _break_even(
 
 
 def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
-    """Measurements of this network on showers of these cells; with other settings Geant4's speed alone counts."""
-    name, network, cells = name_of_network(run), run.model.network, cells_of(run.data)
-    other = {"trained_per_second": None, "generated_per_second": None}
-    alike = [s for s in speeds if (s.network.split()[0], s.cells) == (network, cells)]
-    return [s if s.network == name else s.model_copy(update=other) for s in alike]
+    """Measurements of this network on showers of these cells; with other settings of its training than the preset's the
+    generator of the preset's training is as fast, with other settings of the network Geant4's speed alone counts."""
+    usual = run.model_copy(update={"train": _run_of_preset(run.model.preset).train})
+    name, of_usual, network, cells = name_of_network(run), name_of_network(usual), run.model.network, cells_of(run.data)
+    measured = []
+    for speed in (s for s in speeds if (s.network.split()[0], s.cells) == (network, cells)):
+        unlike = ["trained_per_second"] * (speed.network != name)
+        unlike += ["generated_per_second"] * (speed.network not in (name, of_usual))
+        measured.append(speed.model_copy(update=dict.fromkeys(unlike)))
+    return measured
 
 
 def _speed(run: Run, row: MachineSpeed, method: str) -> float | None:
