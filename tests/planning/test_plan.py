@@ -173,7 +173,10 @@ def test_interruptions_are_configured_or_unknown_and_never_invented():
     unknown = plan_of(*base).chosen
     assert unknown.expected_interruptions is None and unknown.interruptions_per_node_hour is None
     assert unknown.checkpoint_seconds == 60
-    assert any("not known" in reason for reason in unknown.reasons)
+    assert any("not known" in reason and reason.endswith("without any") for reason in unknown.reasons)
+    daily = plan_of(*base, "hardware.nodeLifetime=24h", "train.epochs=6000").chosen
+    assert daily.expected_interruptions > 5
+    assert any(reason.endswith("without any but the ends of hardware.nodeLifetime") for reason in daily.reasons)
     assert unknown.break_even_per_node_hour > 0
     given_rate = plan_of(*base, "hardware.interruptionsPerNodeHour=0.1", "hardware.provisioning=5m").chosen
     assert given_rate.total_seconds > unknown.total_seconds

@@ -307,9 +307,10 @@ def _reasons(candidates: Candidates, index: int, break_even: float | None) -> li
     if at_once > max(run_before, default=0):
         reasons.append(f"no batch of {at_once} has been run on {offer.accelerator.accelerator}: memory unproven")
     if offer.capacity_type == "spot" and np.isnan(candidates.money.rate[index]):
+        ends = " but the ends of hardware.nodeLifetime" if candidates.basis.hardware.node_lifetime else ""
         reasons.append(
             "the rate of interruptions is not known (hardware.interruptionsPerNodeHour, or own bills): "
-            "time and money are those without any"
+            f"time and money are those without any{ends}"
         )
     best, every = float(candidates.expected.checkpoint_seconds[index]), run.checkpoint.every_seconds
     if not math.isclose(best, every, rel_tol=0.2):  # the optimum is flat
