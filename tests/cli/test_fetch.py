@@ -28,3 +28,15 @@ def test_a_run_that_another_has_continued_does_not_make_the_others_report_that_o
         (tmp_path / "stages").mkdir(exist_ok=True)
         (tmp_path / "status.json").unlink()
     assert report.called is not first
+
+
+def test_a_finished_run_is_brought_also_where_no_report_can_be_made(command, monkeypatch, tmp_path):
+    """The extra cluster is enough for its model and its bill."""
+    spec = manifest_of(use.run_of("cluster.volumeClaim=runs"), "gan", "physics")["spec"]
+    monkeypatch.setattr("caloscale.connection.connect", lambda _: Server({**billed("Succeeded"), "spec": spec}))
+    absent = Mock(side_effect=ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib"))
+    monkeypatch.setattr("caloscale.installation.import_module", absent)
+    (tmp_path / "stages").mkdir()
+    done = command("fetch", "gan", "-n", "physics", "--to", tmp_path)
+    assert done.code == 0 and (tmp_path / "usage.json").is_file()
+    assert "a report with the bill: the package matplotlib is not installed" in done.err and "train,cpu" in done.err

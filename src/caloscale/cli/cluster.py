@@ -332,12 +332,12 @@ def fetch(
     """Bring a run into a folder: report and model from its workspace, and what it used, for `caloscale bill`.
 
     The report of a run that has finished is made again: its workers could not know the bill. Where another run has
-    continued it in its workspace, the report is that one's and stays.
+    continued it in its workspace, the report is that one's and stays; so it does without the packages that draw it.
     """
     from caloscale.client.fetch import fetch
     from caloscale.client.runs import find_run
     from caloscale.client.usage import kept_use
-    from caloscale.stages.solving import report_any
+    from caloscale.installation import load_package
     from caloscale.status import FINISHED
 
     connection, where = options.reach(context, namespace)
@@ -349,5 +349,10 @@ def fetch(
     is_newest = use is None or use.attempts[-1].run in ("", run.uid)
     if run.status.phase in FINISHED and (folder / "stages").is_dir() and is_newest:
         failure = None if run.status.phase == "Succeeded" else run.status.message
-        report_any(build_any_run(run.spec), folder, failure=failure)
+        try:
+            reports = load_package("caloscale.stages.solving")
+        except InputError as missing:  # the extra cluster alone draws no figures
+            typer.echo(f"not brought: a report with the bill: {missing.sentence}", err=True)
+        else:
+            reports.report_any(build_any_run(run.spec), folder, failure=failure)
     typer.echo(f"{name} is in {folder}; caloscale bill {folder} shows what it cost")
