@@ -214,8 +214,8 @@ def check_start(run: Run, workspace: str | Path) -> None:
 
 
 def _check_ended(run: Run, folder: Path) -> None:
-    """Raises ConfigurationError, before its report is replaced, where a training has ended in a folder, and the run
-    names a folder without its checkpoints, or has another global batch on the devices of this machine."""
+    """Raises ConfigurationError, before the report is replaced, where a training has ended in a folder, and the run
+    names a place without its checkpoints, or has another global batch on the devices of this machine."""
     record, file = None, folder / "run.yaml"
     with suppress(InputError):  # of a damaged record, which the stage replaces
         record = read_records(folder).get("train")
@@ -223,10 +223,8 @@ def _check_ended(run: Run, folder: Path) -> None:
         return
     place, remedy = run.checkpoint.uri, "or choose another folder or name"
     if place is not None and not is_remote(place) and not any(Path(place).glob("step-*")):
-        problem, remedy = (
-            "has no checkpoints of the training that has ended here",
-            f"give the folder of these, {remedy}",
-        )
+        problem = "has no checkpoints of the training that has ended here"
+        remedy = f"give the folder of these, {remedy}"
         raise ConfigurationError(problem, file=file, field="checkpoint.uri", value=place, remedy=remedy)
     fields, trained = ("batch_per_replica", "global_batch_size"), record.figures.get("globalBatchSize")
     here = run.train.workers_per_node == 1 and "TF_CONFIG" not in os.environ
