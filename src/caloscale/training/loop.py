@@ -56,7 +56,8 @@ def train(
         open_shards(dataset) as shards,
     ):
         trainer = Trainer(run, shards, Path(output), distribution, started)
-        with trainer.resume(peers, signals):
+        with trainer.open_checkpoints(peers, signals):
+            trainer.resume(peers)
             begin(trainer.state)
             record = _Loop(trainer).run_to_end()
     # Several workers have agreed that all is done; a signal that one of them receives after that must not divide them.

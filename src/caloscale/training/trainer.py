@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """One attempt of a training: its networks, showers and files. `resume` comes first.
+    """One attempt of a training: its networks, showers and files. `open_checkpoints` comes first, then `resume`.
 
     started: time.perf_counter() at its start. Actions that can fail raise StorageError, and TrainingError when a loss
     or weight is not finite.
@@ -84,14 +84,15 @@ class Trainer:
         self._bar: Any = None
         self._writer: tf.summary.SummaryWriter | None = None
 
-    def resume(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
-        """Restore the newest checkpoint, if there is one. The checkpoints are a context around the loop.
-
-        Raises ConfigurationError, too: for fewer epochs than it has.
-        """
+    def open_checkpoints(self, peers: Peers, signals: StopSignals) -> CheckpointManager:
+        """The checkpoints, a context around all that follows."""
         identity = identity_of(self.run, self.manifest, self.showers.batch)
         folder = self.output / "checkpoints"
         self.checkpoints = CheckpointManager(self.run.checkpoint, folder, identity, peers, signals)
+        return self.checkpoints
+
+    def resume(self, peers: Peers) -> None:
+        """Restore the newest checkpoint, if there is one. Raises ConfigurationError for fewer epochs than it has."""
         restored = self.checkpoints.restore(self.state.variables())
         if restored is not None:
             if restored.step > self.calendar.steps:
@@ -121,7 +122,6 @@ class Trainer:
             share = self.showers.batch // self.placement.replicas * self.placement.replicas_per_worker
             keep = keeper(self.state.run, self.state.networks, share, self.output / PROFILE_FILE)
         self.profiler = StepProfiler(keep, start=self.first_step, per_epoch=per_epoch)
-        return self.checkpoints
 
     @contextmanager
     def reporting(self) -> Iterator[None]:

@@ -9,12 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from caloscale.errors import ChangedError, HeldError, SupersededError, UnreachableError
+from caloscale.errors import ChangedError, HeldError, ShowerFileError, SupersededError, UnreachableError
 from caloscale.storage import objects
 from caloscale.storage.atomic import machine
 from caloscale.storage.store import NO_VERSION
+from caloscale.training import trainer
 from caloscale.training.checkpoint import store as module
 from caloscale.training.checkpoint.store import POINTER, BucketCopy, Holder, Pointer, this_process
+from caloscale.training.loop import train
+from tests.training.conftest import small_run
+from tests.training.quick_networks import QUICK
 
 URI = "gs://bucket/run"
 FAULTS = ("none", "none", "none", "answer lost", "no answer", "not carried out")
@@ -200,6 +204,18 @@ def test_one_that_gave_none_for_long_is_replaced_and_stops(bucket: Bucket, monke
     first.release()
     second.upload(Path("step-000000002.safetensors"), b"two")
     assert [each.file[5:14] for each in bucket.pointer.checkpoints] == ["000000002", "000000001"]
+
+
+@pytest.mark.usefixtures("quickly")
+def test_a_training_that_cannot_begin_leaves_the_bucket(
+    bucket: Bucket, shards: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process may stay, as that of a notebook, and would give signs for as long."""
+    refused = ShowerFileError("too few")
+    monkeypatch.setattr(trainer, "adapt", lambda *_: (_ for _ in ()).throw(refused))
+    with pytest.raises(ShowerFileError, match="too few"):
+        train(small_run(*QUICK, f"checkpoint.uri={URI}"), shards, tmp_path)
+    assert bucket.pointer.holder is None
 
 
 @pytest.mark.parametrize("process", [os.getpid(), 2**22 + 1], ids=["this process", "none"])

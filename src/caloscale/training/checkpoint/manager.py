@@ -178,11 +178,7 @@ class CheckpointManager:
         self.folder.clean()
         if self.bucket is not None:
             self.bucket.claim()
-            try:
-                self.bucket.fetch(self.folder)
-            except BaseException:
-                self.bucket.release()
-                raise
+            self.bucket.fetch(self.folder)
             self.bucket.keep()
         saved = self.folder.newest()
         if saved is None or saved.progress.selected_epoch is None or self.folder.selected() is not None:
