@@ -38,7 +38,7 @@ IN_OPENVINO = "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABI
 
 
 def fed(runtime, count):
-    energy, angle = np.linspace(5, 40, count), np.linspace(1.1, 2.0, count)
+    energy, angle = np.linspace(*runtime.card.energy_gev, count), np.linspace(1.1, 2.0, count)
     if runtime.card.geometry.cell_shape == "cylinder":
         angle = np.full(count, np.pi / 2)
     return latent_noise(7, 0, count, runtime.noise_size), energy.astype(np.float32), angle.astype(np.float32)
