@@ -102,9 +102,14 @@ def execute(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("page", EACH_PAGE)
 def test_the_commands_of_a_page_work(
-    page: Path, after_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    follow(page, after_run, monkeypatch, capsys)
+    plans_alone = page.name == "thirty-two-gpus.md"
+    follow(page, tmp_path if plans_alone else request.getfixturevalue("after_run"), monkeypatch, capsys)
 
 
 @pytest.mark.integration
@@ -116,20 +121,20 @@ def test_the_commands_before_the_training_of_own_detector_work(
 
 def follow(
     page: Path,
-    after_run: Path,
+    folder: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     until: str | None = None,
 ) -> None:
-    """Do what a page shows, until the first block with a command."""
-    monkeypatch.chdir(after_run)
-    monkeypatch.setenv("CALOSCALE_CACHE", str(after_run / "cache"))
+    """Do what a page shows in a folder, until the first block with a command."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("CALOSCALE_CACHE", str(folder / "cache"))
     # What was measured on the machine that runs the tests is not in the plans of the pages.
-    monkeypatch.setenv("XDG_DATA_HOME", str(after_run / "data"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     save = reporting.save_figures
     # The others are those of the pipeline, see test_local.py: drawing seventeen takes ten seconds.
-    monkeypatch.setattr(reporting, "save_figures", lambda folder, drawings: save(folder, drawings[:1]))
-    monkeypatch.syspath_prepend(after_run)  # what PYTHONPATH=. does for a process
+    monkeypatch.setattr(reporting, "save_figures", lambda where, drawings: save(where, drawings[:1]))
+    monkeypatch.syspath_prepend(folder)  # what PYTHONPATH=. does for a process
     exact = True
 
     def run_commands(example: Example) -> None:
@@ -148,7 +153,7 @@ def follow(
     if page.parent.name in ("tutorials", "reference"):
         parsers += [PythonCodeBlockParser(), CodeBlockParser("text", compare)]
         for name, content in re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", page.read_text("utf-8"), re.DOTALL):
-            (after_run / name).write_text(content, encoding="utf-8")
+            (folder / name).write_text(content, encoding="utf-8")
     sybil = Sybil(parsers=parsers)
     for example in sybil.parse(page).examples():
         if until and until in str(example.parsed):
