@@ -87,6 +87,7 @@ def test_a_name_that_the_terminal_does_not_have_is_printed_with_a_replacement(tm
     assert done.returncode == 2 and r"\xb5.h5" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.integration
 def test_pictures_are_the_same_whatever_matplotlib_was_told(
     command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_what_was_not_trained_on_is_refused_or_named(command: Callable, model: P
     np.testing.assert_array_equal(read(path)["energy"], [50, 500, 50])
 
 
+@pytest.mark.integration
 def test_the_precision_that_was_taken_is_said_and_recorded(command: Callable, model: Path, tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     words = ("generate", "--model", model, "--precision", "auto", "-o", path, "--json")

@@ -138,6 +138,7 @@ def test_an_export_is_made_once_and_one_of_another_version_again(copy):
         assert not is_exported(copy, "openvino")
 
 
+@pytest.mark.integration
 def test_int8_rounds_convolutions_and_keeps_the_sum_of_a_shower(folder):
     """The sum is no result of a convolution: it stays as it is, up to cells that cross the threshold."""
     exact, rough = (open_runtime(folder, "openvino", precision=p) for p in ("float32", "int8"))

@@ -80,6 +80,7 @@ def test_each_family_is_equal_to_its_network_in_the_call_of_each_target(
     assert check_file(tmp_path / target / "generator.onnx").deviation < 3e-5
 
 
+@pytest.mark.integration
 def test_the_page_of_an_export_says_the_verdict_and_what_one_shower_holds(tmp_path):
     setup = (
         "data.front=[{material: lead, thicknessMm: 5.6}, {material: iron, thicknessMm: 2}]",

@@ -184,6 +184,7 @@ def test_primaries_that_are_shared_do_not_count_as_independent() -> None:
     )
 
 
+@pytest.mark.integration
 def test_primaries_that_members_share_are_no_scatter() -> None:
     """Responses that differ by a known variance, of 6000 showers that are drawn from the same 300."""
     real, responses = make_showers(300, 1), np.array([0.995, 1.0, 1.005, 1.01])

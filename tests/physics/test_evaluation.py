@@ -124,6 +124,7 @@ def test_gates_decide(distorted):
     assert distorted.reasons == (failed.statement,) and "Mean response" in failed.statement
 
 
+@pytest.mark.integration
 def test_a_generator_that_does_not_know_its_particle_is_rejected(blurred):
     """Its response is right in each range of energy, and 10% and 12.5% off for the particles."""
     electrons, photons = blurred.particles

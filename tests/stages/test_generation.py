@@ -48,8 +48,8 @@ def rebinned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shared_model(tmp_path_factory, "compact", (*COMPACT, *cells))
 
 
-@pytest.mark.parametrize("layout", ["variable-angle", "calochallenge"])
-@pytest.mark.parametrize("model_name", ["model", "rebinned"])
+@pytest.mark.parametrize("layout", ["variable-angle", pytest.param("calochallenge", marks=pytest.mark.integration)])
+@pytest.mark.parametrize("model_name", ["rebinned", pytest.param("model", marks=pytest.mark.integration)])
 def test_what_was_generated_is_read_back(
     model_name: str, layout: Layout, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

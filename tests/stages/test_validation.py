@@ -246,7 +246,7 @@ def test_networks_that_began_with_a_model_of_own_data_are_marked(
     assert [text.split(" (")[0] for text in warnings] == ["trained from the weights of a/model"] * marked
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.integration)])
 def test_a_generator_with_cells_that_are_not_finite_is_rejected(
     shards: Path, tmp_path: Path, command: Callable, bad: float
 ) -> None:

@@ -80,6 +80,7 @@ def at_unreadable_showers(action):
         logger.removeHandler(handler)
 
 
+@pytest.mark.integration
 def test_a_shard_that_cannot_be_read_for_a_moment_is_read_again(
     fragile, tmp_path, monkeypatch, caplog, behind_checkpoint
 ):

@@ -206,6 +206,7 @@ def test_minutes_end_a_training(shards, tmp_path, eagerly):
 
 
 @pytest.mark.usefixtures("eagerly")
+@pytest.mark.integration
 def test_the_selection_knows_when_minutes_end_a_training(shards, tmp_path, monkeypatch):
     """Of steps that take 1.5 s, five an epoch, half a minute ends after four epochs and a step."""
     monkeypatch.setattr(trainer.Trainer, "seconds", property(lambda self: 1.5 * self.state.steps_made))

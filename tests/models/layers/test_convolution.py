@@ -69,7 +69,7 @@ def test_values_and_gradients(way, kernel):
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.integration), 7])
 @pytest.mark.parametrize(
     ("dtype", "tolerance"), [(tf.float32, 3e-6), pytest.param(tf.bfloat16, 2e-2, marks=needs_bfloat16)]
 )

@@ -43,7 +43,7 @@ def evaluate(functions, run, networks, inputs):
 @pytest.mark.parametrize(
     ("preset", "overrides", "batch"),
     [
-        ("compact", DETECTOR, 7),
+        pytest.param("compact", DETECTOR, 7, marks=pytest.mark.integration),
         pytest.param("compact", (), 1, marks=pytest.mark.integration),
         pytest.param("par04", (), 7, marks=pytest.mark.integration),
         pytest.param("par04", (), 1, marks=pytest.mark.integration),

@@ -58,7 +58,7 @@ def disturbed(network):
     ("preset", "options"),
     [("variable-angle", ()), ("fixed-angle", ()), ("fixed-angle", ("model.filters=multiples-of-16",))],
 )
-@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.integration), 7])
 def test_the_published_generators(preset, options, batch):
     run = load_run(preset=preset, overrides=["model.latentSize=8", *options])
     network = disturbed(build(run.model, run.data)["generator"])
@@ -89,7 +89,7 @@ def test_a_graph_with_biases_of_zero(precision):
 
 @pytest.mark.parametrize("preset", ["compact", "par04"])
 @pytest.mark.parametrize("form", ["tensorflow", "onnx", "openvino"])
-@pytest.mark.parametrize("batch", [1, 7])
+@pytest.mark.parametrize("batch", [pytest.param(1, marks=pytest.mark.integration), 7])
 def test_the_compact_generator(preset, form, batch):
     """In every form, but channels last: TensorFlow has no convolution with channels first on a CPU.
 
