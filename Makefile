@@ -110,7 +110,7 @@ smoke-short: $(VENV)/.dev ## Run two of these tests: from apply to report, and a
 	@SMOKE=1 $(BIN)/pytest tests/smoke/test_training.py -m long -k 'apply_to_report or lose_a_node' --timeout 3600
 
 .PHONY: test-integration
-test-integration: $(VENV)/.dev ## Run the tests of several parts together, as continuous integration does (seven minutes)
+test-integration: $(VENV)/.dev ## Run the tests of several parts together, as continuous integration does (eleven minutes)
 	@$(BIN)/pytest -m 'integration and not long' --numprocesses auto --dist loadfile --max-worker-restart 0 --durations=15
 
 .PHONY: test-docs
