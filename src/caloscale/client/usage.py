@@ -77,8 +77,9 @@ def keep_use(run: RunOnCluster, configured: AnyRun, folder: str, stages: Sequenc
     if used is not None and (before := kept_use(folder)) is not None:
         used = _with_others(used, before, run.uid)
     used_or_reason = "it held no node yet: there is no bill" if used is None else used
-    is_newest = used is None or used.attempts[-1].run == run.uid  # else the plan is another run's
-    files = [*([(planned, PLAN_FILE)] if is_newest else []), (used_or_reason, USAGE_FILE)]
+    files = [(planned, PLAN_FILE), (used_or_reason, USAGE_FILE)]
+    if used is not None and used.attempts[-1].run != run.uid:
+        files = files[1:]  # the plan there is that of a newer run
     for block, name in files:
         if not isinstance(block, str):
             write_object(f"{block.as_json()}\n".encode(), f"{folder.rstrip('/')}/{name}")

@@ -221,10 +221,10 @@ def _check_ended(run: Run, folder: Path) -> None:
         record = read_records(folder).get("train")
     if record is None or record.outcome != "succeeded" or not file.is_file():
         return
-    place, remedy = run.checkpoint.uri, "or choose another folder or name"
+    place, otherwise = run.checkpoint.uri, "or choose another folder or name"
     if place is not None and not is_remote(place) and not any(Path(place).glob("step-*")):
         problem = "has no checkpoints of the training that has ended here"
-        remedy = f"give the folder of these, {remedy}"
+        remedy = f"give the folder of these, {otherwise}"
         raise ConfigurationError(problem, file=file, field="checkpoint.uri", value=place, remedy=remedy)
     fields, trained = ("batch_per_replica", "global_batch_size"), record.figures.get("globalBatchSize")
     here = run.train.workers_per_node == 1 and "TF_CONFIG" not in os.environ
@@ -232,8 +232,8 @@ def _check_ended(run: Run, folder: Path) -> None:
         _train_networks(run)
         placement = resolve(run, os.environ, visible_devices())
         if (batch := divide(run, placement)) != trained and placement.device != "TPU":  # known when it is connected
-            problem, remedy = f"gives a global batch of {batch}", f"set train.globalBatchSize to {trained}, {remedy}"
-            problem += f", and this run was trained with {trained}"
+            problem = f"gives a global batch of {batch}, and this run was trained with {trained}"
+            remedy = f"set train.globalBatchSize to {trained}, {otherwise}"
             raise ConfigurationError(problem, file=file, field="train", remedy=remedy)
 
 
