@@ -395,7 +395,8 @@ def _stuck(draft: Draft, run: AnyRun, live: AttemptStatus, job: Job | None, pods
         return None
     if job is not None and (job.state == "suspended" or _is_queued(draft)):
         return None
-    launched, changed = draft.status.condition("Launched"), (_generation(draft) or 0) < draft.seen.generation
+    launched = draft.status.condition("Launched")
+    changed = launched is not None and (launched.observed_generation or 0) < draft.seen.generation
     if live.running is None and blocked is not None and changed:  # the name of an image or a secret, say
         return Outcome("Suspended", "the spec was changed while workers could not start")
     if live.running is None and (unpulled := _without_image(draft, live, pods)) is not None:
