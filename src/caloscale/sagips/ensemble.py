@@ -211,11 +211,10 @@ def same_kind(runs: Sequence[SolvedRun]) -> list[list[SolvedRun]]:
     Raises InputError for runs of a group with the same seed: they are not independent.
     """
     groups: dict[str, dict[int, SolvedRun]] = {}
-    for run in runs:
+    samples = [[*chain.from_iterable(run.samples)] for run in runs]
+    for run, own in zip(runs, samples):
         kind = run.solver.model_dump_json(exclude={"seed", "threads", "max_minutes", "save_every"})
-        first = next(
-            n for n, one in enumerate(runs) if are_alike(*(chain.from_iterable(r.samples) for r in (one, run)))
-        )
+        first = next(number for number, others in enumerate(samples) if are_alike(others, own))
         key = f"{kind} {run.epochs} {run.parameters} {run.truth} {first} {sorted(run.files.items())}"
         other = groups.setdefault(key, {}).setdefault(run.solver.seed, run)
         if other is not run:

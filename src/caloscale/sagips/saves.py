@@ -90,10 +90,9 @@ def read_problem(folder: Path) -> Problem:
     return Problem(*known, samples=samples, files=content.get("files", {}))
 
 
-def are_alike(*samples: Iterable[float]) -> bool:
+def are_alike(one: Sequence[float], other: Sequence[float]) -> bool:
     """Whether two of `Problem.samples`, or all of two runs, are of the same pipelines: processors differ in the last
     digits."""
-    one, other = map(list, samples)
     return len(one) == len(other) and np.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True)
 
 

@@ -269,12 +269,14 @@ def _measured(run: Run, speeds: Sequence[MachineSpeed]) -> list[MachineSpeed]:
     generator of the preset's training is as fast, with other settings of the network Geant4's speed alone counts."""
     usual = run.model_copy(update={"train": _run_of_preset(run.model.preset).train})
     name, of_usual, network, cells = name_of_network(run), name_of_network(usual), run.model.network, cells_of(run.data)
-    measured = []
-    for speed in (s for s in speeds if (s.network.split()[0], s.cells) == (network, cells)):
-        unlike = ["trained_per_second"] * (speed.network != name)
-        unlike += ["generated_per_second"] * (speed.network not in (name, of_usual))
-        measured.append(speed.model_copy(update=dict.fromkeys(unlike)))
-    return measured
+
+    def without_others(speed: MachineSpeed) -> MachineSpeed:
+        if speed.network == name:
+            return speed
+        others = ["trained_per_second"] if speed.network == of_usual else ["trained_per_second", "generated_per_second"]
+        return speed.model_copy(update=dict.fromkeys(others))
+
+    return [without_others(s) for s in speeds if (s.network.split()[0], s.cells) == (network, cells)]
 
 
 def _speed(run: Run, row: MachineSpeed, method: str) -> float | None:
