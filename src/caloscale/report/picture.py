@@ -15,7 +15,7 @@ _ORIGIN = {"geant4": "Geant4", "parametrised": "parametrised", "generated": "gen
 def draw_shower(
     showers: Showers, path: str | Path, *, axes: tuple[str, str, str] = ("cell in x", "cell in y", "layer")
 ) -> None:
-    """Draw the first shower as PNG: its energy summed along each axis in turn, on one logarithmic scale.
+    """Draw three projections of the first shower as PNG, each summed along an axis, with one logarithmic scale.
 
     The suffix of ``path`` may also be .pdf or .svg. Raises InputError when one of its cells is not finite, StorageError
     when the file cannot be written.
