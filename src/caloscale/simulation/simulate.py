@@ -144,13 +144,15 @@ def _simulate_files(
         elements = elements_of(data.geometry, data.front)
         environment["GEANT4_DATA_DIR"] = str(data_folder(elements, hadrons=data.has_hadrons))
     order = Order(data=data, folder=folder.resolve(), fingerprint=identity, accepted=tuple(accepted))
+    # Before the display: pydantic's serialiser would make an error of its own of a Ctrl-C.
+    text = order.model_dump_json(by_alias=True)
     log, attempt, start = FileLog(folder, identity), uuid.uuid4().hex, time.perf_counter()
     versions: dict[str, str] = {}
     total = file_count(data) * showers_in_file(data)
     done = total - len(pending) * showers_in_file(data)
     with (
         progress.bar(f"{data.simulation.engine} showers", total, "showers", initial=done) as bar,
-        closing(run_files(order.model_dump_json(by_alias=True), pending, processes, environment)) as messages,
+        closing(run_files(text, pending, processes, environment)) as messages,
     ):
         for message in messages:
             if message["event"] == "ready":
